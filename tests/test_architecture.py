@@ -94,11 +94,11 @@ def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     return {module: imports_of(tree, module, trees) for module, tree in trees.items()}
 
 
-def test_no_modules_import_each_other(imports: dict[str, set[str]]) -> None:
+def test_modules_have_no_import_cycles(imports: dict[str, set[str]]) -> None:
     assert cycles(imports) == []
 
 
-def test_no_packages_import_each_other(imports: dict[str, set[str]]) -> None:
+def test_packages_have_no_import_cycles(imports: dict[str, set[str]]) -> None:
     assert cycles(packages(imports)) == []
 
 
@@ -107,18 +107,18 @@ def test_constructors_and_functions_are_short_and_imports_keep_their_names(trees
     assert not found, "\n" + "\n".join(found)
 
 
-def test_there_is_a_product_to_check(imports: dict[str, set[str]]) -> None:
+def test_the_checked_import_graph_includes_the_product(imports: dict[str, set[str]]) -> None:
     assert "tidings.aio.batcher" in imports["coreapp.journal"] | imports["network.routing.writer"]
     assert {package(module) for module in imports} >= {"coreapp.sending", "handset.robots", "tidings.storage.business"}
 
 
-def test_cycles_are_found_at_any_length() -> None:
+def test_cycles_of_any_length_are_found() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     assert cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-def test_packages_are_in_a_cycle_where_no_modules_are() -> None:
+def test_a_package_cycle_without_a_module_cycle_is_found() -> None:
     imports = {
         "coreapp.groups.sender": {"coreapp.sending.jobs"},
         "coreapp.sending.jobs": set[str](),
@@ -138,7 +138,7 @@ def test_packages_are_in_a_cycle_where_no_modules_are() -> None:
         ("class A:\n    def __init__(self, *, a, b, c, d, e, f, g, h, i): ...", "a constructor of 9 arguments"),
     ],
 )
-def test_a_fault_is_caught(source: str, fault: str) -> None:
+def test_a_violation_of_a_code_rule_is_found(source: str, fault: str) -> None:
     assert [said for _, said in faults(ast.parse(source))] == [fault]
 
 
@@ -150,5 +150,5 @@ def test_a_fault_is_caught(source: str, fault: str) -> None:
         "class A:\n    def __init__(self, a, b, c, *, d, e, f, g, h): ...",
     ],
 )
-def test_what_is_short_enough_passes(source: str) -> None:
+def test_code_within_the_limits_passes(source: str) -> None:
     assert list(faults(ast.parse(source))) == []

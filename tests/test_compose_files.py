@@ -32,17 +32,17 @@ def ours(compose: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, service
 
 
-def test_it_is_a_compose_file(compose: dict[str, Any]) -> None:
+def test_each_compose_file_matches_the_compose_schema(compose: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(compose)
 
 
-def test_the_schema_finds_what_no_compose_file_has(compose: dict[str, Any]) -> None:
+def test_the_schema_rejects_an_unknown_key(compose: dict[str, Any]) -> None:
     compose["services"]["webapp-1"] = {"imagine": "x"}
     with pytest.raises(jsonschema.ValidationError, match="imagine"):
         jsonschema.Draft202012Validator(SCHEMA).validate(compose)
 
 
-def test_our_containers_may_do_nothing_that_they_need_not(compose: dict[str, Any]) -> None:
+def test_our_containers_are_read_only_and_have_no_capabilities(compose: dict[str, Any]) -> None:
     services = dict(ours(compose))
     assert len(services) >= 6
     for name, service in services.items():
@@ -55,7 +55,7 @@ def test_our_containers_may_do_nothing_that_they_need_not(compose: dict[str, Any
 CAPABILITIES = {"database": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]}
 
 
-def test_other_containers_have_a_read_only_root_and_the_capabilities_that_they_need(compose: dict[str, Any]) -> None:
+def test_other_containers_are_read_only_and_have_only_needed_capabilities(compose: dict[str, Any]) -> None:
     others = {name: service for name, service in compose["services"].items() if OURS not in service["image"]}
     assert others.keys() >= {"database", "prometheus", "grafana"}
     for name, service in others.items():
@@ -65,7 +65,7 @@ def test_other_containers_have_a_read_only_root_and_the_capabilities_that_they_n
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
-def test_several_coreapps_can_be_made_of_the_one_service() -> None:
+def test_the_coreapp_service_can_be_scaled() -> None:
     """With `--scale`: no setting belongs to one of them, and Webapps know the name in their certificates."""
     services = yaml.safe_load(FILES[0].read_text())["services"]
     coreapp = services["coreapp"]
@@ -75,7 +75,7 @@ def test_several_coreapps_can_be_made_of_the_one_service() -> None:
     assert "coreapp" in services["provision"]["command"], "the certificate has the role's name"
 
 
-def test_no_process_mounts_what_is_another_s(compose: dict[str, Any]) -> None:
+def test_each_role_mounts_only_its_own_secrets_volume(compose: dict[str, Any]) -> None:
     """Each role mounts only its own volume of secrets. Only provisioning mounts the volume with all of them."""
     for name, service in compose["services"].items():
         mounted = {volume.partition(":")[0] for volume in service.get("volumes", ())}
@@ -87,7 +87,7 @@ def test_no_process_mounts_what_is_another_s(compose: dict[str, Any]) -> None:
             assert mounted & {"installation", *ROLES} == {role}, name
 
 
-def test_every_role_that_is_handed_secrets_is_provisioned(compose: dict[str, Any]) -> None:
+def test_every_role_with_secrets_is_provisioned(compose: dict[str, Any]) -> None:
     provision = compose["services"]["provision"]
     named = {word.partition("=")[0] for word in provision["command"]} & set(ROLES)
     volumes = {volume.partition(":")[0] for volume in provision["volumes"]} - {"installation"}
@@ -95,7 +95,7 @@ def test_every_role_that_is_handed_secrets_is_provisioned(compose: dict[str, Any
     assert named == volumes == roles
 
 
-def test_no_secret_stands_in_the_file_or_has_a_default(compose: dict[str, Any]) -> None:
+def test_compose_files_contain_no_secret_and_no_default_for_one(compose: dict[str, Any]) -> None:
     secret = re.compile(r"PASSWORD|SECRET|_KEY$|API_KEY|TOKEN")
     for name, service in compose["services"].items():
         for variable, value in service.get("environment", {}).items():
@@ -104,19 +104,19 @@ def test_no_secret_stands_in_the_file_or_has_a_default(compose: dict[str, Any]) 
                 assert is_path or value == f"${{{variable}:-}}", (name, variable)
 
 
-def test_what_is_mounted_from_the_folder_is_there(compose: dict[str, Any]) -> None:
+def test_every_path_mounted_from_the_folder_exists(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for volume in service.get("volumes", ()):
             if volume.startswith("./"):
                 assert (ROOT / "docker" / volume.partition(":")[0]).exists(), volume
 
 
-def test_only_the_api_is_published_to_others(compose: dict[str, Any]) -> None:
+def test_only_the_api_port_is_published_beyond_loopback(compose: dict[str, Any]) -> None:
     published = [port for service in compose["services"].values() for port in service.get("ports", ())]
     assert [port for port in published if "127.0.0.1" not in port] == ["${TIDINGS_API_PORT:-9090}:9090"]
 
 
-def test_a_business_behind_one_address_has_room_at_the_proxy_and_leaves_some_to_others() -> None:
+def test_the_proxy_limits_one_address_to_part_of_its_connections() -> None:
     proxy = yaml.safe_load(FILES[1].read_text())["services"]["proxy"]
     text = (ROOT / "docker" / "haproxy" / "haproxy.cfg").read_text()
     (name, given), *others = proxy["environment"].items()
@@ -130,7 +130,7 @@ def test_a_business_behind_one_address_has_room_at_the_proxy_and_leaves_some_to_
         assert 500 <= each <= most / 2
 
 
-def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
+def test_dockerignore_admits_exactly_the_copied_folders_and_no_secret() -> None:
     """.dockerignore admits every folder that the Dockerfile copies, and no file that could contain a secret."""
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignored if line.startswith("!")}
@@ -141,7 +141,7 @@ def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
 
 
 @pytest.mark.parametrize("name", ["docker-compose", "docker-compose.multi"])
-def test_an_override_gives_every_process_with_files_its_bucket(name: str) -> None:
+def test_the_s3_override_sets_a_bucket_for_every_process_that_stores_files(name: str) -> None:
     override = yaml.safe_load((ROOT / "docker" / f"{name}.s3.yml").read_text())
     jsonschema.Draft202012Validator(SCHEMA).validate(override)
     services = yaml.safe_load((ROOT / "docker" / f"{name}.yml").read_text())["services"]

@@ -59,7 +59,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_an_interrupted_run_leaves_nothing(place: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_removes_its_mount_processes_and_directory(place: Path, number: signal.Signals) -> None:
     process = start(place)
     assert process.stdout is not None
     assert process.stdout.readline() == "mounted\n"
@@ -72,7 +72,7 @@ def test_an_interrupted_run_leaves_nothing(place: Path, number: signal.Signals) 
     assert left(place) == []
 
 
-def test_a_step_that_takes_too_long_is_one_line_and_leaves_nothing(place: Path) -> None:
+def test_a_step_timeout_prints_one_line_and_cleans_up(place: Path) -> None:
     process = start(place, seconds=1.5)
     output, errors = finish(process)
     (line,) = errors.splitlines()
@@ -82,7 +82,7 @@ def test_a_step_that_takes_too_long_is_one_line_and_leaves_nothing(place: Path) 
     assert left(place) == []
 
 
-def test_the_next_run_removes_what_a_killed_one_has_left(place: Path) -> None:
+def test_the_next_run_removes_the_leftovers_of_a_killed_run(place: Path) -> None:
     process = start(place)
     assert process.stdout is not None
     assert process.stdout.readline() == "mounted\n"
@@ -99,19 +99,19 @@ def test_the_next_run_removes_what_a_killed_one_has_left(place: Path) -> None:
     assert left(place) == []
 
 
-def test_the_status_of_a_step_is_the_run_s(place: Path) -> None:
+def test_the_run_exits_with_the_status_of_its_step(place: Path) -> None:
     process = start(place, step="exit 5")
     finish(process)
     assert process.returncode == 5
 
 
-def test_a_command_of_podman_that_takes_too_long_is_one_line() -> None:
+def test_a_podman_command_timeout_is_reported_in_one_line() -> None:
     with pytest.raises(CommandTimedOut) as raised:
         run(["sleep", "600"], os.environ, timeout=0.2)
     assert str(raised.value) == "timed out after 0.2 s: sleep 600"
 
 
-def test_a_report_of_a_time_out_has_no_traceback(tmp_path: Path) -> None:
+def test_a_timeout_report_has_no_traceback(tmp_path: Path) -> None:
     """Run pytest with the settings of `tests/deploy` on a test that exceeds its timeout."""
     test = tmp_path / "test_waits.py"
     test.write_text(

@@ -64,17 +64,17 @@ def named() -> Iterator[tuple[Path, str]]:
             yield path, name
 
 
-def test_every_variable_is_one_that_a_process_reads(read: set[str]) -> None:
+def test_every_variable_in_deployment_files_is_read_by_a_process(read: set[str]) -> None:
     found = set(named())
     assert len({name for _, name in found}) > 30
     assert {(path.name, name) for path, name in found if name not in read} == set()
 
 
-def test_the_parameters_of_the_original_are_there() -> None:
+def test_the_template_has_the_on_premises_parameters() -> None:
     assert template("main.yaml")["Parameters"].keys() >= KNOWN
 
 
-def test_every_parameter_is_described() -> None:
+def test_every_parameter_is_documented() -> None:
     page = (ROOT / "docs" / "deploy" / "aws-parameters.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
@@ -84,7 +84,7 @@ def test_every_parameter_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", ["network", "database", "services", "monitoring"])
-def test_each_template_gets_the_parameters_that_it_has_and_gives_the_outputs_that_are_asked_for(name: str) -> None:
+def test_nested_templates_match_the_parameters_and_outputs_main_uses(name: str) -> None:
     main = template("main.yaml")
     nested = template(f"{name}.yaml")
     given = main["Resources"][name.capitalize()]["Properties"]["Parameters"].keys()
@@ -96,7 +96,7 @@ def test_each_template_gets_the_parameters_that_it_has_and_gives_the_outputs_tha
     assert set(asked) <= nested["Outputs"].keys()
 
 
-def test_the_secret_of_the_manifests_has_every_key_that_they_ask_for() -> None:
+def test_the_kubernetes_secret_has_every_key_the_manifests_reference() -> None:
     made = set(
         re.findall(r"^  ([a-z-]+): [\"$]", (KUBERNETES / "secrets.sh").read_text(encoding="utf-8"), re.MULTILINE)
     )
@@ -106,7 +106,7 @@ def test_the_secret_of_the_manifests_has_every_key_that_they_ask_for() -> None:
 
 
 @pytest.mark.parametrize("password", ["plain", r"""a"b\c'd''$e`f: #g""", "'", "0123", "ünï\\n"])
-def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
+def test_the_kubernetes_secret_keeps_given_passwords_unchanged(password: str) -> None:
     environment = {**os.environ, "NETWORK_DATABASE_PASSWORD": password, "REDIS_PASSWORD": password[::-1]}
     made = subprocess.run([KUBERNETES / "secrets.sh"], env=environment, capture_output=True, text=True, check=True)
     secret = yaml.safe_load(made.stdout)["stringData"]
@@ -115,7 +115,7 @@ def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
     assert len(others) == 3, "those that are not given are random"
 
 
-def test_the_first_password_of_admin_is_one_that_a_webapp_starts_with() -> None:
+def test_generated_admin_passwords_are_strong_enough_for_the_webapp() -> None:
     made = subprocess.run([KUBERNETES / "secrets.sh"], capture_output=True, text=True, check=True)
     assert weakness(yaml.safe_load(made.stdout)["stringData"]["admin-password"]) is None
     rule = template("services.yaml")["Resources"]["AdminPassword"]["Properties"]["GenerateSecretString"]
@@ -153,7 +153,7 @@ def environments() -> Iterator[tuple[str, str, dict[str, str]]]:
 METRICS = ("webapp", "coreapp", "network")
 
 
-def test_metrics_are_served_over_tls_alone() -> None:
+def test_metrics_are_served_only_over_tls() -> None:
     found = list(environments())
     assert len(found) == 3 + 7 + 3 + 3
     for file, role, variables in found:
@@ -167,13 +167,13 @@ def test_metrics_are_served_over_tls_alone() -> None:
             assert variables["TIDINGS_NETWORK_METRICS_ADDRESS"].startswith("0.0.0.0:"), where
 
 
-def test_prometheus_scrapes_over_tls_alone() -> None:
+def test_prometheus_scrapes_only_over_tls() -> None:
     text = (ROOT / "docker" / "monitoring" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
     jobs = yaml.safe_load(text)["scrape_configs"]
     assert {job["job_name"]: job.get("scheme") for job in jobs} == dict.fromkeys(METRICS, "https")
 
 
-def test_probes_and_annotations_of_the_manifests_speak_tls_where_the_process_does() -> None:
+def test_kubernetes_probes_and_scrape_annotations_use_https() -> None:
     for role in METRICS:
         text = (KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8")
         assert 'prometheus.io/scheme: "https"' in text
@@ -182,7 +182,7 @@ def test_probes_and_annotations_of_the_manifests_speak_tls_where_the_process_doe
         assert all("scheme: HTTPS" in probe for probe in probes)
 
 
-def test_processes_speak_tls_to_each_other_everywhere() -> None:
+def test_every_deployment_uses_tls_between_processes() -> None:
     for file, role, variables in environments():
         where = (file, role)
         assert "TIDINGS_ALLOW_PLAINTEXT" not in variables, where
@@ -197,7 +197,7 @@ def test_processes_speak_tls_to_each_other_everywhere() -> None:
             assert variables["TIDINGS_COREAPP_TLS_NAME"] == "coreapp", where
 
 
-def test_each_role_has_a_user_of_the_database_of_its_own() -> None:
+def test_each_role_connects_with_its_own_database_user() -> None:
     expected = {"webapp": "tidings_business", "coreapp": "tidings_business", "network": "tidings_network"}
     for file, role, variables in environments():
         user = variables["WA_DB_USERNAME"]
@@ -205,7 +205,7 @@ def test_each_role_has_a_user_of_the_database_of_its_own() -> None:
         assert "TIDINGS_EMBEDDED" not in variables, "only the user of migrations may change tables"
 
 
-def test_no_process_has_the_seed_of_the_authority_or_the_administrator_s_password() -> None:
+def test_no_process_gets_the_authority_seed_or_the_admin_password() -> None:
     for role in METRICS:
         documents = list(yaml.safe_load_all((KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8")))
         pod = documents[0]["spec"]["template"]["spec"]
@@ -224,7 +224,7 @@ def test_no_process_has_the_seed_of_the_authority_or_the_administrator_s_passwor
         assert process["DependsOn"] == [{"ContainerName": "migrate", "Condition": "SUCCESS"}]
 
 
-def test_proxies_are_named_wherever_the_api_is_behind_one() -> None:
+def test_trusted_proxies_are_set_wherever_the_api_is_behind_a_proxy() -> None:
     behind = {"docker-compose.multi.yml", "kubernetes", "cloudformation"}
     found = {file: variables["TIDINGS_TRUSTED_PROXIES"] for file, role, variables in environments() if role == "webapp"}
     assert found.keys() == behind | {"docker-compose.yml"}
@@ -252,7 +252,7 @@ def ports(rules: list[dict[str, Any]], **wanted: str) -> set[int]:
     return found
 
 
-def test_network_policies_refuse_what_they_do_not_list_in_both_directions() -> None:
+def test_network_policies_deny_unlisted_traffic_in_both_directions() -> None:
     found = policies()
     assert found["nothing-else"]["podSelector"] == {}
     assert found["nothing-else"]["ingress"] == []

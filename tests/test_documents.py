@@ -43,7 +43,7 @@ def present() -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_that_a_document_names_is_there(document: Path, present: set[str]) -> None:
+def test_every_file_that_a_document_names_exists(document: Path, present: set[str]) -> None:
     text = document.read_text(encoding="utf-8")
     gone = [path for path in PATH.findall(text) if path not in present and f"{path}.py" not in present]
     modules = MODULE.findall(text) if document in ABOUT_SOURCE else []
@@ -52,15 +52,15 @@ def test_every_file_that_a_document_names_is_there(document: Path, present: set[
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_test_that_a_document_names_is_there(document: Path) -> None:
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
     named = TEST.findall(document.read_text(encoding="utf-8"))
     gone = [f"{file}::{test}" for file, test in named if not _has(ROOT / file, test)]
     assert gone == []
 
 
-def test_a_test_that_is_not_there_is_missed() -> None:
+def test_a_missing_test_is_detected() -> None:
     here = Path(__file__)
-    assert _has(here, "test_a_test_that_is_not_there_is_missed")
+    assert _has(here, "test_a_missing_test_is_detected")
     assert not _has(here, "test_a_test_that_is_not_there")
     assert not _has(ROOT / "tests" / "test_nothing.py", "test_nothing")
 
@@ -99,7 +99,7 @@ def _title_and_status(decision: Path) -> tuple[str, str]:
     return title[1] if title else "", status[1] if status else ""
 
 
-def test_every_decision_has_a_separate_number() -> None:
+def test_decision_numbers_are_unique() -> None:
     numbers = [path.name[:4] for path in DECISIONS]
     assert len(numbers) > 50
     assert [number for number in numbers if numbers.count(number) > 1] == []
@@ -133,7 +133,7 @@ def test_a_decision_is_in_the_index(decision: Path) -> None:
     assert summary
 
 
-def test_the_index_of_decisions_remarks_on_numbers_that_are_missing() -> None:
+def test_the_decision_index_mentions_unused_numbers() -> None:
     numbers = {int(path.name[:4]) for path in DECISIONS}
     missing = sorted(set(range(1, 56)) - numbers)
     assert [number for number in missing if f"Number {number} was not used" not in INDEX] == []
@@ -165,7 +165,7 @@ def variables_described() -> set[str]:
     return {name for row in rows for name in VARIABLE.findall(row[1])}
 
 
-def test_every_variable_that_a_process_reads_is_in_the_table_and_no_other() -> None:
+def test_the_table_lists_exactly_the_variables_that_processes_read() -> None:
     read, described = set(variables_read()), variables_described()
     assert len(read) > 130
     assert read - described == set()

@@ -106,7 +106,7 @@ def test_imports_point_down_only() -> None:
     assert not found, "\n" + "\n".join(sorted(set(found)))
 
 
-def test_there_is_a_product_to_look_at() -> None:
+def test_the_checked_files_include_the_product() -> None:
     names = {module_name(path) for path in product()}
     assert {"tidings.aio.batcher", "tidings.wire.connection", "tidings.storage.database"} <= names
 
@@ -139,7 +139,7 @@ def test_there_is_a_product_to_look_at() -> None:
         ),
     ],
 )
-def test_a_violation_is_caught(module: str, source: str, word: str) -> None:
+def test_a_violation_is_found(module: str, source: str, word: str) -> None:
     assert any(word in line for line in violations(source, module))
 
 
@@ -153,5 +153,5 @@ def test_a_violation_is_caught(module: str, source: str, word: str) -> None:
         ("migrations.business.0001", "import sqlalchemy as sa\nfrom tidings.storage import types"),
     ],
 )
-def test_what_is_allowed_passes(module: str, source: str) -> None:
+def test_allowed_imports_pass(module: str, source: str) -> None:
     assert violations(source, module) == []

@@ -138,7 +138,7 @@ def subject(port: int) -> str:
     ).stdout
 
 
-async def test_processes_find_and_believe_each_other_with_what_the_manifests_give_them(cluster: Cluster) -> None:
+async def test_processes_with_the_manifests_settings_connect_and_authenticate(cluster: Cluster) -> None:
     cluster.run("migrate", cluster.pod("migrate")["containers"][0])
     processes = []
     try:

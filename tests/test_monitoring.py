@@ -32,7 +32,7 @@ def counted() -> set[str]:
     return found | {name + end for name in OTHERS for end in ("", "_bucket", "_sum", "_count")}
 
 
-def test_the_rules_and_dashboards_ask_for_metrics_that_there_are(counted: set[str]) -> None:
+def test_rules_and_dashboards_query_existing_metrics(counted: set[str]) -> None:
     recorded = files.recorded()
     expressions = [*recorded.values(), *(alert.expression for alert in files.alerts())]
     expressions += [query for panel in files.panels() for query, _ in panel.queries]
@@ -42,25 +42,25 @@ def test_the_rules_and_dashboards_ask_for_metrics_that_there_are(counted: set[st
         assert files.metrics_of(expression) <= counted | recorded.keys(), expression
 
 
-def test_every_alert_has_tests_in_which_it_fires_and_does_not() -> None:
+def test_every_alert_has_a_firing_and_a_quiet_test() -> None:
     names = {alert.name for alert in files.alerts()}
     assert files.tested() == {"fires": names, "does not": names}
 
 
 @pytest.mark.parametrize("alert", files.alerts(), ids=lambda alert: alert.name)
-def test_every_alert_says_what_it_means_and_what_to_do(alert: Alert) -> None:
+def test_every_alert_has_a_runbook_section(alert: Alert) -> None:
     page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     section = re.search(rf"^### {alert.name}\n\n(.+?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
     assert section is not None
     assert len(section[1]) > 80
 
 
-def test_no_section_is_about_an_alert_that_is_gone() -> None:
+def test_the_runbook_names_only_existing_alerts() -> None:
     page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\bTidings[A-Z]\w+", page)) == {alert.name for alert in files.alerts()}
 
 
-def test_dashboards_are_provisioned_with_the_data_source_that_they_name() -> None:
+def test_dashboards_use_the_provisioned_data_source() -> None:
     provisioning = files.DASHBOARDS.parent / "provisioning"
     sources = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
     for path in files.DASHBOARDS.glob("*.json"):

@@ -43,7 +43,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path), "PYTHONPATH": os.getcwd()}
 
 
-def test_of_two_processes_that_need_a_package_one_installs_it(machine: dict[str, str], tmp_path: Path) -> None:
+def test_two_concurrent_processes_install_a_package_once(machine: dict[str, str], tmp_path: Path) -> None:
     asking = [
         subprocess.Popen([sys.executable, "-c", PROGRAM], env=machine, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
@@ -55,7 +55,7 @@ def test_of_two_processes_that_need_a_package_one_installs_it(machine: dict[str,
     assert len(installs) == 2, "one try, the lists, and one more"
 
 
-def test_without_apt_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_apt_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(packages.PackageMissing, match="some-package"):
         packages.require(["served"], {"served": "some-package"})

@@ -115,7 +115,7 @@ def test_every_image_gets_the_digest_of_its_manifest(directory: Path, registry: 
     assert "localhost/tidings:latest@" not in (directory / "docker-compose.yml").read_text(), "ours is built here"
 
 
-def test_a_check_writes_nothing_and_says_when_a_tag_has_moved(directory: Path, registry: Registry) -> None:
+def test_a_check_writes_nothing_and_reports_moved_tags(directory: Path, registry: Registry) -> None:
     assert pin(directory, registry, "--check").returncode == 1
     assert set(images(directory).values()) == {""}
     assert pin(directory, registry).returncode == 0
@@ -129,9 +129,7 @@ def test_a_check_writes_nothing_and_says_when_a_tag_has_moved(directory: Path, r
     assert not [image for image, digest in second.items() if digest == first[image]]
 
 
-def test_an_image_that_the_registry_has_not_is_named_and_nothing_is_written(
-    directory: Path, registry: Registry
-) -> None:
+def test_a_missing_image_is_named_and_nothing_is_written(directory: Path, registry: Registry) -> None:
     registry.missing.add("library/redis:7.0")
     done = pin(directory, registry)
     assert done.returncode == 2
@@ -141,7 +139,7 @@ def test_an_image_that_the_registry_has_not_is_named_and_nothing_is_written(
     assert set(images(directory).values()) == {""}
 
 
-def test_a_registry_that_cannot_be_reached_is_one_line(directory: Path, registry: Registry) -> None:
+def test_an_unreachable_registry_is_reported_in_one_line(directory: Path, registry: Registry) -> None:
     registry.shutdown()
     registry.server_close()
     done = pin(directory, registry)

@@ -102,7 +102,7 @@ def test_a_comparison_of_a_secret_is_found(source: str) -> None:
         "pin is x",
     ],
 )
-def test_other_comparisons_are_not(source: str) -> None:
+def test_other_comparisons_are_not_reported(source: str) -> None:
     assert not list(comparisons(f"async def check():\n    return {source}\n"))
 
 

@@ -69,11 +69,13 @@ def test_the_licence_of_every_locked_package_is_permitted(supply_chain: Any) -> 
         ("", False),
     ],
 )
-def test_a_licence_is_permitted_when_what_it_asks_for_is(supply_chain: Any, expression: str, permitted: bool) -> None:
+def test_a_licence_expression_is_permitted_if_its_licences_are(
+    supply_chain: Any, expression: str, permitted: bool
+) -> None:
     assert supply_chain.is_permitted(expression) is permitted
 
 
-def test_a_package_without_a_known_licence_is_refused_by_name(
+def test_a_package_without_a_known_licence_is_reported_by_name(
     supply_chain: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = tmp_path / "other.lock"
@@ -82,7 +84,7 @@ def test_a_package_without_a_known_licence_is_refused_by_name(
     assert "nobody-has-this 1.0: no licence that is understood" in capsys.readouterr().out
 
 
-def test_the_check_of_the_supply_chain_looks_at_every_lock() -> None:
+def test_the_supply_chain_check_covers_every_lock_file() -> None:
     makefile = (ROOT / "Makefile").read_text()
     named = next(line for line in makefile.splitlines() if line.startswith("LOCKED :=")).split()[2:]
     assert sorted(named) == sorted(path.name for path in ROOT.glob("requirements*.lock"))
@@ -91,7 +93,7 @@ def test_the_check_of_the_supply_chain_looks_at_every_lock() -> None:
         assert any(command in line and "$(LOCKED)" in line for line in recipe.splitlines())
 
 
-def test_what_is_installed_elsewhere_has_the_licence_that_it_says_there(supply_chain: Any, tmp_path: Path) -> None:
+def test_the_licence_of_a_package_in_another_root_is_read_from_its_metadata(supply_chain: Any, tmp_path: Path) -> None:
     lock = tmp_path / "other.lock"
     lock.write_text("elsewhere==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\n")
     metadata = tmp_path / "lib" / "python3.11" / "site-packages" / "elsewhere-1.0.dist-info" / "METADATA"
@@ -102,7 +104,7 @@ def test_what_is_installed_elsewhere_has_the_licence_that_it_says_there(supply_c
     assert supply_chain.licences([lock]) == 1
 
 
-def test_the_bill_of_materials_names_what_the_lock_installs_and_is_the_same_each_time(supply_chain: Any) -> None:
+def test_the_bill_of_materials_lists_the_locked_packages_and_is_reproducible(supply_chain: Any) -> None:
     packages = supply_chain.locked(LOCKS[0])
     text = supply_chain.bill(packages, "1.2.3")
     assert text == supply_chain.bill(packages, "1.2.3")
@@ -115,7 +117,7 @@ def test_the_bill_of_materials_names_what_the_lock_installs_and_is_the_same_each
 
 
 @pytest.mark.usefixtures("unreachable")
-def test_without_the_service_the_snapshot_is_looked_into_and_its_date_is_said(
+def test_an_offline_audit_uses_the_snapshot_and_prints_its_date(
     supply_chain: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert supply_chain.audit(LOCKS) == 0
@@ -140,7 +142,7 @@ def test_a_locked_version_that_an_advisory_affects_fails_the_audit(
     assert supply_chain.is_affected("1.1.9", [["1.0", "1.2"]])
 
 
-def test_the_snapshot_in_the_project_is_written_as_the_command_writes_it(supply_chain: Any) -> None:
+def test_the_committed_advisory_snapshot_has_the_format_of_the_command(supply_chain: Any) -> None:
     advisories = json.loads(supply_chain.SNAPSHOT.read_text())
     names = {package.name for package in supply_chain.locked(LOCKS[0])}
     assert advisories["packages"].keys() <= names
@@ -183,7 +185,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_the_bill_of_an_image_has_the_installed_packages_of_its_operating_system(
+def test_the_bill_of_materials_of_an_image_lists_its_debian_packages(
     supply_chain: Any, root: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "sbom.json"
@@ -199,7 +201,7 @@ def test_the_bill_of_an_image_has_the_installed_packages_of_its_operating_system
     assert {f"pkg:pypi/{package.name}@{package.version}" for package in packages} <= urls
 
 
-def test_a_root_without_debian_s_list_is_one_line_and_no_bill(
+def test_a_root_without_dpkg_status_gives_one_error_line_and_no_bill(
     supply_chain: Any, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "var/lib/dpkg/status").unlink()

@@ -98,7 +98,7 @@ def terminal(machine: Machine) -> Iterator[Callable[[], Terminal]]:
         each.close()
 
 
-def test_the_files_of_variables_are_made_once_and_are_root_s_alone(machine: Machine) -> None:
+def test_environment_files_are_written_once_and_readable_only_by_root(machine: Machine) -> None:
     command = [FOLDER / "environment.sh", machine.etc]
     subprocess.run(command, env=machine.environment, check=True, capture_output=True)
     made = {path.name: path.read_text() for path in machine.etc.iterdir()}

@@ -129,7 +129,7 @@ LANGUAGES = {"python": (python, sys.executable), "node": (javascript, "node"), "
         for name, (prepare, needs) in LANGUAGES.items()
     ],
 )
-def test_a_verifier_accepts_what_one_of_two_secrets_signed_and_nothing_else(
+def test_a_verifier_accepts_signatures_of_either_secret_and_nothing_else(
     prepare: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
     sent = json.dumps([given for given, _ in CASES])

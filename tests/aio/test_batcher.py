@@ -40,14 +40,14 @@ class Gate:
         return [item * 2 for item in items]
 
 
-async def test_a_lone_item_goes_straight_through() -> None:
+async def test_a_single_item_is_flushed_at_once() -> None:
     gate = Gate()
     gate.open.set()
     assert await Batcher("t", gate.flush).submit(21) == 42
     assert gate.batches == [[21]]
 
 
-async def test_items_of_one_turn_share_a_flush() -> None:
+async def test_items_of_one_event_loop_iteration_share_a_flush() -> None:
     gate = Gate()
     gate.open.set()
     batcher = Batcher("t", gate.flush)
@@ -55,7 +55,7 @@ async def test_items_of_one_turn_share_a_flush() -> None:
     assert gate.batches == [[0, 1, 2, 3, 4]]
 
 
-async def test_what_arrives_while_a_flush_is_in_flight_goes_into_the_next() -> None:
+async def test_items_that_arrive_during_a_flush_go_into_the_next() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush)
     first = batcher.put(1)
@@ -67,7 +67,7 @@ async def test_what_arrives_while_a_flush_is_in_flight_goes_into_the_next() -> N
     assert gate.batches == [[1], [2, 3, 4]]
 
 
-async def test_the_next_flush_begins_before_those_who_waited_for_the_last_go_on() -> None:
+async def test_the_next_flush_starts_before_callers_of_the_previous_one_resume() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush)
     flushes: list[int] = []
@@ -84,7 +84,7 @@ async def test_the_next_flush_begins_before_those_who_waited_for_the_last_go_on(
     assert flushes == [2]
 
 
-async def test_more_than_the_limit_is_refused_and_nothing_queued_is_lost() -> None:
+async def test_items_beyond_the_limit_are_refused_and_queued_ones_are_kept() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush, max_pending=2)
     kept = [batcher.put(1), batcher.put(2)]
@@ -106,7 +106,7 @@ async def test_a_poisoned_item_fails_alone() -> None:
     assert isinstance(results[2], Poisoned)
 
 
-async def test_any_other_error_goes_to_every_caller_of_the_batch_and_the_next_batch_is_well() -> None:
+async def test_other_errors_fail_every_caller_of_the_batch_but_not_the_next_batch() -> None:
     calls = 0
 
     async def flush(items: Sequence[int]) -> Sequence[int]:
@@ -123,7 +123,7 @@ async def test_any_other_error_goes_to_every_caller_of_the_batch_and_the_next_ba
     assert await batcher.submit(3) == 3
 
 
-async def test_a_flush_that_returns_too_few_results_fails_its_callers_instead_of_leaving_them_waiting() -> None:
+async def test_a_flush_with_too_few_results_fails_its_callers() -> None:
     async def flush(items: Sequence[int]) -> Sequence[int]:
         return items[:-1]
 
@@ -132,7 +132,7 @@ async def test_a_flush_that_returns_too_few_results_fails_its_callers_instead_of
     assert all(isinstance(result, RuntimeError) for result in results)
 
 
-async def test_a_caller_that_went_away_changes_nothing_for_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush)
     gone, kept = batcher.put(1), batcher.put(2)
@@ -141,7 +141,7 @@ async def test_a_caller_that_went_away_changes_nothing_for_the_others() -> None:
     assert await kept == 4
 
 
-async def test_close_flushes_what_is_pending_and_takes_no_more() -> None:
+async def test_close_flushes_pending_items_and_refuses_new_ones() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush, max_size=2)
     futures = [batcher.put(n) for n in range(5)]
@@ -154,7 +154,7 @@ async def test_close_flushes_what_is_pending_and_takes_no_more() -> None:
     assert [future.result() for future in futures] == [0, 2, 4, 6, 8]
 
 
-async def test_a_cancelled_flush_cancels_its_callers_also_in_the_middle_of_isolation() -> None:
+async def test_a_cancelled_flush_cancels_its_callers_even_during_isolation() -> None:
     blocked = asyncio.Event()
 
     async def flush(items: Sequence[int]) -> Sequence[int]:
@@ -173,7 +173,7 @@ async def test_a_cancelled_flush_cancels_its_callers_also_in_the_middle_of_isola
     assert all(isinstance(result, asyncio.CancelledError) for result in results)
 
 
-async def test_spacing_gathers_a_steady_stream_but_a_full_batch_goes_at_once() -> None:
+async def test_spacing_delays_small_batches_but_not_a_full_one() -> None:
     gate = Gate()
     gate.open.set()
     # The spacing is longer than any test may run: only items that need no timer can return.
@@ -190,7 +190,7 @@ async def test_spacing_gathers_a_steady_stream_but_a_full_batch_goes_at_once() -
     assert last.result() == 8
 
 
-async def test_an_urgent_item_takes_along_what_waits_for_the_spacing() -> None:
+async def test_an_urgent_item_flushes_items_delayed_by_the_spacing() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush, max_size=10, spacing=3600.0)
     busy = batcher.put(0)
@@ -213,7 +213,7 @@ async def test_an_urgent_item_takes_along_what_waits_for_the_spacing() -> None:
     max_in_flight=st.integers(1, 4),
     delays=st.lists(st.integers(0, 4), min_size=1, max_size=10),
 )
-def test_every_item_gets_exactly_its_own_result(
+def test_every_item_gets_its_own_result(
     items: list[tuple[int, int]], max_size: int, max_in_flight: int, delays: list[int]
 ) -> None:
     """Items are (value, event-loop iterations to wait before it is put). Negative values are poisoned."""

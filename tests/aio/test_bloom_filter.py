@@ -23,7 +23,7 @@ def test_a_filter_contains_every_digest_that_was_added() -> None:
     assert all(digest in found for digest in added)
 
 
-def test_at_80_keys_per_second_for_two_days_fewer_than_1_percent_of_fresh_keys_are_looked_up() -> None:
+def test_after_two_days_at_80_keys_per_second_false_positives_stay_below_1_percent() -> None:
     # A 64th of the memory holds a 64th of 7,000,000 keys, in each generation.
     found = RotatingFilter(DAY, 0.0, bits=16 * MIB * 8 // 64)
     for moment, seed in ((0.0, 1), (DAY, 2)):
@@ -36,7 +36,7 @@ def test_at_80_keys_per_second_for_two_days_fewer_than_1_percent_of_fresh_keys_a
     assert mistaken < 200  # of 20,000
 
 
-def test_a_filter_takes_16_mib_from_the_first_digest_on() -> None:
+def test_a_filter_allocates_16_mib_with_its_first_digest() -> None:
     found = BloomFilter()
     assert found.memory == 0
     assert bytes(32) not in found
@@ -44,7 +44,7 @@ def test_a_filter_takes_16_mib_from_the_first_digest_on() -> None:
     assert found.memory == 16 * MIB
 
 
-def test_a_digest_stays_for_a_day_and_is_dropped_within_three() -> None:
+def test_a_digest_is_kept_for_a_day_and_dropped_within_three() -> None:
     first, *later = digests(5, 4)
     found = RotatingFilter(DAY, 0.0, bits=1 << 16)
     # The last moment of a generation: the next rotation comes a second later.
@@ -57,7 +57,7 @@ def test_a_digest_stays_for_a_day_and_is_dropped_within_three() -> None:
     assert later[0] in found
 
 
-def test_a_digest_stays_when_the_clock_is_set_back() -> None:
+def test_a_digest_is_kept_when_the_clock_is_set_back() -> None:
     first, second = digests(2, 5)
     found = RotatingFilter(DAY, 10 * DAY, bits=1 << 16)
     found.add(first, 10 * DAY)

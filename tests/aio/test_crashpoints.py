@@ -38,19 +38,19 @@ def _disarmed() -> Iterator[None]:
         ("", ["1", "2", "3"], 0),
     ],
 )
-def test_an_armed_place_kills_at_its_pass_and_no_other_place_does(spec: str, turns: list[str], status: int) -> None:
+def test_only_the_armed_crash_point_kills_and_only_at_its_pass(spec: str, turns: list[str], status: int) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, spec], capture_output=True, text=True, timeout=30)
     assert done.stdout.split() == turns
     assert done.returncode == status
 
 
 @pytest.mark.parametrize("spec", ["no-such-place", "after-send-before-mark:x"])
-def test_a_name_that_is_no_place_is_refused(spec: str) -> None:
+def test_an_unknown_crash_point_is_refused(spec: str) -> None:
     with pytest.raises(ValueError):
         crashpoints.arm(spec)
 
 
-def test_unarmed_every_place_is_harmless() -> None:
+def test_unarmed_crash_points_do_nothing() -> None:
     crashpoints.arm(None)
     for name in crashpoints.ALL:
         crashpoints.reach(name)

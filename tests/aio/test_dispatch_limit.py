@@ -11,7 +11,7 @@ import pytest
 from tidings.aio.dispatch_limit import PACE, Cancellable, DispatchLimit, RefusalLimit
 
 
-async def test_so_many_calls_are_made_in_a_turn_in_their_order_and_others_come_in_between() -> None:
+async def test_calls_run_in_order_with_a_limit_per_event_loop_iteration() -> None:
     turns, loop = DispatchLimit(each=3), asyncio.get_running_loop()
     done: list[object] = []
     for number in range(8):
@@ -26,7 +26,7 @@ async def test_so_many_calls_are_made_in_a_turn_in_their_order_and_others_come_i
     assert done.index("other") < done.index(6)
 
 
-async def test_a_call_that_fails_holds_up_none_behind_it() -> None:
+async def test_a_failing_call_does_not_delay_the_next() -> None:
     turns, loop = DispatchLimit(each=1), asyncio.get_running_loop()
     failed: list[object] = []
     loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
@@ -40,7 +40,7 @@ async def test_a_call_that_fails_holds_up_none_behind_it() -> None:
     assert len(failed) == 1
 
 
-async def test_a_later_turn_makes_as_many_at_once_again() -> None:
+async def test_each_event_loop_iteration_has_the_full_limit() -> None:
     turns = DispatchLimit(each=2)
     done: list[int] = []
     for start in (0, 2):
@@ -50,7 +50,7 @@ async def test_a_later_turn_makes_as_many_at_once_again() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_call_behind_too_many_is_never_made() -> None:
+async def test_a_call_beyond_the_waiting_limit_is_refused() -> None:
     turns = DispatchLimit(each=1, waiting=2)
     done: list[int] = []
     assert [turns.take(lambda number=number: done.append(number)) for number in range(5)] == [True] * 3 + [False] * 2
@@ -59,7 +59,7 @@ async def test_a_call_behind_too_many_is_never_made() -> None:
     assert done == [0, 1, 2]
 
 
-async def test_the_delay_is_for_how_long_the_first_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_delay_is_the_waiting_time_of_the_oldest_call(monkeypatch: pytest.MonkeyPatch) -> None:
     turns, loop = DispatchLimit(each=1, pace=60.0), asyncio.get_running_loop()
     now = 100.0
     monkeypatch.setattr(loop, "time", lambda: now)
@@ -73,7 +73,7 @@ async def test_the_delay_is_for_how_long_the_first_has_waited(monkeypatch: pytes
     assert turns.delay == 0.0
 
 
-async def test_a_call_that_is_not_wanted_any_more_costs_no_turn() -> None:
+async def test_a_cancelled_call_does_not_count_towards_the_limit() -> None:
     turns = DispatchLimit(each=1)
     done: list[int] = []
     calls = [Cancellable(functools.partial(done.append, number)) for number in range(5)]
@@ -93,7 +93,7 @@ def _groups(times: list[float]) -> list[int]:
     return [end - start for start, end in itertools.pairwise([*starts, len(times)])]
 
 
-async def test_refusals_are_made_in_their_order_so_many_a_second_while_others_come() -> None:
+async def test_refusals_run_in_order_at_the_rate_limit_while_new_ones_arrive() -> None:
     refusals, loop = RefusalLimit(rate=3 / PACE), asyncio.get_running_loop()
     made: list[int] = []
     times: list[float] = []
@@ -116,7 +116,7 @@ async def test_refusals_are_made_in_their_order_so_many_a_second_while_others_co
     assert times[20] - times[0] > 5 * PACE
 
 
-async def test_when_nobody_comes_any_more_each_group_of_refusals_is_twice_the_one_before() -> None:
+async def test_without_new_requests_each_group_of_refusals_doubles() -> None:
     refusals, loop = RefusalLimit(rate=3 / PACE), asyncio.get_running_loop()
     times: list[float] = []
     over = loop.create_future()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidings.aio.lru import LRU
 
 
-def test_the_entry_used_longest_ago_is_forgotten_first() -> None:
+def test_the_least_recently_used_entry_is_evicted_first() -> None:
     cache: LRU[str, int] = LRU(2)
     cache.put("a", 1)
     cache.put("b", 2)
@@ -20,7 +20,7 @@ def test_the_entry_used_longest_ago_is_forgotten_first() -> None:
     assert cache.get("b") is None
 
 
-def test_drop_and_clear_forget() -> None:
+def test_drop_and_clear_remove_entries() -> None:
     cache: LRU[str, int] = LRU(5)
     cache.put("a", 1)
     cache.put("b", 2)
@@ -32,7 +32,7 @@ def test_drop_and_clear_forget() -> None:
 
 
 @given(st.integers(0, 5), st.lists(st.tuples(st.sampled_from(["get", "put", "drop"]), st.integers(0, 8)), max_size=80))
-def test_it_behaves_as_the_obvious_model(limit: int, steps: list[tuple[str, int]]) -> None:
+def test_the_cache_behaves_like_an_ordered_dict_model(limit: int, steps: list[tuple[str, int]]) -> None:
     cache: LRU[int, int] = LRU(limit)
     model: OrderedDict[int, int] = OrderedDict()
     for number, (step, key) in enumerate(steps, 1):

@@ -26,7 +26,7 @@ def written(cache: pinned.PinnedCache[str, Note], key: str, text: str) -> None:
     cache.unpin(key)
 
 
-def test_a_pinned_entry_outlives_any_number_of_others() -> None:
+def test_a_pinned_entry_is_never_evicted() -> None:
     cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 1)
     cache.pin("a")
     cache.pinned["a"].text = "kept"
@@ -35,7 +35,7 @@ def test_a_pinned_entry_outlives_any_number_of_others() -> None:
     assert [(note := cache.get(key)) and note.text for key in "abcd"] == ["kept", None, None, "another"]
 
 
-def test_an_entry_stays_until_the_last_pin_is_taken_back() -> None:
+def test_an_entry_stays_until_its_last_pin_is_removed() -> None:
     cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 0)
     cache.pin("aab")
     note = cache.pinned["a"]
@@ -47,7 +47,7 @@ def test_an_entry_stays_until_the_last_pin_is_taken_back() -> None:
     assert not cache.pinned
 
 
-def test_an_entry_of_which_nothing_is_known_pushes_nothing_out() -> None:
+def test_an_empty_entry_evicts_no_other() -> None:
     cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 1)
     written(cache, "a", "known")
     written(cache, "b", "")
@@ -55,7 +55,7 @@ def test_an_entry_of_which_nothing_is_known_pushes_nothing_out() -> None:
     assert cache.get("b") is None
 
 
-def test_clear_forgets_what_is_not_pinned() -> None:
+def test_clear_removes_only_unpinned_entries() -> None:
     cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 9)
     written(cache, "a", "one")
     cache.pin("b")
@@ -68,7 +68,7 @@ def test_clear_forgets_what_is_not_pinned() -> None:
 @given(
     st.integers(0, 4), st.lists(st.tuples(st.sampled_from(["pin", "unpin", "write", "get"]), st.sampled_from("abcdef")))
 )
-def test_it_behaves_as_the_obvious_model(limit: int, steps: list[tuple[str, str]]) -> None:
+def test_the_cache_behaves_like_a_dict_and_counter_model(limit: int, steps: list[tuple[str, str]]) -> None:
     cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, limit)
     pins: Counter[str] = Counter()
     texts: dict[str, str] = {}

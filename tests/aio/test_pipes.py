@@ -12,7 +12,9 @@ from tidings.aio import pipes
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_everything_is_read_and_the_descriptor_is_closed_once(new_loop: type[asyncio.AbstractEventLoop]) -> None:
+def test_read_to_the_end_reads_everything_and_closes_the_descriptor_once(
+    new_loop: type[asyncio.AbstractEventLoop],
+) -> None:
     said = b"long " * 10_000
 
     async def read() -> None:

@@ -22,7 +22,7 @@ class Question:
         return given
 
 
-async def test_those_who_ask_meanwhile_share_the_answer_which_stands_for_a_while() -> None:
+async def test_concurrent_calls_share_one_result_that_stays_valid_for_a_time() -> None:
     question = Question()
     probe = Probe(question.ask, 60.0, "probe")
     asking = [asyncio.create_task(probe.answer(number)) for number in range(5)]
@@ -33,14 +33,14 @@ async def test_those_who_ask_meanwhile_share_the_answer_which_stands_for_a_while
     assert question.asked == [0]
 
 
-async def test_an_answer_that_stands_no_longer_is_asked_for_again() -> None:
+async def test_an_expired_result_is_determined_again() -> None:
     question = Question()
     question.answer.set()
     probe = Probe(question.ask, 0.0, "probe")
     assert [await probe.answer(number) for number in range(2)] == [0, 1]
 
 
-async def test_one_who_goes_takes_the_answer_from_nobody_and_an_error_goes_to_all() -> None:
+async def test_a_cancelled_caller_affects_no_other_and_an_error_goes_to_all() -> None:
     question = Question()
     probe = Probe(question.ask, 60.0, "probe")
     first, second = asyncio.create_task(probe.answer(ValueError("x"))), asyncio.create_task(probe.answer(1))
@@ -52,7 +52,7 @@ async def test_one_who_goes_takes_the_answer_from_nobody_and_an_error_goes_to_al
     assert first.cancelled()
 
 
-async def test_an_answer_that_takes_long_is_the_last_one_while_that_is_recent_and_is_not_asked_for_again() -> None:
+async def test_a_slow_run_returns_a_recent_last_result_and_is_not_started_twice() -> None:
     question = Question()
     question.answer.set()
     probe = Probe(question.ask, 0.0, "probe")
@@ -66,7 +66,7 @@ async def test_an_answer_that_takes_long_is_the_last_one_while_that_is_recent_an
     assert question.asked == [0, 1, 4]
 
 
-async def test_without_a_last_answer_the_next_is_waited_for_and_what_failed_is_none() -> None:
+async def test_without_a_last_result_or_after_an_error_callers_wait_for_the_next() -> None:
     question = Question()
     probe = Probe(question.ask, 0.0, "probe")
     waiting = asyncio.create_task(probe.soon(0.0, 60.0, ValueError("x")))

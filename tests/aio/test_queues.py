@@ -22,7 +22,7 @@ def values(metrics: QueueMetrics, queue: str, shard: str = "") -> tuple[float | 
     return tuple(registry.get_sample_value(f"tidings_queue_{name}", labels) for name in names)
 
 
-def test_a_queue_is_read_when_somebody_asks_until_it_is_forgotten() -> None:
+def test_a_watched_queue_is_read_at_each_scrape_until_it_is_removed() -> None:
     metrics = QueueMetrics()
     reading = QueueReading(0, 0, 0.0)
     metrics.watch("jobs", lambda: reading, shard="3")
@@ -33,7 +33,7 @@ def test_a_queue_is_read_when_somebody_asks_until_it_is_forgotten() -> None:
     assert values(metrics, "jobs", "3") == (None, None, None, None)
 
 
-async def test_a_batcher_shows_what_waits_and_what_is_in_flight_and_for_how_long() -> None:
+async def test_a_batcher_reports_pending_and_in_flight_items_and_their_age() -> None:
     gate, flushing = asyncio.Event(), asyncio.Event()
 
     async def flush(items: Sequence[int]) -> Sequence[int]:
@@ -55,7 +55,7 @@ async def test_a_batcher_shows_what_waits_and_what_is_in_flight_and_for_how_long
     assert values(QUEUES, "queues-test") == (0, 0, 5, 5)
 
 
-async def test_what_left_a_batcher_that_is_gone_is_still_counted() -> None:
+async def test_items_of_a_deleted_batcher_stay_counted() -> None:
     async def flush(items: Sequence[int]) -> Sequence[int]:
         return items
 
@@ -70,6 +70,6 @@ async def test_what_left_a_batcher_that_is_gone_is_still_counted() -> None:
     assert values(QUEUES, "queues-gone") == (0, 0, 7, 7)
 
 
-def test_the_names_are_known_before_anything_is_read() -> None:
+def test_the_metric_names_are_known_before_the_first_scrape() -> None:
     assert {family.name for family in QUEUES.describe()} == {family.name for family in QUEUES.collect()}
     assert queues.LABELS == ("queue", "shard")

@@ -58,7 +58,7 @@ async def test_services_start_in_order_and_stop_in_reverse() -> None:
     assert journal == ["a starts", "b starts", "c starts", "c stops", "b stops", "a stops"]
 
 
-async def test_a_failure_stops_the_others_first_and_then_names_the_culprit() -> None:
+async def test_a_failing_service_stops_the_others_and_is_named() -> None:
     journal: list[str] = []
     services = [Recorder("a", journal), Recorder("b", journal, fails=OSError("no disk")), Recorder("c", journal)]
     with pytest.raises(ServiceFailed, match="service b ended: OSError") as caught:
@@ -67,14 +67,14 @@ async def test_a_failure_stops_the_others_first_and_then_names_the_culprit() -> 
     assert journal[-2:] == ["c stops", "a stops"]
 
 
-async def test_a_service_that_ends_by_itself_is_a_failure() -> None:
+async def test_a_service_that_ends_without_a_stop_fails_the_run() -> None:
     journal: list[str] = []
     with pytest.raises(ServiceFailed, match="service b ended by itself"):
         await run_services([Recorder("a", journal), Recorder("b", journal, ends=True)], asyncio.Event())
     assert journal[-1] == "a stops"
 
 
-async def test_a_service_that_does_not_stop_is_cancelled_after_its_grace_and_the_rest_still_stop() -> None:
+async def test_a_service_that_does_not_stop_is_cancelled_after_the_grace_period() -> None:
     journal: list[str] = []
     services = [Recorder("a", journal), Recorder("b", journal, deaf=True)]
     stop = asyncio.Event()
@@ -83,7 +83,7 @@ async def test_a_service_that_does_not_stop_is_cancelled_after_its_grace_and_the
     assert journal[-2:] == ["b is cancelled", "a stops"]
 
 
-async def test_an_error_while_stopping_is_reported_after_all_have_stopped() -> None:
+async def test_an_error_while_stopping_is_raised_after_all_services_have_stopped() -> None:
     journal: list[str] = []
     services = [Recorder("a", journal), Recorder("b", journal, fails_at_stop=OSError("last write"))]
     stop = asyncio.Event()
@@ -104,7 +104,7 @@ async def test_cancelling_the_runner_stops_every_service() -> None:
     assert journal[-2:] == ["b stops", "a stops"]
 
 
-async def test_a_kick_before_the_wait_is_not_lost_and_is_consumed_by_it() -> None:
+async def test_a_kick_before_the_wait_is_kept_and_consumed_by_it() -> None:
     wakeup = Wakeup()
     wakeup.kick()
     wakeup.kick()
@@ -112,7 +112,7 @@ async def test_a_kick_before_the_wait_is_not_lost_and_is_consumed_by_it() -> Non
     assert not await wakeup.wait(timeout=0.001)
 
 
-async def test_a_kick_wakes_the_one_who_waits() -> None:
+async def test_a_kick_ends_the_wait() -> None:
     wakeup = Wakeup()
     waiting = asyncio.create_task(wakeup.wait())
     await asyncio.wait([waiting], timeout=0.001)
@@ -120,14 +120,14 @@ async def test_a_kick_wakes_the_one_who_waits() -> None:
     assert await waiting
 
 
-async def test_waiting_for_stop_says_whether_it_came() -> None:
+async def test_wait_for_returns_whether_the_stop_event_was_set() -> None:
     stop = asyncio.Event()
     assert not await wait_for(stop, 0.001)
     stop.set()
     assert await wait_for(stop, 60)
 
 
-async def test_workers_end_when_told_and_the_error_of_one_ends_all() -> None:
+async def test_workers_end_at_stop_and_an_error_of_one_ends_all() -> None:
     async def endless() -> None:
         await asyncio.Event().wait()
 

@@ -31,7 +31,7 @@ async def waiting(places: Slots, order: list[int], count: int) -> list[asyncio.T
     return tasks
 
 
-async def test_whoever_waits_gets_a_place_in_the_order_of_coming() -> None:
+async def test_waiters_get_slots_in_order_of_arrival() -> None:
     places, order = Slots(2), list[int]()
     tasks = await waiting(places, order, 5)
     assert order == [0, 1]
@@ -43,7 +43,7 @@ async def test_whoever_waits_gets_a_place_in_the_order_of_coming() -> None:
 
 
 @pytest.mark.parametrize("gone", [[1], [2], [1, 2], [1, 2, 3]])
-async def test_who_gives_up_keeps_no_place(gone: list[int]) -> None:
+async def test_a_cancelled_waiter_keeps_no_slot(gone: list[int]) -> None:
     places, order = Slots(1), list[int]()
     tasks = await waiting(places, order, 4)
     # The first waiter gets the slot at the same moment at which it may give up.
@@ -60,7 +60,7 @@ async def test_who_gives_up_keeps_no_place(gone: list[int]) -> None:
     assert places.try_take()
 
 
-async def test_nobody_joins_those_of_whom_one_has_waited_too_long(advance: Callable[[float], None]) -> None:
+async def test_new_waiters_are_refused_once_the_oldest_has_waited_too_long(advance: Callable[[float], None]) -> None:
     places, order = Slots(1, patience=1.0), list[int]()
     tasks = await waiting(places, order, 2)
     assert not places.is_overloaded()
@@ -74,7 +74,7 @@ async def test_nobody_joins_those_of_whom_one_has_waited_too_long(advance: Calla
     assert order == [0, 1]
 
 
-async def test_who_has_to_wait_before_has_less_time_here(advance: Callable[[float], None]) -> None:
+async def test_a_prior_delay_shortens_the_allowed_wait_for_a_slot(advance: Callable[[float], None]) -> None:
     places, order = Slots(1, patience=1.0), list[int]()
     assert not places.is_overloaded(2.0), "nobody waits here"
     tasks = await waiting(places, order, 2)
@@ -85,7 +85,7 @@ async def test_who_has_to_wait_before_has_less_time_here(advance: Callable[[floa
     await asyncio.gather(*tasks)
 
 
-async def test_one_who_waited_too_long_and_went_keeps_nobody_out(advance: Callable[[float], None]) -> None:
+async def test_a_cancelled_waiter_does_not_keep_the_slots_overloaded(advance: Callable[[float], None]) -> None:
     places, order = Slots(1, patience=1.0), list[int]()
     tasks = await waiting(places, order, 2)
     advance(1.1)
@@ -94,7 +94,7 @@ async def test_one_who_waited_too_long_and_went_keeps_nobody_out(advance: Callab
     assert not places.is_overloaded()
 
 
-async def test_more_places_are_for_those_who_wait() -> None:
+async def test_resizing_gives_new_slots_to_waiters() -> None:
     places, order = Slots(1), list[int]()
     tasks = await waiting(places, order, 3)
     places.resize(3)

@@ -8,7 +8,7 @@ from tidings.aio.clock import ManualClock
 from tidings.aio.token_buckets import RateLimit, TokenBuckets
 
 
-def test_a_burst_passes_at_once_and_then_tokens_come_at_their_rate() -> None:
+def test_a_burst_passes_at_once_and_then_the_rate_applies() -> None:
     clock = ManualClock()
     buckets: TokenBuckets[str] = TokenBuckets(clock, rate=2.0, burst=3, remembered=10)
     assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
@@ -19,7 +19,7 @@ def test_a_burst_passes_at_once_and_then_tokens_come_at_their_rate() -> None:
     assert buckets.take("a") == pytest.approx(0.5), "what was refused has taken nothing"
 
 
-def test_a_full_bucket_is_full_whatever_the_clock_shows() -> None:
+def test_a_new_bucket_holds_the_full_burst_at_any_time() -> None:
     clock = ManualClock()
     buckets: TokenBuckets[int] = TokenBuckets(clock, rate=0.001, burst=4, remembered=10)
     for key in range(1000):
@@ -35,13 +35,13 @@ def test_a_cost_above_the_burst_passes_when_the_bucket_is_full() -> None:
     assert buckets.take("a", 1) == pytest.approx(21.0), "and is paid for"
 
 
-def test_a_rate_of_nothing_is_no_limit() -> None:
+def test_a_rate_of_zero_is_no_limit() -> None:
     buckets: TokenBuckets[str] = TokenBuckets(ManualClock(), rate=0.0, burst=1, remembered=10)
     assert [buckets.take("a", 1000) for _ in range(100)] == [0.0] * 100
     assert len(buckets) == 0
 
 
-def test_what_others_took_counts_and_is_never_less_than_what_is_known() -> None:
+def test_learned_consumption_of_others_counts_and_never_decreases() -> None:
     buckets: TokenBuckets[str] = TokenBuckets(ManualClock(), rate=0.5, burst=3, remembered=10)
     buckets.learn("a", 4)
     assert buckets.take("a") == 0.0
@@ -50,14 +50,14 @@ def test_what_others_took_counts_and_is_never_less_than_what_is_known() -> None:
     assert buckets.take("a") == pytest.approx(2.0)
 
 
-def test_only_so_many_keys_are_remembered() -> None:
+def test_the_number_of_remembered_keys_is_limited() -> None:
     buckets: TokenBuckets[int] = TokenBuckets(ManualClock(), rate=1.0, burst=1, remembered=5)
     for key in range(20):
         buckets.take(key)
     assert len(buckets) == 5
 
 
-def test_what_is_given_back_leaves_nothing_behind() -> None:
+def test_refunded_buckets_are_removed() -> None:
     clock = ManualClock()
     buckets: TokenBuckets[str] = TokenBuckets(clock, rate=2.0, burst=3, remembered=10)
     for _ in range(3):

@@ -6,7 +6,7 @@ from tidings.aio.clock import ManualClock
 from tidings.aio.use_limit import UseLimit
 
 
-def test_each_has_its_own_and_has_it_again_after_the_period() -> None:
+def test_each_key_has_its_own_limit_and_it_resets_after_the_period() -> None:
     clock = ManualClock()
     allowance: UseLimit[str] = UseLimit(clock, limit=2, period=60.0, remembered=10)
     assert [allowance.take("a") for _ in range(3)] == [True, True, False]
@@ -17,7 +17,7 @@ def test_each_has_its_own_and_has_it_again_after_the_period() -> None:
     assert allowance.take("a")
 
 
-def test_who_is_forgotten_among_many_begins_again() -> None:
+def test_an_evicted_key_starts_with_a_full_limit() -> None:
     allowance: UseLimit[int] = UseLimit(ManualClock(), limit=1, period=60.0, remembered=2)
     assert [allowance.take(n) for n in (1, 2, 3, 1)] == [True] * 4
     assert not allowance.take(3)

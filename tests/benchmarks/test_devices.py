@@ -33,22 +33,20 @@ def attempts(most: float) -> Callable[[float], Awaitable[Trial]]:
 
 
 @pytest.mark.parametrize(("start", "most", "best"), [(400, 1000, 928), (400, 100, 97.65625), (1000, 900, 812.5)])
-async def test_the_greatest_rate_is_looked_for_up_or_down_and_then_in_between(
-    start: float, most: float, best: float
-) -> None:
+async def test_climb_finds_the_highest_sustained_rate_from_any_start(start: float, most: float, best: float) -> None:
     good, why = await seed003.climb(start, attempts(most))
     assert max(trial.rate for trial in good) == pytest.approx(best)
     assert all(trial.rate <= most for trial in good)
     assert why
 
 
-async def test_what_is_good_at_no_rate_ends() -> None:
+async def test_climb_ends_when_no_rate_is_sustained() -> None:
     good, why = await seed003.climb(400, attempts(1))
     assert not good
     assert "not everything arrived" in why
 
 
-def test_a_table_of_volleys_has_what_is_published_beside_what_was_measured() -> None:
+def test_the_volley_table_shows_measured_and_published_values() -> None:
     details = {"ms": {f"{count}x{size}": [1.0, 2.0, 3.0, 4.0] for count in seed002.CLIENTS for size in seed002.SIZES}}
     run = a_run("volleys", 10)
     one, hundred = seed002.table({seed002.WAYS[WS_JSON]: dataclasses.replace(run, details=details)})
@@ -56,7 +54,7 @@ def test_a_table_of_volleys_has_what_is_published_beside_what_was_measured() -> 
     assert "| 1000 Messages (4 KB) | 4.0 | 32,833.4 | 6,910.7 | 6,391.0 |" in hundred
 
 
-async def test_a_process_that_has_ended_answers_no_question_for_ever(tmp_path: Path) -> None:
+async def test_calls_to_a_killed_fleet_process_fail(tmp_path: Path) -> None:
     fleet = FleetProcess("fleet", tmp_path)
     await fleet.start()
     try:

@@ -19,7 +19,7 @@ async def nothing_left() -> int:
     return 0
 
 
-async def test_jobs_that_come_twice_or_from_nowhere_are_counted_apart_from_those_that_were_worked() -> None:
+async def test_repeated_and_unknown_jobs_are_counted_separately() -> None:
     run = JobRun()
 
     async def enqueue(number: int, _body: str) -> None:
@@ -35,7 +35,7 @@ async def test_jobs_that_come_twice_or_from_nowhere_are_counted_apart_from_those
     assert sum(found["per_second"]) == found["jobs"]
 
 
-async def test_a_job_that_is_never_worked_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_is_never_worked_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "PATIENCE", 0.01)
     run = JobRun()
 
@@ -49,7 +49,7 @@ async def test_a_job_that_is_never_worked_ends_the_run(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("wrong", [{"jobs": 0}, {"worked": 9}, {"unknown": 1}, {"left": 1}])
-def test_a_run_of_jobs_whose_counts_do_not_agree_is_no_result(wrong: dict[str, int]) -> None:
+def test_a_job_run_with_inconsistent_counts_fails(wrong: dict[str, int]) -> None:
     good = {"jobs": 10, "worked": 10, "repeated": 1, "unknown": 0, "left": 0}
     jobs.reconcile("jobs", good)
     with pytest.raises(Failed):
@@ -57,7 +57,7 @@ def test_a_run_of_jobs_whose_counts_do_not_agree_is_no_result(wrong: dict[str, i
 
 
 @pytest.mark.parametrize("wrong", [{"messages": 0}, {"arrived": 9}, {"acked": 9}, {"faults": 1}])
-def test_a_delivery_whose_counts_do_not_agree_is_no_result(wrong: dict[str, int]) -> None:
+def test_a_delivery_run_with_inconsistent_counts_fails(wrong: dict[str, int]) -> None:
     good = {"messages": 10, "arrived": 10, "acked": 10, "faults": 0}
     delivery.reconcile(delivery.WAYS[0], good)
     with pytest.raises(Failed):
@@ -81,7 +81,7 @@ def a_queue(name: str, rate: float, *, cpu: float = 0.5) -> Run:
     )
 
 
-def test_where_a_peer_is_ahead_it_is_said_and_why() -> None:
+def test_the_report_states_where_a_peer_is_faster_and_why() -> None:
     ours, river = a_queue("jobs-tidings", 1000), a_queue("jobs-river", 2000, cpu=0.9)
     said = readings.of("jobs", [ours, river])
     assert "**ahead of ours** in rate (2,000 to 1,000): " + readings.WHY["jobs-river"].rstrip(".") in said
@@ -90,20 +90,20 @@ def test_where_a_peer_is_ahead_it_is_said_and_why() -> None:
     assert "no judgement" in readings.of("jobs", [ours, shared])
 
 
-def test_ours_is_given_in_proportion_to_each() -> None:
+def test_the_report_shows_our_rate_relative_to_each_peer() -> None:
     runs = [a_queue("jobs-tidings", 1000), a_queue("jobs-river", 500)]
     said = report.part("jobs", runs, [Ratio("jobs-river", "jobs-tidings", 0.5, [0.5])])
     assert "| Jobs-river | **500** | 2.00 | **500** (store 500) |" in said
     assert "| Jobs-tidings | **1,000** | – |" in said
 
 
-def test_every_part_has_ours_first_and_every_reason_is_of_a_run() -> None:
+def test_every_report_part_includes_our_run_and_every_reason_names_a_run() -> None:
     assert all(f"{part}-tidings" in peers.NAMES for part in report.HEADS)
     assert readings.WHY.keys() <= set(peers.NAMES)
     assert len(set(peers.NAMES)) == len(peers.NAMES)
 
 
-def test_the_published_table_is_whole() -> None:
+def test_the_published_table_has_every_cell() -> None:
     run = dataclasses.replace(a_run("table-tidings", 1000), details={"cells": dict.fromkeys(report.PUBLISHED, 1.5)})
     said = report.part("table", [run], ())
     assert said.count("1.50") == 16

@@ -62,7 +62,7 @@ def a_run(name: str, rate: float, shares: Shares = QUIET) -> Run:
 @pytest.mark.parametrize(
     ("others", "taken"), [([0.01, 0.2], 0.01), ([0.2, 0.1, 0.01], 0.01), ([0.2, 0.1, 0.3, 0.01], 0.1)]
 )
-async def test_a_run_is_taken_again_while_others_have_too_much_of_the_machine(
+async def test_a_run_is_repeated_while_other_processes_use_too_much_cpu(
     others: list[float], taken: float, tmp_path: Path
 ) -> None:
     left = [a_run("one", 100.0, Shares(part, 0.0, 0.5)) for part in others]
@@ -80,14 +80,14 @@ async def test_a_run_is_taken_again_while_others_have_too_much_of_the_machine(
     assert bool(found.notes) == (others[0] > 0.05)
 
 
-def test_a_summary_is_by_nearest_rank_in_milliseconds() -> None:
+def test_a_summary_uses_nearest_rank_percentiles_in_milliseconds() -> None:
     found = summary.summarise([n / 1000 for n in range(1, 101)])
     assert found == summary.Summary(100, 50.5, 1.0, 50.0, 90.0, 95.0, 99.0, 100.0)
     with pytest.raises(ValueError, match="nothing"):
         summary.summarise([])
 
 
-def test_a_histogram_gives_what_was_counted_between_two_looks() -> None:
+def test_a_histogram_summary_covers_the_time_between_two_scrapes() -> None:
     def text(*counts: int, seconds: float) -> str:
         bounds = ("0.001", "0.01", "0.1", "+Inf")
         lines = [f'x_bucket{{call="send",le="{b}"}} {c}.0' for b, c in zip(bounds, counts, strict=True)]
@@ -102,19 +102,19 @@ def test_a_histogram_gives_what_was_counted_between_two_looks() -> None:
     assert summary.of_histogram(after, after, "x", '"send"') is None
 
 
-def test_throughput_is_counted_in_seconds_and_seconds_with_nothing_are_there() -> None:
+def test_throughput_per_second_includes_empty_seconds() -> None:
     assert summary.per_second([10.1, 10.9, 13.0], 10.0) == [2, 0, 0, 1]
     assert summary.per_second([], 10.0) == []
 
 
-def test_drift_is_the_last_quarter_to_the_first_and_slope_the_growth_of_each_step() -> None:
+def test_drift_compares_the_last_quarter_with_the_first_and_slope_is_per_step() -> None:
     assert summary.drift([100, 100, 500, 1, 2, 3, 90, 90]) == pytest.approx(-0.1)
     assert summary.drift([1, 2]) == 0.0
     assert summary.slope([(0, 5.0), (10, 7.0), (20, 9.0)]) == pytest.approx(0.2)
     assert summary.slope([(1, 5.0)]) == 0.0
 
 
-def test_what_others_use_is_what_nobody_of_ours_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_of_others_is_busy_time_minus_our_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     before = Clock(at=100.0, busy=50.0, stolen=1.0, own=20.0)
     found = machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=34.0))
@@ -126,7 +126,7 @@ def test_what_others_use_is_what_nobody_of_ours_did(monkeypatch: pytest.MonkeyPa
     assert machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=36.5)).others == 0.1
 
 
-def test_a_child_that_has_ended_counts_as_ours() -> None:
+def test_cpu_of_an_ended_child_counts_as_ours() -> None:
     before = machine.read(time.monotonic())
     code = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -134,7 +134,7 @@ def test_a_child_that_has_ended_counts_as_ours() -> None:
     assert machine.read(time.monotonic()).own - before.own > 0.15
 
 
-def test_ratios_are_of_rounds_in_which_nobody_disturbed() -> None:
+def test_ratios_use_only_undisturbed_rounds() -> None:
     rounds = [
         (a_run("base", 100), a_run("slow", 90)),
         (a_run("base", 100), a_run("slow", 20, SHARED)),
@@ -148,19 +148,19 @@ def test_ratios_are_of_rounds_in_which_nobody_disturbed() -> None:
     assert found.why == "2 rounds left out"
 
 
-def test_rounds_that_were_all_disturbed_give_no_ratio() -> None:
+def test_disturbed_rounds_alone_give_no_ratio() -> None:
     found = run.ratio("slow", "base", [(a_run("base", 100, SHARED), a_run("slow", 90))])
     assert found.value is None
     assert "over 5 %" in found.why
     assert run.ratio("slow", "base", [(None, a_run("slow", 90))]).value is None
 
 
-def test_the_run_in_the_middle_is_one_that_is_not_marked() -> None:
+def test_the_median_run_is_an_undisturbed_one() -> None:
     assert run.median([a_run("a", 10, SHARED), a_run("a", 30), a_run("a", 50), a_run("a", 40)]).rate == 40
     assert run.median([a_run("a", 10, SHARED), a_run("a", 30, SHARED)]).rate == 10
 
 
-def test_results_are_shares_of_what_the_machine_can_do() -> None:
+def test_results_are_expressed_as_shares_of_a_calibration() -> None:
     one = a_run("a", 100)
     assert one.cpu_us() == {"coreapp": 200, "coreapp2": 100, "robots": 500}
     assert one.product_us() == 300
@@ -170,7 +170,7 @@ def test_results_are_shares_of_what_the_machine_can_do() -> None:
     assert calibration.share(one, dataclasses.replace(bare, unit=calibration.MILLISECONDS, values=(5.0,))) == 0.25
 
 
-def test_queues_of_all_shards_of_a_process_are_one() -> None:
+def test_queue_depths_are_summed_over_shards() -> None:
     text = (
         'tidings_queue_depth{queue="jobs",shard="0"} 3.0\ntidings_queue_depth{queue="jobs",shard="1"} 4.0\n'
         'tidings_queue_depth{queue="journal",shard=""} 1.0\ntidings_queue_oldest_seconds{queue="jobs",shard="0"} 9.0\n'
@@ -178,7 +178,7 @@ def test_queues_of_all_shards_of_a_process_are_one() -> None:
     assert sampler.depths(text) == {"jobs": 7.0, "journal": 1.0}
 
 
-def test_pauses_are_those_between_two_looks() -> None:
+def test_gc_pauses_are_those_between_two_scrapes() -> None:
     def text(*counts: int, seconds: float) -> str:
         bounds = ("0.001", "0.01", "+Inf")
         lines = [
@@ -194,7 +194,7 @@ def test_pauses_are_those_between_two_looks() -> None:
     assert sampler.pauses(before, before) == Pauses(0, 0.0, 0.0)
 
 
-def test_a_report_marks_what_others_disturbed(tmp_path: Path) -> None:
+def test_a_report_marks_disturbed_runs(tmp_path: Path) -> None:
     found = Report("example", "Example", "How.", whole=False, machine={"cores": "2"})
     found.runs += [a_run("base", 100), a_run("slow", 90, SHARED)]
     found.ratios.append(run.ratio("slow", "base", [(found.runs[0], found.runs[1])]))
@@ -220,7 +220,7 @@ def test_a_report_marks_what_others_disturbed(tmp_path: Path) -> None:
     assert document["shares"]["base"]["bare"] == 0.25
 
 
-def test_contents_have_the_size_asked_for_and_no_two_are_shown_alike() -> None:
+def test_contents_have_the_requested_size_and_unique_digests() -> None:
     assert json.loads(contents.sized("1", "a-1", 50).body)["text"]["body"] == "a-1".ljust(50, ".")
     assert len(contents.sized("1", "a-1", 10_240).file) == 10_240
     digests = {
@@ -232,7 +232,7 @@ def test_contents_have_the_size_asked_for_and_no_two_are_shown_alike() -> None:
     assert len(digests) == 12
 
 
-def test_a_document_is_expected_as_its_recipient_shows_it() -> None:
+def test_the_digest_of_a_document_matches_what_its_recipient_shows() -> None:
     assert contents.sized("1", "a-1", 10_240).digest == ledger.digest("[document] a-1.pdf, application/pdf (10.2 kB)")
 
 
@@ -246,7 +246,7 @@ __main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;tidings.<loca
 """
 
 
-def test_a_profile_says_what_each_room_costs_with_what_it_calls() -> None:
+def test_a_profile_reports_the_cost_of_each_package_with_its_callees() -> None:
     stacks = profiles.parse(PROFILE)
     rooms = profiles.rooms(stacks)
     assert rooms[:2] == [("coreapp.webhook", 0.7), (profiles.LOOP_NAME, 0.25)]
@@ -257,7 +257,7 @@ def test_a_profile_says_what_each_room_costs_with_what_it_calls() -> None:
     assert {line[0] for line in lines} == {"coreapp"}
 
 
-def test_a_report_of_a_profiled_run_has_its_flames(tmp_path: Path) -> None:
+def test_a_report_of_a_profiled_run_includes_its_flame_graph(tmp_path: Path) -> None:
     found = Report("example", "An example", "How.", runs=[a_run("warm", 100), a_run("cold", 50)])
     found.profiles["warm"] = {"coreapp": profiles.parse(PROFILE)}
     markdown, *_, flames_path = report.write(found, tmp_path, tmp_path / "raw")
@@ -301,7 +301,7 @@ def test_the_measured_commit_is_that_of_the_checkout(monkeypatch: pytest.MonkeyP
     assert machine.commit() == "unknown"
 
 
-def test_a_frame_is_as_wide_as_its_part_of_the_process(tmp_path: Path) -> None:
+def test_flame_graph_frames_are_as_wide_as_their_share_of_samples(tmp_path: Path) -> None:
     flames.draw("<title>", {"coreapp": profiles.parse(PROFILE)}, tmp_path / "flames.svg")
     tree = xml.etree.ElementTree.parse(tmp_path / "flames.svg")
     svg = "{http://www.w3.org/2000/svg}"

@@ -25,18 +25,18 @@ def calm() -> list[Look]:
     return looks(*((96.0 + n / 20, 0.010) for n in range(80)))
 
 
-def test_it_is_normal_again_when_a_second_is_as_before() -> None:
+def test_recovery_ends_when_one_second_is_as_fast_as_before() -> None:
     after = looks(*((110.0 + n / 20, 0.300 if n < 10 else 0.010) for n in range(60)))
     assert overload.until_normal(WINDOW, [*calm(), *after], []) == pytest.approx(0.5)
 
 
-def test_it_is_not_normal_while_messages_are_refused() -> None:
+def test_recovery_lasts_while_messages_are_refused() -> None:
     after = looks(*((110.025 + n / 20, 0.010) for n in range(60)))
     requests = [Request("1", "", 503 if n < 12 else 201, "", 110.0 + n / 10, 0.01) for n in range(30)]
     assert overload.until_normal(WINDOW, [*calm(), *after], requests) == pytest.approx(1.125)
 
 
-def test_it_is_never_normal_where_health_stays_slow_or_fails() -> None:
+def test_recovery_never_ends_while_health_checks_are_slow_or_fail() -> None:
     slow = looks(*((110.0 + n / 20, 0.300) for n in range(60)))
     assert overload.until_normal(WINDOW, [*calm(), *slow], []) is None
     failing = [Look(503, 110.0 + n / 20, 0.001) for n in range(60)]
@@ -44,20 +44,20 @@ def test_it_is_never_normal_where_health_stays_slow_or_fails() -> None:
     assert overload.until_normal(WINDOW, [*calm(), *looks((110.0, 0.01), (110.5, 0.01))], []) is None
 
 
-def test_memory_grows_by_what_it_does_after_the_processes_are_warm() -> None:
+def test_memory_growth_is_measured_after_the_warm_up() -> None:
     # Ten seconds of 1,000 messages each. 50 MB are allocated in the first two, then 1 MB per 1,000 messages.
     points = [Point(float(n), {"coreapp": int((100 + (50 if n >= 2 else 0) + n) * 1e6)}, {}, {}) for n in range(1, 11)]
     assert drift.growth(points, [1000.0] * 10, 2000, 10_000) == {"coreapp": pytest.approx(10.0)}
     assert drift.growth(points, [1000.0] * 10, 0, 2000)["coreapp"] > 100
 
 
-def test_four_clients_wait_for_two_commits_in_each_turn() -> None:
+def test_the_rate_ceiling_adds_two_commit_delays_per_client_cycle() -> None:
     base = dataclasses.replace(a_run("seed", 150), details={"turn_ms": 20.0})
     assert seed000.ceiling(base, 0.0) == pytest.approx(200)
     assert seed000.ceiling(base, 15.0) == pytest.approx(80)
 
 
-def test_the_whole_grid_is_every_place_and_the_short_one_the_lines_through_the_usual() -> None:
+def test_the_long_grid_has_every_cell_and_the_short_grid_one_line_per_axis() -> None:
     whole = seed001.cells(long=True, quick=False)
     assert len({cell.name for cell in whole}) == 2 * 5 * 4 * 4
     short = {cell.name for cell in seed001.cells(long=False, quick=False)}
@@ -66,7 +66,7 @@ def test_the_whole_grid_is_every_place_and_the_short_one_the_lines_through_the_u
     assert {"pass-2000-1KiB-30ms", "transform-300-100KiB-30ms", "pass-300-1KiB-1000ms"} < short
 
 
-def test_a_cell_ends_when_its_time_is_over() -> None:
+def test_a_cell_ends_at_its_deadline() -> None:
     cell = seed001.Cell("pass", 100, "50B", 0)
     assert list(cell.work(0.0, ["1"])) == []
     message = next(cell.work(float("inf"), ["1", "2"]))
@@ -85,7 +85,7 @@ class SlowServer(asyncio.Protocol):
         asyncio.get_running_loop().call_later(0.2, self.transport.write, answer)
 
 
-async def test_a_watcher_looks_in_even_steps_however_long_answers_take() -> None:
+async def test_health_polls_are_evenly_spaced_despite_slow_responses() -> None:
     listening = await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     start = time.time() + 0.25

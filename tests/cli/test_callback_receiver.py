@@ -13,7 +13,7 @@ from cli.commands import listen
 from cli.guard import CommandFailure
 
 
-async def test_bodies_that_are_posted_anywhere_are_shown_and_answered() -> None:
+async def test_posted_bodies_are_shown_and_answered_on_any_path() -> None:
     shown: list[bytes] = []
     async with (
         receiving("127.0.0.1", 0, shown.append) as (host, port),
@@ -25,7 +25,7 @@ async def test_bodies_that_are_posted_anywhere_are_shown_and_answered() -> None:
     assert shown == [b'{"statuses":[]}', b"not JSON"]
 
 
-async def test_what_is_too_large_is_refused() -> None:
+async def test_a_body_that_is_too_large_is_refused() -> None:
     shown: list[bytes] = []
     async with (
         receiving("127.0.0.1", 0, shown.append) as (host, port),
@@ -35,7 +35,7 @@ async def test_what_is_too_large_is_refused() -> None:
     assert not shown
 
 
-async def test_an_address_that_is_taken_is_said_and_one_that_was_left_is_free() -> None:
+async def test_an_address_in_use_raises_oserror_and_a_closed_one_is_free() -> None:
     async with receiving("127.0.0.1", 0, print) as (host, port):
         with pytest.raises(OSError, match="in use"):
             async with receiving(host, port, print):
@@ -44,13 +44,13 @@ async def test_an_address_that_is_taken_is_said_and_one_that_was_left_is_free() 
         pass
 
 
-async def test_a_number_that_is_no_port_is_said() -> None:
+async def test_an_invalid_port_raises_overflowerror() -> None:
     with pytest.raises(OverflowError):
         async with receiving("127.0.0.1", 70_000, print):
             pass
 
 
-def test_a_busy_port_names_the_option_that_moves_it() -> None:
+def test_the_error_for_a_port_in_use_names_the_port_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CommandFailure, match=f"127.0.0.1:{port} is in use: name another port with --port"):

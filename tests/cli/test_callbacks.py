@@ -29,7 +29,7 @@ def failed(seq: int, attempts: int) -> Callback:
     return row
 
 
-def test_what_failed_and_what_was_given_up_are_listed_with_the_reason(tmp_path: Path) -> None:
+def test_failed_callbacks_and_dead_letters_are_listed_with_the_reason(tmp_path: Path) -> None:
     variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
     assert run("migrate", **variables).returncode == 0
 
@@ -52,7 +52,7 @@ def test_what_failed_and_what_was_given_up_are_listed_with_the_reason(tmp_path: 
     ]
 
 
-def test_who_brought_dead_letters_back_is_listed(tmp_path: Path) -> None:
+def test_replays_of_dead_letters_are_listed_with_their_operator(tmp_path: Path) -> None:
     variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
     assert run("migrate", **variables).returncode == 0
 
@@ -111,7 +111,7 @@ async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard(database
     assert [seq for request in coreapp.requests for seq in request.seqs] == [*range(2_001), *range(5_000, 6_000)]
 
 
-async def test_a_full_queue_ends_a_replay_with_the_number_of_those_replayed(database: Database) -> None:
+async def test_a_full_queue_ends_a_replay_with_the_number_of_replayed_callbacks(database: Database) -> None:
     with pytest.raises(CommandFailure, match=r"at its limit.* \(2000 callbacks were changed before\)$"):
         await changes(database, Coreapp(room=2_000)).replay({0: range(1_000), 1: range(5_000)})
 

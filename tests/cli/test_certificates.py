@@ -41,7 +41,7 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None
                 pass
 
 
-def test_every_process_gets_a_certificate_that_the_others_believe(
+def test_every_process_gets_a_certificate_that_the_others_trust(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "tls"
@@ -68,7 +68,7 @@ def test_every_process_gets_a_certificate_that_the_others_believe(
         handshake(server, tls.client("test", files["webapp"]), "webapp")
 
 
-def test_what_is_there_stays_until_it_ends_soon_or_its_hosts_change(
+def test_certificates_are_kept_until_near_expiry_or_a_change_of_hosts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def made(*words: object) -> list[str]:
@@ -87,7 +87,7 @@ def test_what_is_there_stays_until_it_ends_soon_or_its_hosts_change(
     assert made("robots") == ["robots"]
 
 
-def test_an_authority_whose_making_was_cut_short_is_made_with_the_key_that_is_there(
+def test_an_interrupted_authority_is_completed_with_the_existing_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "webapp") == 0
@@ -100,7 +100,7 @@ def test_an_authority_whose_making_was_cut_short_is_made_with_the_key_that_is_th
         x509.load_pem_x509_certificate((tmp_path / f"{name}.pem").read_bytes()).verify_directly_issued_by(authority)
 
 
-def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def said(*words: object) -> str:
         assert run(*words) == 1
         return capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, capsys: pytest.Capture
 SEED = "0123456789abcdef" * 4
 
 
-def test_containers_with_one_seed_believe_each_other_though_they_have_no_directory_in_common(
+def test_containers_with_the_same_seed_trust_each_other_without_a_shared_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
@@ -147,7 +147,7 @@ def test_containers_with_one_seed_believe_each_other_though_they_have_no_directo
         handshake(foreign, tls.client("test", files("two", "webapp")), "webapp")
 
 
-def test_a_restart_with_a_seed_keeps_a_certificate_that_is_still_good(
+def test_a_restart_with_a_seed_keeps_a_valid_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
@@ -159,7 +159,7 @@ def test_a_restart_with_a_seed_keeps_a_certificate_that_is_still_good(
     assert (tmp_path / "tls" / "coreapp.pem").read_bytes() == before
 
 
-def test_a_short_seed_and_one_beside_an_authority_of_the_directory_are_refused(
+def test_a_short_seed_or_one_beside_an_existing_authority_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(tmp_path / "tls", "coreapp") == 0

@@ -29,7 +29,7 @@ def lines() -> bytes:
 
 
 @given(st.lists(st.integers(1, 80), min_size=1, max_size=20))
-def test_warnings_are_repeated_once_however_the_stream_is_cut(tmp_path_factory: object, pieces: list[int]) -> None:
+def test_warnings_are_repeated_once_however_the_stream_is_split(tmp_path_factory: object, pieces: list[int]) -> None:
     path = tmp_path_factory.mktemp("log") / "x.log"  # type: ignore[attr-defined]
     repeated: list[str] = []
     child = ChildLog(path, repeated.append)
@@ -44,7 +44,7 @@ def test_warnings_are_repeated_once_however_the_stream_is_cut(tmp_path_factory: 
     assert repeated == [all_lines[index] for index in (1, 2, 4, 5)]
 
 
-def test_the_last_word_of_a_child_is_remembered(tmp_path: Path) -> None:
+def test_the_last_line_of_a_child_is_kept(tmp_path: Path) -> None:
     child = ChildLog(tmp_path / "x.log", lambda line: None)
     child.write(b"12:00:00.000 INFO    network x\ntidings network: 127.0.0.1:1 is in ")
     child.write(b"use\n")
@@ -52,7 +52,7 @@ def test_the_last_word_of_a_child_is_remembered(tmp_path: Path) -> None:
     child.close()
 
 
-def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path: Path) -> None:
+def test_the_log_file_is_bounded_and_the_previous_one_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("of the last run\n")
     child = ChildLog(path, lambda line: None, limit=1000)
@@ -76,7 +76,7 @@ def no_file_longer_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_file_that_cannot_be_written_holds_up_nothing_and_says_later_what_it_lacks(tmp_path: Path) -> None:
+def test_an_unwritable_log_file_blocks_nothing_and_later_notes_the_lost_lines(tmp_path: Path) -> None:
     path, said, now = tmp_path / "x.log", list[str](), [0.0]
     child = ChildLog(path, said.append, monotonic=lambda: now[0])
     with no_file_longer_than(20):
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_written_holds_up_nothing_and_says_later_what_it_l
     ]
 
 
-def test_a_directory_that_cannot_be_made_is_said_once_and_last_words_are_heard(tmp_path: Path) -> None:
+def test_a_failed_log_directory_is_reported_once_and_the_last_line_is_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said: list[str] = []
     child = ChildLog(tmp_path / "file" / "x.log", said.append)

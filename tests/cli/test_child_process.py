@@ -92,7 +92,7 @@ def open_descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-async def test_a_worker_whose_restart_does_not_get_ready_is_ended_and_started_again(
+async def test_a_worker_that_is_not_ready_after_a_restart_is_killed_and_restarted(
     starts: Path, parent_log: LogQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = Workers("network", [{"STARTS": str(starts), "PLAN": "dies hangs stays"}])
@@ -108,7 +108,7 @@ async def test_a_worker_whose_restart_does_not_get_ready_is_ended_and_started_ag
     assert running(starts) == []
 
 
-async def test_the_pause_before_a_restart_doubles_up_to_its_limit(starts: Path) -> None:
+async def test_the_restart_back_off_doubles_up_to_its_limit(starts: Path) -> None:
     watcher = Watcher()
     child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "dies dies dies dies stays"}, watcher)
     assert await child.start() == {"start": 1}
@@ -125,7 +125,7 @@ async def test_the_pause_before_a_restart_doubles_up_to_its_limit(starts: Path) 
     assert running(starts) == []
 
 
-async def test_a_start_that_fails_leaves_no_process_and_no_descriptor(
+async def test_a_failed_start_leaves_no_process_and_no_descriptor(
     starts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "hangs"}, Watcher())

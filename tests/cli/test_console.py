@@ -11,7 +11,7 @@ from cli.console import Console
 from tests.cli.terminal import open_terminal
 
 
-def test_lines_come_in_order_and_close_waits_for_them() -> None:
+def test_lines_are_written_in_order_and_close_waits_for_them() -> None:
     reading, writing = os.pipe()
     printer = Console(writing)
     for number in range(100):
@@ -22,7 +22,7 @@ def test_lines_come_in_order_and_close_waits_for_them() -> None:
         assert end.read().splitlines() == [f"line {number} ☂" for number in range(100)]
 
 
-def test_a_terminal_that_is_gone_and_a_full_device_raise_nothing() -> None:
+def test_a_closed_terminal_or_a_full_device_raises_nothing() -> None:
     ours, theirs = open_terminal()
     os.close(ours)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -35,7 +35,7 @@ def test_a_terminal_that_is_gone_and_a_full_device_raise_nothing() -> None:
         os.close(descriptor)
 
 
-def test_a_terminal_that_takes_nothing_holds_up_nobody_and_hears_later_what_it_missed() -> None:
+def test_a_blocked_terminal_delays_nothing_and_later_shows_the_lost_lines() -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     printer = Console(writing)

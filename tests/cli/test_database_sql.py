@@ -15,7 +15,7 @@ from cli.guard import CommandFailure
 from harness.mariadb import MariaDB
 
 
-def test_the_printed_statements_make_schemas_and_users(
+def test_the_printed_statements_create_schemas_and_users(
     mariadb: MariaDB, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WA_DB_NAME_PREFIX", "sql_")
@@ -54,7 +54,7 @@ def test_the_printed_statements_make_schemas_and_users(
                 cursor.execute(f"DROP USER '{name}'@'%'")
 
 
-def test_users_must_come_over_tls_unless_told_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_users_require_tls_unless_configured_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     database.run(argparse.Namespace(action="sql", host="10.1.%", without_tls=False))
     created = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CREATE USER")]
     assert len(created) == 3
@@ -97,7 +97,7 @@ def make() -> int:
 
 
 @pytest.mark.usefixtures("administrator")
-def test_users_are_made_with_their_rights_and_passwords_and_may_be_made_again(
+def test_users_are_created_with_privileges_and_passwords_repeatably(
     mariadb: MariaDB, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert make() == 0
@@ -117,7 +117,7 @@ def test_users_are_made_with_their_rights_and_passwords_and_may_be_made_again(
 
 
 @pytest.mark.usefixtures("administrator")
-def test_a_password_that_is_missing_is_named_and_one_in_an_error_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password_is_named_and_errors_contain_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDINGS_MIGRATE_DB_PASSWORD")
     with pytest.raises(CommandFailure, match="TIDINGS_MIGRATE_DB_PASSWORD: set the password"):
         make()
@@ -137,7 +137,7 @@ def test_sqlite_has_no_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         make()
 
 
-def test_printed_statements_have_the_passwords_that_are_given(
+def test_printed_statements_contain_the_given_passwords(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDINGS_NETWORK_DB_PASSWORD", "of the network")

@@ -24,7 +24,7 @@ EMPTY=
 """
 
 
-def test_a_file_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
+def test_an_env_file_is_parsed_like_systemd_parses_it(tmp_path: Path) -> None:
     path = tmp_path / "tidings.env"
     path.write_text(TEXT.replace(" TIDINGS_LOG_STYLE = json", "TIDINGS_LOG_STYLE=json "))
     assert env_files.read(path) == {
@@ -49,7 +49,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, text: str, said: str) -> None
         env_files.read(path)
 
 
-def test_a_command_runs_with_the_variables_of_its_files_the_last_of_which_wins(tmp_path: Path) -> None:
+def test_the_last_env_file_wins(tmp_path: Path) -> None:
     first, second = tmp_path / "tidings.env", tmp_path / "webapp.env"
     first.write_text(f"TIDINGS_DATA_DIR={tmp_path / 'data'}\nTIDINGS_MESSAGES_RATE=fast\n")
     second.write_text("TIDINGS_MESSAGES_RATE=quick\n")
@@ -59,7 +59,7 @@ def test_a_command_runs_with_the_variables_of_its_files_the_last_of_which_wins(t
     assert not any("fast" in text for text in texts)
 
 
-def test_an_absent_file_is_one_line() -> None:
+def test_a_missing_env_file_is_reported_in_one_line() -> None:
     assert_one_line(
         run("--env-file", "/nonexistent/x.env", "version"), 1, "tidings version: --env-file /nonexistent/x.env: No"
     )

@@ -63,7 +63,7 @@ def test_each_event_of_a_callback_is_one_line(body: object, lines: list[str]) ->
     assert event_lines.of(json.dumps(body).encode()) == lines
 
 
-def test_what_is_no_json_is_shown_escaped() -> None:
+def test_invalid_json_is_shown_escaped() -> None:
     assert event_lines.of(b"a\x1b[2J\nb\xff") == ['no JSON   "a\\u001b[2J\\nb�"']
 
 
@@ -80,7 +80,7 @@ def test_no_control_character_of_a_sender_reaches_the_terminal(hostile: str) -> 
         assert line.isprintable()
 
 
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_truncated() -> None:
     body = {"messages": [{**MESSAGE, "type": "text", "text": {"body": "x" * 5000}}]}
     (line,) = event_lines.of(json.dumps(body).encode())
     assert len(line) < 300

@@ -28,14 +28,14 @@ IN_USE = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_what_a_person_can_mend_is_explained(error: BaseException, status: int, words: str) -> None:
+def test_errors_the_operator_can_fix_are_explained(error: BaseException, status: int, words: str) -> None:
     explained = guard.explain(error)
     assert explained is not None
     assert explained[0] == status
     assert words in explained[1]
 
 
-def test_an_error_is_found_behind_the_one_it_caused() -> None:
+def test_the_cause_of_an_error_is_explained() -> None:
     try:
         try:
             raise IN_USE
@@ -47,7 +47,7 @@ def test_an_error_is_found_behind_the_one_it_caused() -> None:
     assert "in use" in explained[1]
 
 
-def test_a_defect_is_one_line_that_says_how_to_see_more(
+def test_a_defect_is_one_line_that_mentions_the_log_level(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TIDINGS_LOG_LEVEL", raising=False)
@@ -60,7 +60,7 @@ def test_a_defect_is_one_line_that_says_how_to_see_more(
     assert "TIDINGS_LOG_LEVEL=debug" in said
 
 
-def test_with_debug_the_traceback_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_debug_log_level_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDINGS_LOG_LEVEL", "debug")
     with pytest.raises(KeyError), guard.one_line("tidings x"):
         raise KeyError("x")

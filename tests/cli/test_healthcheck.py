@@ -44,20 +44,20 @@ def check(*words: str, **variables: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_is_ready_is_healthy_and_what_is_not_is_not(server: http.server.ThreadingHTTPServer) -> None:
+def test_a_ready_process_is_healthy_and_an_unready_one_is_not(server: http.server.ThreadingHTTPServer) -> None:
     address = f"127.0.0.1:{server.server_port}"
     assert check("coreapp", TIDINGS_COREAPP_METRICS_ADDRESS=address) == (0, "coreapp: 200 said so\n")
     server.status = 503  # type: ignore[attr-defined]
     assert check("coreapp", TIDINGS_COREAPP_METRICS_ADDRESS=address) == (1, "coreapp: 503 said so\n")
 
 
-def test_nobody_who_answers_is_not_healthy() -> None:
+def test_a_refused_connection_is_unhealthy() -> None:
     status, said = check("network", TIDINGS_NETWORK_HTTP_ADDRESS="127.0.0.1:1")
     assert status == 1
     assert "refused" in said
 
 
-def test_a_process_that_speaks_tls_is_asked_over_tls(server: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
+def test_a_process_with_tls_is_checked_over_tls(server: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
     files = Authority().files(tmp_path, "network", "network.example")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.chain, files.key)
@@ -103,7 +103,7 @@ def test_the_address_is_that_of_the_process(
     assert (*healthcheck.where(role, variables), healthcheck.speaks_tls(role, variables)) == expected
 
 
-def test_a_check_loads_no_package() -> None:
+def test_the_health_check_imports_no_third_party_package() -> None:
     loaded = "import sys, cli.healthcheck; print([getattr(m, '__file__', '') for m in sys.modules.values()])"
     said = subprocess.run([sys.executable, "-S", "-c", loaded], capture_output=True, text=True).stdout
     assert "healthcheck.py" in said

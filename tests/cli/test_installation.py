@@ -63,7 +63,7 @@ def console() -> Console:
     return Console()
 
 
-def test_webhooks_reach_this_machine_and_texts_anybody_only_while_the_api_listens_on_loopback() -> None:
+def test_loopback_webhooks_and_no_reengagement_window_need_an_api_on_loopback() -> None:
     on_loopback = {"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1", "TIDINGS_REENGAGEMENT_WINDOW": "0"}
     assert opened({}, "127.0.0.1") == opened({}, "::1") == opened({}, "localhost") == on_loopback
     for host in ("0.0.0.0", "::", "192.0.2.1", "tidings.example"):
@@ -97,7 +97,7 @@ async def make(console: Console, tmp_path: Path) -> AsyncIterator[Make]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "mariadb"])
-async def test_a_message_goes_all_the_way_and_a_restart_keeps_the_password(
+async def test_a_message_is_delivered_and_read_and_a_restart_keeps_the_password(
     make: Make, console: Console, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     variables = {}
@@ -113,9 +113,7 @@ async def test_a_message_goes_all_the_way_and_a_restart_keeps_the_password(
     assert not (await again.start()).first_password
 
 
-async def test_the_doctor_finds_no_error_in_a_healthy_installation_whose_webhook_is_on_loopback(
-    make: Make, tmp_path: Path
-) -> None:
+async def test_the_doctor_finds_no_error_with_a_loopback_webhook(make: Make, tmp_path: Path) -> None:
     installation = await make({})
     where = await installation.start()
     webhook = web.Application()
@@ -150,7 +148,7 @@ def list_files_with(directory: Path, text: bytes) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and text in path.read_bytes()]
 
 
-async def test_where_others_reach_the_api_the_first_password_is_random_and_in_no_log(
+async def test_the_first_password_is_random_and_unlogged_if_the_api_is_reachable(
     make: Make, console: Console, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -167,7 +165,7 @@ async def test_where_others_reach_the_api_the_first_password_is_random_and_in_no
     assert not list_files_with(tmp_path, where.first_password.encode())
 
 
-async def test_a_number_that_waits_for_its_code_holds_up_no_start(make: Make, console: Console) -> None:
+async def test_an_unregistered_number_does_not_block_the_start(make: Make, console: Console) -> None:
     # Waiting for the lease to expire would take longer than the time in which a child must be ready.
     installation = await make({"TIDINGS_AUTO_REGISTER": "0", "TIDINGS_LEASE_SECONDS": "120", "WA_API_KEY": API_KEY})
     where = await installation.start()
@@ -183,16 +181,14 @@ async def test_a_number_that_waits_for_its_code_holds_up_no_start(make: Make, co
         ("https://127.0.0.1:9090", "as the API; POST /v1/certificates/external"),
     ],
 )
-async def test_the_first_screen_says_how_to_get_https_or_a_certificate_of_ones_own(
-    make: Make, api_url: str, said: str
-) -> None:
+async def test_the_first_screen_explains_https_and_custom_certificates(make: Make, api_url: str, said: str) -> None:
     where = Where(api_url, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "http://127.0.0.1:4", "", 0, (), "")
     lines = up.describe(where, await make({}), 1.0).splitlines()
     assert f"  HTTPS          {said}" in lines
     assert any(api_url in line for line in lines if line.startswith("  API "))
 
 
-async def test_a_killed_child_is_started_again_where_it_was(make: Make, console: Console) -> None:
+async def test_a_killed_child_is_restarted_on_the_same_address(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()
     before = installation.supervisor.pids()
@@ -204,7 +200,7 @@ async def test_a_killed_child_is_started_again_where_it_was(make: Make, console:
     assert {**after, "network": 0} == {**before, "network": 0}
 
 
-async def test_closing_ends_every_child_even_one_that_is_stopped(make: Make, console: Console) -> None:
+async def test_closing_ends_every_child_even_a_suspended_one(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()
     children = [psutil.Process(pid) for pid in installation.supervisor.pids().values()]
@@ -215,15 +211,13 @@ async def test_closing_ends_every_child_even_one_that_is_stopped(make: Make, con
     assert "network does not stop; killing it" in console.lines
 
 
-async def test_a_child_that_cannot_start_says_why_in_its_own_words(make: Make, console: Console) -> None:
+async def test_a_failed_child_start_reports_the_child_s_error(make: Make, console: Console) -> None:
     installation = await make({"TIDINGS_NETWORK_TCP_ADDRESS": "192.0.2.1:9"})
     with pytest.raises(Exception, match=r"network: .*192\.0\.2\.1"):
         await installation.start()
 
 
-async def test_another_number_than_the_databases_stops_the_start_before_any_process(
-    make: Make, console: Console
-) -> None:
+async def test_a_business_number_unlike_the_database_s_stops_the_start(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()
     await installation.close()
@@ -233,7 +227,7 @@ async def test_another_number_than_the_databases_stops_the_start_before_any_proc
     assert changed.supervisor.pids() == {}
 
 
-async def test_two_installations_do_not_share_a_directory(make: Make) -> None:
+async def test_a_second_installation_in_the_same_directory_is_refused(make: Make) -> None:
     await make({})
     with pytest.raises(Exception, match="running already"):
         await make({})
@@ -261,7 +255,7 @@ def read_until(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="what is pasted needs curl")
-def test_what_up_prints_can_be_pasted_and_ctrl_c_stops_it_cleanly(tmp_path: Path) -> None:
+def test_the_commands_that_up_prints_work_and_ctrl_c_stops_it_cleanly(tmp_path: Path) -> None:
     process = start_command("up", tmp_path)
     try:
         said = read_until(process, "tidings handset")
@@ -297,7 +291,7 @@ def test_children_end_by_themselves_when_up_is_killed(tmp_path: Path) -> None:
     assert alive == []
 
 
-def test_the_demo_exits_0_when_everything_came_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_successful_demo_exits_with_0_and_leaves_no_files(tmp_path: Path) -> None:
     process = start_command("demo", tmp_path)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 0, said
@@ -313,7 +307,7 @@ def test_the_demo_exits_0_when_everything_came_and_leaves_nothing(tmp_path: Path
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
-def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
+def test_an_interrupted_demo_leaves_no_files_and_no_process(tmp_path: Path, number: int, status: int) -> None:
     process = start_command("demo", tmp_path)
     try:
         read_until(process, "starting webapp")
@@ -330,7 +324,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int, status:
     assert list(tmp_path.glob("tidings-demo-*")) == []
 
 
-def test_a_demo_that_misses_something_says_what_and_exits_1(tmp_path: Path) -> None:
+def test_an_incomplete_demo_lists_what_is_missing_and_exits_with_1(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "demo", "--timeout", "0"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -376,7 +370,7 @@ def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[by
         process.wait()
 
 
-def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_and_no_child(tmp_path: Path) -> None:
+def test_a_closed_terminal_and_unwritable_logs_stop_no_child_and_no_restart(tmp_path: Path) -> None:
     ours, theirs = open_terminal()
     with up_on(theirs, tmp_path / "data") as (process, environment):
         os.close(theirs)
@@ -394,7 +388,7 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
         assert not any(child.is_running() for child in before.values())
 
 
-def test_the_second_sigterm_ends_everything_at_once_though_nothing_can_be_said(tmp_path: Path) -> None:
+def test_a_second_sigterm_kills_all_children_even_if_output_is_impossible(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full, up_on(full.fileno(), tmp_path / "data") as (process, _):
         children = children_of(process)
         # The network is certainly ready when the robots have been started. A child that is not ready is killed without

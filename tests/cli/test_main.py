@@ -53,7 +53,7 @@ def assert_one_line(done: subprocess.CompletedProcess[str], status: int, pattern
     assert re.match(pattern, last), done.stderr
 
 
-def test_help_lists_every_command_with_what_it_does() -> None:
+def test_help_lists_every_command_with_its_description() -> None:
     done = run("--help")
     assert done.returncode == 0
     for name, line in main.COMMANDS.items():
@@ -66,7 +66,7 @@ def test_every_listed_command_has_a_module_and_no_module_is_unlisted() -> None:
 
 
 @pytest.mark.parametrize("name", list(main.COMMANDS))
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_every_command_contains_its_description(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     mask = os.umask(0o077)
     with pytest.raises(SystemExit, match=r"^0$"):
         main.main([name, "--help"])
@@ -129,14 +129,14 @@ def test_wrong_use_exits_with_2(words: list[str]) -> None:
         ("up", set()),
     ],
 )
-def test_a_command_loads_no_process_but_its_own(command: str, needed: set[str]) -> None:
+def test_a_command_imports_only_its_own_process(command: str, needed: set[str]) -> None:
     program = f"import sys, cli.main, cli.commands.{command} as c; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert {name for name in done.stdout.split() if name in PROCESSES} == needed
 
 
-def test_migrate_says_from_what_to_what_and_then_that_nothing_is_left(tmp_path: Path) -> None:
+def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
     assert re.search(r"^business +empty → \d{4} ", first.stdout, re.MULTILINE)
@@ -145,7 +145,7 @@ def test_migrate_says_from_what_to_what_and_then_that_nothing_is_left(tmp_path: 
 
 
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "robots", "up"])
-def test_wrong_settings_are_all_named_in_one_line(command: str, addresses: dict[str, str]) -> None:
+def test_all_invalid_settings_are_named_in_one_line(command: str, addresses: dict[str, str]) -> None:
     wrong = {"TIDINGS_DB_POOL_SIZE": "many", "WA_DB_ENGINE": "ORACLE"}
     if command == "robots":
         wrong = {"TIDINGS_ROBOTS_PER_KIND": "many", "TIDINGS_NETWORK_TCP_ADDRESS": "nowhere"}
@@ -193,7 +193,7 @@ def test_the_first_password_is_printed_once_and_not_in_the_log(tmp_path: Path, a
         ("network", "TIDINGS_NETWORK_HTTP_ADDRESS"),
     ],
 )
-def test_a_port_in_use_is_one_line_with_the_variable_that_moves_it(
+def test_a_port_in_use_is_one_error_line_with_its_variable(
     command: str, variable: str, addresses: dict[str, str], taken: str
 ) -> None:
     done = run(command, **{**addresses, variable: taken})
@@ -208,14 +208,18 @@ def test_a_process_refuses_to_start_on_pending_migrations(command: str, addresse
 
 
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "migrate", "up"])
-def test_a_data_directory_that_cannot_be_is_one_line(command: str, addresses: dict[str, str], tmp_path: Path) -> None:
+def test_an_impossible_data_directory_is_one_error_line(
+    command: str, addresses: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     done = run(command, **{**addresses, "TIDINGS_DATA_DIR": str(tmp_path / "file" / "data")})
     assert_one_line(done, 2, rf"tidings {command}: data directory .*: Not a directory")
 
 
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "migrate", "up"])
-def test_a_database_that_is_away_is_one_line_without_its_password(command: str, addresses: dict[str, str]) -> None:
+def test_an_unreachable_database_is_one_error_line_without_the_password(
+    command: str, addresses: dict[str, str]
+) -> None:
     database = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PORT": str(free_port()), "WA_DB_PASSWORD": "hidden-word"}
     done = run(command, **{**addresses, **database})
     assert_one_line(done, 1, rf"tidings {command}: .*database.*127\.0\.0\.1")

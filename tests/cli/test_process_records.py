@@ -24,7 +24,7 @@ VARIABLES = {
 }
 
 
-def test_a_record_lasts_as_long_as_its_process_and_holds_no_secret(tmp_path: Path) -> None:
+def test_a_record_exists_while_its_process_runs_and_contains_no_secret(tmp_path: Path) -> None:
     with process_records.kept("webapp", tmp_path, VARIABLES):
         (path,) = (tmp_path / "processes").iterdir()
         assert path.stat().st_mode & 0o777 == 0o600
@@ -58,7 +58,7 @@ def test_the_record_of_a_killed_process_is_ignored_and_deleted(tmp_path: Path) -
     assert not list((tmp_path / "processes").iterdir())
 
 
-def test_a_directory_that_cannot_be_written_stops_no_process(tmp_path: Path) -> None:
+def test_an_unwritable_record_directory_stops_no_process(tmp_path: Path) -> None:
     (tmp_path / "processes").write_text("in the way")
     with process_records.kept("webapp", tmp_path, {}):
         assert process_records.find("webapp", tmp_path) is None

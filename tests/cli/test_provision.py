@@ -33,7 +33,7 @@ def handed(where: Path) -> dict[str, bytes]:
     return {str(path.relative_to(volumes)): path.read_bytes() for path in sorted(volumes.rglob("*")) if path.is_file()}
 
 
-def test_each_process_has_its_own_secrets_and_nobody_the_authority_s_key(tmp_path: Path) -> None:
+def test_each_process_gets_only_its_own_secrets_and_none_the_authority_key(tmp_path: Path) -> None:
     assert run(tmp_path, *EVERYBODY) == 0
     files = handed(tmp_path)
     assert {path for path in files if path.endswith(".json")} == {
@@ -50,7 +50,7 @@ def test_each_process_has_its_own_secrets_and_nobody_the_authority_s_key(tmp_pat
     assert len(set(keys)) == len(keys) == 8
 
 
-def test_what_two_of_them_must_agree_on_is_the_same(tmp_path: Path) -> None:
+def test_shared_secrets_are_the_same_for_every_role_that_needs_them(tmp_path: Path) -> None:
     run(tmp_path, *EVERYBODY)
     files = handed(tmp_path)
     webapp, coreapp = (json.loads(files[f"{name}/secrets/{name}.json"]) for name in ("webapp", "coreapp"))
@@ -62,7 +62,7 @@ def test_what_two_of_them_must_agree_on_is_the_same(tmp_path: Path) -> None:
     assert files["redis/password.conf"] == b"requirepass " + files["network/redis_password"] + b"\n"
 
 
-def test_a_second_start_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, *EVERYBODY)
     before = handed(tmp_path)
     capsys.readouterr()
@@ -81,7 +81,7 @@ def test_no_secret_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not [name for name, password in passwords.items() if password in said]
 
 
-def test_our_files_are_private_and_those_for_other_images_are_readable_in_their_volume(tmp_path: Path) -> None:
+def test_our_files_are_private_and_those_of_other_images_are_readable(tmp_path: Path) -> None:
     run(tmp_path, *EVERYBODY)
     for path in (tmp_path / "volumes").rglob("*"):
         role = path.relative_to(tmp_path / "volumes").parts[0]
@@ -90,7 +90,7 @@ def test_our_files_are_private_and_those_for_other_images_are_readable_in_their_
     assert stat.S_IMODE((tmp_path / "kept" / "passwords.json").stat().st_mode) == 0o600
 
 
-def test_users_of_the_database_come_over_tls_and_only_migrations_change_tables(tmp_path: Path) -> None:
+def test_database_users_require_tls_and_only_migrations_change_tables(tmp_path: Path) -> None:
     run(tmp_path, "database")
     lines = handed(tmp_path)["database/users.sql"].decode().splitlines()
     created = [line for line in lines if line.startswith("CREATE USER")]
@@ -104,7 +104,7 @@ def test_users_of_the_database_come_over_tls_and_only_migrations_change_tables(t
     ]
 
 
-def test_passwords_that_are_given_are_taken_and_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_passwords_are_used_and_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WA_DB_USERNAME", "whatsapp")
     monkeypatch.setenv("WA_DB_PASSWORD", "it's \\ mine")
     monkeypatch.setenv("WA_DB_NAME_PREFIX", "wa`")
@@ -121,7 +121,7 @@ def test_passwords_that_are_given_are_taken_and_quoted(tmp_path: Path, monkeypat
     assert sql.count("CREATE USER") == 1
 
 
-def test_one_user_without_a_password_of_its_own_has_one_for_all(
+def test_one_database_user_without_a_given_password_has_one_for_all_roles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WA_DB_USERNAME", "whatsapp")
@@ -130,7 +130,7 @@ def test_one_user_without_a_password_of_its_own_has_one_for_all(
     assert len({files[f"{name}/database_password"] for name in ("webapp", "network", "migrate")}) == 1
 
 
-def test_a_role_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_role_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, "webserver") == 1
     assert "'webserver' is none of webapp" in capsys.readouterr().err
 

@@ -196,7 +196,7 @@ def test_callbacks_are_listed_with_their_last_error_and_never_with_a_body(tool: 
     assert line.endswith(" ago  the network is overloaded")
 
 
-def test_a_job_that_nothing_has_kept_from_being_sent_says_nothing_of_attempts(tool: Tool, data_dir: Path) -> None:
+def test_a_job_without_failed_attempts_is_listed_without_attempts(tool: Tool, data_dir: Path) -> None:
     in_database(
         data_dir, lambda connection: job_errors.execute(connection, [job_errors.JobErrorChanges(deleted=["a3"])])
     )
@@ -205,7 +205,7 @@ def test_a_job_that_nothing_has_kept_from_being_sent_says_nothing_of_attempts(to
     assert (job["failed_attempts"], job["last_error"], job["last_attempt_at"]) == (0, None, None)
 
 
-def test_messages_are_deleted_by_the_owner_of_their_shard_who_says_which_stay(tool: Tool, coreapp: Coreapp) -> None:
+def test_messages_are_deleted_by_the_shard_owner_which_reports_those_kept(tool: Tool, coreapp: Coreapp) -> None:
     assert tool("purge-jobs", "--yes", "--shard", "0") == (
         "1 messages are deleted and fail; 1 were sent or have changed meanwhile, or are no messages, and stay\n"
     )
@@ -217,7 +217,7 @@ def test_messages_are_deleted_by_the_owner_of_their_shard_who_says_which_stay(to
     assert tool("purge-jobs", "--yes", "--since", "1s", "--recipient", ANN).startswith("no jobs are since ")
 
 
-def test_messages_are_deleted_only_when_their_number_is_typed_and_some_were_chosen(
+def test_deleting_messages_needs_a_choice_and_a_typed_number(
     tool: Tool, coreapp: Coreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(guard.CommandFailure, match="say which"):
@@ -233,13 +233,13 @@ def test_messages_are_deleted_only_when_their_number_is_typed_and_some_were_chos
     assert "1 messages are deleted and fail" in tool("purge-jobs", "--shard", "0")
 
 
-def test_messages_of_a_shard_without_an_owner_stay_since_nobody_could_say_that_they_failed(tool: Tool) -> None:
+def test_messages_of_a_shard_without_an_owner_are_not_deleted(tool: Tool) -> None:
     with pytest.raises(guard.CommandFailure, match="no Coreapp owns shard 0"):
         tool("purge-jobs", "--yes", "--status", "new")
     assert len(json.loads(tool("jobs", "--json"))["jobs"]) == 1
 
 
-def test_the_audit_tells_purges_of_messages_from_those_of_callbacks(tool: Tool, data_dir: Path) -> None:
+def test_the_audit_distinguishes_purges_of_messages_and_callbacks(tool: Tool, data_dir: Path) -> None:
     purges = [
         CallbackPurgeRow(1000, 0, "ann@desk", "dead", 2),
         CallbackPurgeRow(1000, 0, "ben@desk", "new", 5, callback_purges.JOBS),
@@ -263,9 +263,7 @@ def test_callbacks_are_chosen_by_status_time_recipient_and_event(tool: Tool) -> 
     assert events(tool("callbacks", "--json", "--shard", "1")) == []
 
 
-def test_without_an_owner_dead_letters_are_pending_again_with_their_event_ids_and_the_shard_is_free_after_it(
-    tool: Tool, data_dir: Path
-) -> None:
+def test_a_replay_without_an_owner_keeps_event_ids_and_releases_the_shard(tool: Tool, data_dir: Path) -> None:
     assert tool("replay", "--recipient", BEN) == "2 callbacks are due now, with the same event ids\n"
     found = {entry["event_id"]: entry for entry in json.loads(tool("callbacks", "--json"))["callbacks"]}
     assert found["evt_1"]["status"] == "dead"
@@ -278,7 +276,7 @@ def test_without_an_owner_dead_letters_are_pending_again_with_their_event_ids_an
     assert json.loads(tool("replay", "--json", "--status", "dead", "--since", "1m")) == {"replayed": 0}
 
 
-def test_a_purge_takes_dead_ones_alone_unless_told_otherwise_and_leaves_a_line_of_audit(tool: Tool) -> None:
+def test_a_purge_deletes_only_dead_letters_by_default_and_is_audited(tool: Tool) -> None:
     assert tool("purge", "--yes", "--recipient", ANN) == "1 callbacks are deleted\n"
     assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
     assert json.loads(tool("purge", "--yes", "--json", "--status", "pending", "--status", "failing")) == {
@@ -295,7 +293,7 @@ def test_a_purge_takes_dead_ones_alone_unless_told_otherwise_and_leaves_a_line_o
     assert tool("purge", "--yes", "--shard", "5") == "no callbacks are dead, shard 5\n"
 
 
-def test_a_purge_is_done_only_when_its_number_is_typed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_needs_its_number_to_be_typed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(guard.CommandFailure, match="2 callbacks would be deleted: ask for it with --yes"):
         tool("purge")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -312,7 +310,7 @@ def test_a_purge_is_done_only_when_its_number_is_typed(tool: Tool, monkeypatch: 
     assert asked == ["Type 2 to delete them: "] * 2
 
 
-def test_what_is_replayed_while_its_purge_waits_to_be_confirmed_stays(
+def test_callbacks_replayed_during_the_confirmation_of_a_purge_are_kept(
     tool: Tool, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -328,7 +326,7 @@ def test_what_is_replayed_while_its_purge_waits_to_be_confirmed_stays(
     assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
 
 
-def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_over(tool: Tool, data_dir: Path) -> None:
+def test_a_shard_with_an_unreachable_owner_is_untouched_until_its_lease_expires(tool: Tool, data_dir: Path) -> None:
     async def own(connection: Connection) -> None:
         lease = await shards.claim(connection, 0, owner="a", address="127.0.0.1:1", heartbeat_timeout=30.0)
         assert lease is not None
@@ -358,12 +356,12 @@ def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_ov
         (("replay", "--status", "pending"), "--status pending is none of failing, dead"),
     ],
 )
-def test_a_choice_that_makes_no_sense_says_so(tool: Tool, words: Sequence[str], message: str) -> None:
+def test_invalid_choices_are_rejected(tool: Tool, words: Sequence[str], message: str) -> None:
     with pytest.raises(guard.CommandFailure, match=message):
         tool(*words)
 
 
-def test_times_are_those_of_the_zone_that_they_name_and_else_of_utc() -> None:
+def test_times_without_a_time_zone_are_utc() -> None:
     assert choices.parse_time("2023-11-14T22:14:20Z", "--since", 0) == 1_700_000_060_000
     assert choices.parse_time("2023-11-14T23:14:20+01:00", "--since", 0) == 1_700_000_060_000
     assert choices.parse_time("2023-11-14T22:14:20", "--since", 0) == 1_700_000_060_000

@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> dict[str, str]:
     return variables
 
 
-def test_templates_are_made_listed_and_deleted(data: dict[str, str], tmp_path: Path) -> None:
+def test_templates_are_created_listed_and_deleted(data: dict[str, str], tmp_path: Path) -> None:
     made = run("template", "create", str(DEFINITIONS), **data)
     assert made.returncode == 0, made.stderr
     assert "order  en_US  APPROVED" in made.stdout
@@ -42,7 +42,9 @@ def test_templates_are_made_listed_and_deleted(data: dict[str, str], tmp_path: P
     assert_one_line(run("template", "create", str(tmp_path / "none"), **data), 1, ".*cannot be read")
 
 
-def test_an_export_is_imported_as_a_whole_or_what_of_it_can_be_kept(data: dict[str, str], tmp_path: Path) -> None:
+def test_an_import_is_all_or_nothing_unless_valid_templates_are_to_be_kept(
+    data: dict[str, str], tmp_path: Path
+) -> None:
     exported = json.loads(EXPORTED.read_text())
     exported["data"][2]["components"] = []
     wrong = tmp_path / "wrong.json"

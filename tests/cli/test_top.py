@@ -59,7 +59,7 @@ def look(source: ScrapedProcess, metrics: str, at: float) -> ScrapeResult:
     return ScrapeResult(source, Samples.parse(metrics, at))
 
 
-def test_two_readings_make_rates_a_drain_and_percentiles() -> None:
+def test_two_scrapes_give_rates_drain_time_and_percentiles() -> None:
     before = [look(COREAPP, text(cpu=10, accepted=1000, left=600, depth=400), 50.0)]
     after = [look(COREAPP, text(cpu=11, accepted=1100, left=900, depth=200, slow=10), 52.0)]
     snapshot = compare(before, after, 1060.0)
@@ -78,7 +78,7 @@ def test_two_readings_make_rates_a_drain_and_percentiles() -> None:
     assert [(row.shard, row.owner, row.epoch) for row in snapshot.shards] == [("0", "coreapp 10.0.0.1:6253", 1)]
 
 
-def test_what_has_a_sum_alone_has_a_mean() -> None:
+def test_a_metric_with_only_a_sum_and_a_count_has_a_mean() -> None:
     def posts(count: int, milliseconds: float) -> str:
         labels = '{result="success",type="status_change"}'
         return (
@@ -93,7 +93,7 @@ def test_what_has_a_sum_alone_has_a_mean() -> None:
     )
 
 
-def test_a_queue_that_grows_has_no_time_to_drain_and_one_reading_has_no_rates() -> None:
+def test_a_growing_queue_has_no_drain_time_and_one_scrape_no_rates() -> None:
     before = [look(COREAPP, text(cpu=10, accepted=0, left=0, depth=0), 50.0)]
     after = [look(COREAPP, text(cpu=11, accepted=100, left=50, depth=50), 51.0)]
     (growing,) = compare(before, after, 0).queues
@@ -102,7 +102,7 @@ def test_a_queue_that_grows_has_no_time_to_drain_and_one_reading_has_no_rates() 
     assert (alone.processes[0].cpu, alone.queues[0].rate_in, alone.latencies) == (None, None, [])
 
 
-def test_a_process_that_was_started_again_has_no_negative_rates() -> None:
+def test_a_restarted_process_has_no_negative_rates() -> None:
     before = [look(COREAPP, text(cpu=500, accepted=9000, left=9000), 50.0)]
     after = [look(COREAPP, text(cpu=1, accepted=5, left=5), 52.0)]
     snapshot = compare(before, after, 0)
@@ -111,7 +111,7 @@ def test_a_process_that_was_started_again_has_no_negative_rates() -> None:
     assert snapshot.latencies == []
 
 
-def test_a_process_that_is_away_stays_in_the_table_and_comes_back() -> None:
+def test_an_unreachable_process_stays_in_the_table_until_it_returns() -> None:
     here = look(COREAPP, text(cpu=10), 50.0)
     gone = ScrapeResult(COREAPP, None, "connection refused")
     snapshot = compare([here], [gone], 0)
@@ -120,14 +120,14 @@ def test_a_process_that_is_away_stays_in_the_table_and_comes_back() -> None:
     assert compare([gone], [look(COREAPP, text(cpu=11), 54.0)], 0).processes[0].state == "up"
 
 
-def test_of_two_coreapps_the_one_with_the_later_epoch_owns_the_shard() -> None:
+def test_the_coreapp_with_the_later_epoch_is_shown_as_shard_owner() -> None:
     readings = [look(COREAPP, text(cpu=1, epoch=0), 1.0), look(OTHER, text(cpu=1, epoch=7), 1.0)]
     assert [(row.owner, row.epoch) for row in compare([], readings, 0).shards] == [("coreapp 10.0.0.2:6253", 7)]
     free = compare([], [look(COREAPP, text(cpu=1, epoch=0), 1.0)], 0)
     assert any("0: NOBODY" in line for line in screen.lines(free))
 
 
-def test_a_change_of_the_number_of_shards_is_shown_as_far_as_anybody_knows_until_it_is_made() -> None:
+def test_the_progress_of_a_layout_change_is_shown_until_it_is_done() -> None:
     def shards(active: int, wanted: int, moved: int) -> str:
         gauges = f'tidings_shards{{state="active"}} {active}\ntidings_shards{{state="wanted"}} {wanted}\n'
         return text(cpu=1, epoch=0) + gauges + f"tidings_layout_rows_in_place {moved}\n"
@@ -141,7 +141,7 @@ def test_a_change_of_the_number_of_shards_is_shown_as_far_as_anybody_knows_until
     assert not any("become" in line for line in screen.lines(made))
 
 
-def test_a_release_with_plain_gauges_has_its_queues_too() -> None:
+def test_queues_of_releases_with_plain_gauges_are_shown() -> None:
     def plain(size: int, sent: int) -> str:
         return f'tidings_job_queue_size {size}\ntidings_messages_sent_total{{result="ok"}} {sent}\n'
 
@@ -150,7 +150,7 @@ def test_a_release_with_plain_gauges_has_its_queues_too() -> None:
     assert (jobs.depth, jobs.rate_out, jobs.rate_in, jobs.fill, jobs.drain) == (60, 50.0, 10.0, -40.0, 1.5)
 
 
-def test_quantiles_are_those_of_prometheus() -> None:
+def test_quantiles_match_those_of_prometheus() -> None:
     buckets = [(0.1, 50.0), (0.5, 90.0), (math.inf, 100.0)]
     assert samples.quantile(buckets, 0.5) == pytest.approx(0.1)
     assert samples.quantile(buckets, 0.7) == pytest.approx(0.1 + 0.4 * 20 / 40)
@@ -162,7 +162,7 @@ def process(name: str, **known: float) -> ProcessRow:
     return ProcessRow(name, "coreapp", "up", **known)  # type: ignore[arg-type]
 
 
-def test_processes_are_sorted_by_what_the_key_chose_and_lines_fit_the_window() -> None:
+def test_processes_are_sorted_by_the_chosen_column_and_lines_fit_the_window() -> None:
     rows = [process("a", cpu=0.1, memory=3e8), process("b", cpu=0.9, memory=1e8), process("c")]
     snapshot = Snapshot(0.0, rows, [], [], [])
 
@@ -178,7 +178,7 @@ def test_processes_are_sorted_by_what_the_key_chose_and_lines_fit_the_window() -
     assert line.split() == ["jobs", "-", "10000", "50%", "61s", "1.0", "2.0", "-1.0", "83m", "3h", "p"]
 
 
-def test_keys_choose_and_what_means_nothing_is_passed_over() -> None:
+def test_keys_control_the_view_and_unknown_keys_are_ignored() -> None:
     state = live.ViewState()
     for key in "sS x":
         state.press(key)
@@ -230,7 +230,7 @@ def run(*words: str) -> int:
     return top.run(parser.parse_args(words))
 
 
-def test_once_as_json_has_every_table_and_the_status_says_that_a_process_is_away(
+def test_once_with_json_prints_every_table_and_exits_with_1_if_a_process_is_away(
     words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WA_API_KEY", "a key of monitoring")
@@ -267,7 +267,7 @@ def test_the_view_is_drawn_in_a_terminal_until_q(words: Sequence[str]) -> None:
     assert (view.returncode, b"away" in seen) == (0, True), seen.decode(errors="replace")
 
 
-async def test_a_process_that_does_not_answer_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_process_does_not_delay_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.top.sources.SECONDS", 0.2)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -73,7 +73,7 @@ async def installation() -> AsyncIterator[Installation]:
     await runner.cleanup()
 
 
-def test_a_recording_has_times_sizes_and_types_and_neither_contents_nor_numbers(tmp_path: Path) -> None:
+def test_a_recording_has_times_sizes_and_types_but_no_contents_or_numbers(tmp_path: Path) -> None:
     path = tmp_path / "recorded"
     with path.open("w") as file:
         recorder = Recorder(file, limit=5)
@@ -95,13 +95,13 @@ def test_a_recording_has_times_sizes_and_types_and_neither_contents_nor_numbers(
     assert recorder.full.is_set()
 
 
-def test_the_same_number_is_another_one_in_another_recording_of_digests() -> None:
+def test_the_digest_of_a_number_differs_between_recordings() -> None:
     one, other = RecipientIndexes(), RecipientIndexes()
     assert one.index(NUMBER) == other.index(NUMBER) == 1
     assert one._known.keys().isdisjoint(other._known)
 
 
-def test_made_up_requests_have_the_size_of_what_they_stand_for() -> None:
+def test_synthetic_requests_have_the_recorded_size() -> None:
     path, body = shapes.request_of(Shape(0.0, "messages", 300, "text", 212, 7), NUMBERS)
     assert (path, body["to"], len(body["text"]["body"])) == ("/v1/messages", "15550110007", 212)
     for type_, size in (("image", 9000), ("template", 500)):
@@ -111,7 +111,7 @@ def test_made_up_requests_have_the_size_of_what_they_stand_for() -> None:
     assert (path, body["contacts"]) == ("/v1/contacts", ["+15550110000", "+15550110001", "+15550110002"])
 
 
-async def test_a_replay_keeps_the_distances_in_time_divided_by_its_speed(installation: Installation) -> None:
+async def test_a_replay_keeps_the_recorded_intervals_divided_by_its_speed(installation: Installation) -> None:
     recorded = [Shape(at, "messages", 100, "text", 50, index) for index, at in enumerate((0.0, 1.0, 3.0))]
     async with TrafficTarget(installation.url, "admin", "right", in_flight=10) as target:
         await runs.replay(recorded, target, NUMBERS, speed=10, stop=asyncio.Event())
@@ -123,7 +123,7 @@ async def test_a_replay_keeps_the_distances_in_time_divided_by_its_speed(install
     assert [body["to"] for _, body in installation.asked] == ["15550110000", "15550110001", "15550110002"]
 
 
-async def test_what_the_other_installation_is_too_slow_for_is_dropped_and_counted(installation: Installation) -> None:
+async def test_requests_the_target_is_too_slow_for_are_dropped_and_counted(installation: Installation) -> None:
     installation.hold.clear()
     async with TrafficTarget(installation.url, "admin", "right", in_flight=3) as target:
         for _ in range(10):
@@ -132,14 +132,14 @@ async def test_what_the_other_installation_is_too_slow_for_is_dropped_and_counte
     assert (target.tally.sent, target.tally.dropped, target.tally.statuses) == (3, 7, Counter({"201": 3}))
 
 
-async def test_a_wrong_password_is_said_before_anything_is_sent(installation: Installation) -> None:
+async def test_a_wrong_password_is_reported_before_any_request(installation: Installation) -> None:
     with pytest.raises(LoginRefused):
         async with TrafficTarget(installation.url, "admin", "wrong", in_flight=3):
             pass
 
 
 @pytest.mark.parametrize("with_contents", [False, True])
-async def test_a_tee_sends_whole_conversations_and_never_to_the_numbers_they_are_with(
+async def test_a_tee_copies_whole_conversations_and_replaces_their_numbers(
     installation: Installation, *, with_contents: bool
 ) -> None:
     async with TrafficTarget(installation.url, "admin", "right", in_flight=1000) as target:
@@ -154,7 +154,7 @@ async def test_a_tee_sends_whole_conversations_and_never_to_the_numbers_they_are
     assert {body["text"]["body"] == SECRET for _, body in installation.asked} == {with_contents}
 
 
-def test_what_is_no_recording_is_said_so(tmp_path: Path) -> None:
+def test_an_invalid_recording_raises_decodeerror(tmp_path: Path) -> None:
     path = tmp_path / "recorded"
     path.write_text('{"at": "soon"}\n')
     with pytest.raises(msgspec.DecodeError):

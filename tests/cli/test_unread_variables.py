@@ -45,7 +45,7 @@ def test_every_variable_of_a_settings_class_is_known() -> None:
     assert not unread_variables.find(dict.fromkeys(read, "1"))
 
 
-def test_every_known_variable_stands_in_the_code_or_in_a_compose_file() -> None:
+def test_every_known_variable_occurs_in_the_code_or_a_compose_file() -> None:
     sources = [path for folder in ("tidings", "webapp", "coreapp", "network", "handset", "cli", "docker")
                for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yml", ".cfg")
                and path.name != "known_variables.py"]  # fmt: skip
@@ -86,7 +86,7 @@ async def test_the_doctor_warns_of_each_unread_variable() -> None:
     assert fine.level is Level.FINE
 
 
-def test_a_strict_environment_refuses_to_start(tmp_path: Path) -> None:
+def test_a_strict_environment_with_an_unread_variable_stops_the_start(tmp_path: Path) -> None:
     variables = {"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "1", "TIDINGS_DATA_DIR": str(tmp_path)}
     for command in ("up", "network"):
         assert_one_line(
@@ -96,7 +96,7 @@ def test_a_strict_environment_refuses_to_start(tmp_path: Path) -> None:
         unread_variables.report({"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "maybe"})
 
 
-def test_otherwise_a_start_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unread_variable_logs_a_warning_at_start(caplog: pytest.LogCaptureFixture) -> None:
     unread_variables.report({"TIDINGS_SHARD": "2"})
     (record,) = caplog.records
     assert (record.levelname, record.message) == ("WARNING", "environment.unread")

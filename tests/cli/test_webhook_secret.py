@@ -25,7 +25,7 @@ def shown(variables: dict[str, str]) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def test_a_rotation_makes_a_secret_and_keeps_the_one_before_for_a_while(variables: dict[str, str]) -> None:
+def test_a_rotation_creates_a_secret_and_keeps_the_previous_one_for_a_time(variables: dict[str, str]) -> None:
     assert shown(variables) == [[FIRST, "current"]]
     done = run("webhook-secret", "rotate", "--keep", "2", **variables)
     assert done.returncode == 0, done.stderr
@@ -39,7 +39,7 @@ def test_a_rotation_makes_a_secret_and_keeps_the_one_before_for_a_while(variable
     assert shown(variables) == [fresh]
 
 
-def test_a_secret_that_was_made_elsewhere_comes_from_a_file(variables: dict[str, str], tmp_path: Path) -> None:
+def test_a_rotation_can_read_the_new_secret_from_a_file(variables: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(OTHER + "\n")
     assert run("webhook-secret", "rotate", "--from-file", str(file), **variables).returncode == 0

@@ -74,7 +74,7 @@ async def down(blobs: MemoryBlobs, pointer: Pointer, folder: Path | None = None)
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, CHUNK, 2 * CHUNK + 5])
-async def test_a_file_comes_down_as_it_went_up(size: int, tmp_path: Path) -> None:
+async def test_an_uploaded_file_downloads_unchanged(size: int, tmp_path: Path) -> None:
     blobs, data = MemoryBlobs(), bytes(range(256)) * (size // 256) + bytes(size % 256)
     sha256 = hashlib.sha256(data).hexdigest()
     told: list[tuple[int, int]] = []
@@ -93,7 +93,7 @@ async def test_a_file_comes_down_as_it_went_up(size: int, tmp_path: Path) -> Non
     assert await down(blobs, pointer, tmp_path) == data
 
 
-async def test_a_small_file_needs_no_room_on_the_disk(tmp_path: Path) -> None:
+async def test_downloading_a_small_file_needs_no_disk(tmp_path: Path) -> None:
     blobs = MemoryBlobs()
     assert await down(blobs, await up(blobs, b"small"), tmp_path / "none") == b"small"
     large = await up(blobs, bytes(2 * CHUNK))
@@ -101,7 +101,7 @@ async def test_a_small_file_needs_no_room_on_the_disk(tmp_path: Path) -> None:
         await down(blobs, large, tmp_path / "none")
 
 
-async def test_a_file_is_closed_whatever_becomes_of_it() -> None:
+async def test_an_uploaded_file_is_closed_on_success_and_on_failure() -> None:
     blobs, file = MemoryBlobs(), io.BytesIO(b"abc")
     await attachments.upload(blobs, DEVICE, reading.local(lambda: file), 3, mime_type="image/png")
     assert file.closed
@@ -111,7 +111,7 @@ async def test_a_file_is_closed_whatever_becomes_of_it() -> None:
     assert file.closed
 
 
-async def test_each_time_that_a_file_goes_up_it_has_another_key() -> None:
+async def test_each_upload_uses_a_new_key() -> None:
     blobs = MemoryBlobs()
     assert (await up(blobs, b"x")).key != (await up(blobs, b"x")).key
 
@@ -120,7 +120,7 @@ async def test_each_time_that_a_file_goes_up_it_has_another_key() -> None:
     ("size", "sha256"),
     [(4, ""), (2, ""), (3, hashlib.sha256(b"xyz").hexdigest()), (4, hashlib.sha256(b"abc").hexdigest())],
 )
-async def test_a_file_that_changed_is_not_kept(size: int, sha256: str) -> None:
+async def test_a_file_that_changed_is_not_uploaded(size: int, sha256: str) -> None:
     blobs = MemoryBlobs()
     with pytest.raises(FileChanged):
         await attachments.upload(
@@ -135,7 +135,7 @@ async def test_a_file_that_changed_is_not_kept(size: int, sha256: str) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 20, -1])
-async def test_of_a_damaged_blob_nothing_comes_out(where: int) -> None:
+async def test_a_damaged_blob_yields_no_bytes(where: int) -> None:
     blobs = MemoryBlobs()
     pointer = await up(blobs, bytes(3 * CHUNK))
     blob = bytearray(blobs.blobs["b0"])
@@ -146,7 +146,7 @@ async def test_of_a_damaged_blob_nothing_comes_out(where: int) -> None:
         await anext(chunks)
 
 
-async def test_another_blob_than_the_pointers_is_refused_and_a_longer_one_as_soon_as_it_is_seen() -> None:
+async def test_a_blob_that_does_not_match_its_pointer_is_refused() -> None:
     blobs = MemoryBlobs()
     pointer = await up(blobs, b"one")
     with pytest.raises(e2ee.InvalidMessage, match="digest"):

@@ -17,7 +17,7 @@ def first_message(owner: Party, *, one_time: bool = False) -> e2ee.PreKeySignalM
     return e2ee.PreKeySignalMessage.parse(record.encrypt(b"x")[1])
 
 
-def test_a_base_key_opens_one_session_whoever_is_said_to_send_it() -> None:
+def test_a_base_key_opens_one_session_regardless_of_the_claimed_sender() -> None:
     accepted, first = AcceptedBaseKeys(), first_message(Party(1))
     accepted.check(PEER, first)
     assert accepted.accept(PEER, first)
@@ -69,7 +69,7 @@ def equivalents(public: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("has_record", [False, True])
-def test_an_equivalent_base_key_opens_no_second_session(has_record: bool) -> None:
+def test_an_equivalent_encoding_of_a_base_key_opens_no_second_session(has_record: bool) -> None:
     owner, accepted = Party(1), AcceptedBaseKeys()
     body = sessions.initiate(Party(7).identity, 7, owner.bundle(one_time=False)).encrypt(b"pay 100")[1]
     first = e2ee.PreKeySignalMessage.parse(body)
@@ -93,14 +93,14 @@ def test_an_equivalent_base_key_opens_no_second_session(has_record: bool) -> Non
             read(record if has_record else None, replayed)
 
 
-def test_a_message_with_a_one_time_pre_key_is_not_kept() -> None:
+def test_a_first_message_with_a_one_time_pre_key_is_not_recorded() -> None:
     accepted, first = AcceptedBaseKeys(), first_message(Party(1), one_time=True)
     assert accepted.accept(PEER, first) is None
     accepted.check(PEER, first)
 
 
 @pytest.mark.parametrize(("each", "total"), [(1_000, 1_000), (0, 1_000_000)], ids=["of one peer", "of all"])
-def test_beyond_a_thousand_of_a_peer_and_a_million_of_all_no_session_is_opened(each: int, total: int) -> None:
+def test_no_session_opens_beyond_the_base_key_limits_per_peer_and_in_total(each: int, total: int) -> None:
     accepted, first = AcceptedBaseKeys(), first_message(Party(1))
     accepted.load((), {PEER: each}, total)
     with pytest.raises(e2ee.TooManySetUps) as raised:

@@ -30,7 +30,7 @@ def client_of(network: Network, *numbers: str, transport: str = "tcp", epoch: in
 
 
 @pytest.mark.parametrize("transport", ["tcp", "websocket"])
-async def test_devices_on_one_connection_talk_to_each_other(network: Network, transport: str) -> None:
+async def test_devices_on_one_connection_exchange_messages(network: Network, transport: str) -> None:
     await network.register(ANN, BEN)
     async with client_of(network, ANN, BEN, transport=transport).running() as client:
         client.send(ANN, BEN, "m1", refs=["m0"], trace="t", body=b"one")
@@ -46,7 +46,7 @@ async def test_devices_on_one_connection_talk_to_each_other(network: Network, tr
     assert not client.connection.is_open
 
 
-async def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(network: Network) -> None:
+async def test_only_unacknowledged_deliveries_are_repeated(network: Network) -> None:
     await network.register(ANN, BEN)
     async with client_of(network, ANN, BEN).running() as client:
         for number in range(3):
@@ -68,7 +68,7 @@ async def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(networ
     assert client.count("lost") == 3
 
 
-async def test_a_wrong_token_keeps_one_device_off_and_no_other(network: Network) -> None:
+async def test_a_wrong_token_detaches_only_its_own_device(network: Network) -> None:
     await network.register(ANN, BEN)
     client = client_of(network, ANN)
     client.connection.log_in(BEN, "wrong")
@@ -84,7 +84,7 @@ async def test_a_wrong_token_keeps_one_device_off_and_no_other(network: Network)
     assert client.count("detached") == 1
 
 
-async def test_whoever_is_logged_in_elsewhere_is_told_and_comes_back_when_asked_to(network: Network) -> None:
+async def test_a_device_replaced_by_another_login_is_notified_and_can_log_in_again(network: Network) -> None:
     await network.register(ANN, BEN)
     async with client_of(network, ANN, BEN).running() as first, client_of(network, ANN).running() as second:
         await first.until_heard("detached", ANN, device.REPLACED)
@@ -98,13 +98,13 @@ async def test_whoever_is_logged_in_elsewhere_is_told_and_comes_back_when_asked_
     assert [delivery.id for delivery in first.deliveries] == ["m1"]
 
 
-async def test_a_lower_epoch_is_kept_out(network: Network) -> None:
+async def test_a_lower_epoch_is_refused_as_stale(network: Network) -> None:
     await network.register(ANN)
     async with client_of(network, ANN, epoch=2).running(), client_of(network, ANN, epoch=1).running() as late:
         assert ("detached", ANN, device.STALE_EPOCH) in late.events
 
 
-async def test_the_parts_of_a_device_hear_what_is_of_their_numbers_and_another_layout_ends_them(
+async def test_partitions_receive_their_deliveries_until_a_new_layout_detaches_them(
     network: Network,
 ) -> None:
     await network.register(ANN, BEN, CAT)
@@ -127,7 +127,7 @@ async def test_the_parts_of_a_device_hear_what_is_of_their_numbers_and_another_l
             await parts[0].until_heard("detached", ANN, device.STALE_EPOCH)
 
 
-async def test_bundles_open_sessions_and_strangers_have_none(network: Network) -> None:
+async def test_fetch_returns_bundles_for_registered_numbers_only(network: Network) -> None:
     await network.register(ANN, BEN, prekeys=2)
     async with client_of(network, ANN).running() as client:
         assert await client.connection.check(ANN, [BEN, CAT]) == {BEN}
@@ -139,7 +139,7 @@ async def test_bundles_open_sessions_and_strangers_have_none(network: Network) -
             await client.connection.fetch(BEN, [ANN])
 
 
-async def test_more_numbers_than_the_network_takes_are_fetched_in_parts(network: Network) -> None:
+async def test_a_fetch_of_many_numbers_is_split_into_several_calls(network: Network) -> None:
     await network.register(ANN, BEN)
     strangers = [str(15550200000 + number) for number in range(600)]
     async with client_of(network, ANN).running() as client:
@@ -149,20 +149,20 @@ async def test_more_numbers_than_the_network_takes_are_fetched_in_parts(network:
         assert refusal.value.reason == device.TOO_LARGE
 
 
-async def test_a_device_hears_that_its_prekeys_run_low(network: Network) -> None:
+async def test_a_device_is_notified_when_its_prekeys_run_low(network: Network) -> None:
     await network.register(ANN, prekeys=1)
     async with client_of(network, ANN).running() as client:
         await client.until_heard("prekeys_low", ANN, 1)
 
 
-async def test_a_send_that_is_not_taken_is_told_with_its_reason(network: Network) -> None:
+async def test_a_refused_send_is_reported_with_its_reason(network: Network) -> None:
     await network.register(ANN)
     async with client_of(network, ANN).running() as client:
         client.send(ANN, CAT, "m1")
         await client.until_heard("refused", "m1", device.NO_SUCH_NUMBER)
 
 
-async def test_a_network_that_stops_is_found_again_with_all_devices(network: Network) -> None:
+async def test_all_devices_reattach_after_a_network_restart(network: Network) -> None:
     await network.register(ANN, BEN)
     tcp_address, http_address = network.addresses.tcp, network.addresses.http
     async with client_of(network, ANN, BEN).running() as client:

@@ -30,7 +30,7 @@ async def client_of(scripted: ScriptedNetwork, *numbers: str, **options: Any) ->
     return client
 
 
-async def test_only_so_many_logins_are_in_flight(scripted: ScriptedNetwork) -> None:
+async def test_logins_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
     numbers = [str(15550100000 + n) for n in range(connection.LOGINS_IN_FLIGHT + 2)]
     client = await client_of(scripted, *numbers)
     async with client.running(ready=False):
@@ -45,7 +45,7 @@ async def test_only_so_many_logins_are_in_flight(scripted: ScriptedNetwork) -> N
     assert {event[1] for event in client.events if event[0] == "attached"} == set(numbers)
 
 
-async def test_only_so_many_sends_are_in_flight_and_the_rest_keeps_its_order(scripted: ScriptedNetwork) -> None:
+async def test_sends_in_flight_are_limited_and_the_rest_keep_their_order(scripted: ScriptedNetwork) -> None:
     scripted.answer = welcome
     limit = connection.SENDS_IN_FLIGHT
     async with (await client_of(scripted, ANN)).running() as client:
@@ -61,7 +61,7 @@ async def test_only_so_many_sends_are_in_flight_and_the_rest_keeps_its_order(scr
         assert client.events.count(("accepted", "5")) == 1
 
 
-async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(scripted: ScriptedNetwork) -> None:
+async def test_a_detached_device_gets_no_late_response_and_is_logged_in_again(scripted: ScriptedNetwork) -> None:
     scripted.answer = welcome
     async with (await client_of(scripted, ANN, BEN)).running() as client:
         client.send(ANN, BEN, "of ann")
@@ -79,7 +79,7 @@ async def test_a_detached_device_hears_no_late_answer_and_is_logged_in_again(scr
     assert client.count("refused") == 0
 
 
-async def test_the_refusal_of_an_earlier_login_leaves_a_later_one_in_force(scripted: ScriptedNetwork) -> None:
+async def test_the_refusal_of_an_earlier_login_does_not_affect_a_later_one(scripted: ScriptedNetwork) -> None:
     client = await client_of(scripted, ANN)
     async with client.running(ready=False):
         (first,) = await scripted.until_sent(device.Login, 1)
@@ -94,7 +94,7 @@ async def test_the_refusal_of_an_earlier_login_leaves_a_later_one_in_force(scrip
     assert client.count("detached") == 0
 
 
-async def test_a_login_that_was_put_off_is_tried_again_on_the_same_connection(scripted: ScriptedNetwork) -> None:
+async def test_a_login_refused_as_overloaded_is_retried_on_the_same_connection(scripted: ScriptedNetwork) -> None:
     answers: Iterator[Any] = iter([lambda n: device.Failed(n, device.OVERLOADED), device.Ok])
     scripted.answer = lambda frame: next(answers)(frame.n) if isinstance(frame, device.Login) else None
     async with (await client_of(scripted, ANN)).running() as client:
@@ -111,7 +111,7 @@ async def test_a_login_that_was_put_off_is_tried_again_on_the_same_connection(sc
         lambda n: device.Closing(device.SHUTDOWN),
     ],
 )
-async def test_an_answer_that_says_nothing_of_the_question_is_no_answer(scripted: ScriptedNetwork, answer: Any) -> None:
+async def test_a_response_of_the_wrong_kind_counts_as_no_response(scripted: ScriptedNetwork, answer: Any) -> None:
     calls: list[tuple[str, str]] = []
     scripted.answer = lambda frame: answer(frame.n) if isinstance(frame, device.Check) else welcome(frame)
     client = await client_of(scripted, ANN, observe=lambda call, result, seconds: calls.append((call, result)))
@@ -122,7 +122,7 @@ async def test_an_answer_that_says_nothing_of_the_question_is_no_answer(scripted
     assert calls[0][1] == "ok"
 
 
-async def test_delays_between_attempts_are_any_part_of_a_time_that_grows_up_to_a_limit(
+async def test_reconnect_delays_are_random_within_a_growing_bounded_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ranges: list[tuple[float, float]] = []
@@ -151,7 +151,7 @@ async def test_delays_between_attempts_are_any_part_of_a_time_that_grows_up_to_a
     assert client.events == [("lost", "cannot be reached")]
 
 
-async def test_a_failure_ends_the_connection_for_good(scripted: ScriptedNetwork) -> None:
+async def test_fail_ends_the_connection_permanently(scripted: ScriptedNetwork) -> None:
     scripted.answer = welcome
     client = await client_of(scripted, ANN)
     async with client.running():
@@ -162,7 +162,7 @@ async def test_a_failure_ends_the_connection_for_good(scripted: ScriptedNetwork)
     assert len(scripted.connections) == 1
 
 
-async def test_what_is_queued_is_written_before_a_stop(scripted: ScriptedNetwork) -> None:
+async def test_queued_frames_are_written_before_a_stop(scripted: ScriptedNetwork) -> None:
     scripted.answer = welcome
     async with (await client_of(scripted, ANN)).running() as client:
         client.send(ANN, BEN, "last words")
@@ -172,7 +172,7 @@ async def test_what_is_queued_is_written_before_a_stop(scripted: ScriptedNetwork
 
 
 @pytest.mark.parametrize("reason", [device.MAILBOX_FULL, device.RATE_LIMITED])
-async def test_what_the_network_takes_no_more_of_goes_again_in_its_order_and_nobody_else_waits(
+async def test_sends_refused_as_mailbox_full_are_retried_in_order(
     scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.01)
@@ -211,7 +211,7 @@ async def test_what_the_network_takes_no_more_of_goes_again_in_its_order_and_nob
     assert scripted.sent(device.Send)[-1].id == "299"
 
 
-async def test_what_is_held_back_is_forgotten_with_its_connection_and_sent_anew_by_its_owner(
+async def test_held_back_sends_are_dropped_with_their_connection(
     scripted: ScriptedNetwork,
 ) -> None:
     scripted.answer = lambda f: device.Refused(f.n, device.MAILBOX_FULL) if isinstance(f, device.Send) else welcome(f)

@@ -74,18 +74,18 @@ async def test_the_script_registers_logs_in_and_echoes_texts(
         await client.until(lambda: len(client.deliveries) == 4)
 
 
-def test_every_module_is_described() -> None:
+def test_every_module_is_documented() -> None:
     assert client.__file__ is not None
     modules = {path.stem for path in Path(client.__file__).parent.glob("[!_]*.py")}
     assert set(first_cells("module")) == modules
 
 
-def test_every_event_of_a_listener_is_described_in_its_order() -> None:
+def test_every_listener_event_is_documented_in_order() -> None:
     events = [name for name, member in vars(DeviceListener).items() if callable(member) and not name.startswith("_")]
     assert first_cells("event of the listener") == events
 
 
-def test_figures_are_those_of_the_code() -> None:
+def test_documented_figures_match_the_code() -> None:
     for figure in (
         f"{connection.LOGINS_IN_FLIGHT} at a time",
         f"pings every {reconnecting.PING_SECONDS:g} s",

@@ -20,7 +20,7 @@ def sends(held: HeldBack[str], *ids: str) -> list[device.Send]:
 
 
 @pytest.mark.parametrize("again", [DUE - 0.0004, DUE, DUE + 0.0004])
-def test_a_timer_that_was_early_is_followed_by_another(again: float) -> None:
+def test_a_timer_that_fires_early_is_set_again(again: float) -> None:
     """Timers have a resolution of 1 ms: the check may come before the due time, and the next is requested after
     it."""
     held: HeldBack[str] = HeldBack()
@@ -30,7 +30,7 @@ def test_a_timer_that_was_early_is_followed_by_another(again: float) -> None:
     assert [sent for _, sent in held.due(max(again, DUE))] == ["a"]
 
 
-def test_what_waits_behind_a_try_needs_no_timer_once_its_time_has_come() -> None:
+def test_sends_waiting_behind_a_due_retry_need_no_timer() -> None:
     held: HeldBack[str] = HeldBack()
     first, *_ = sends(held, "a", "b", "c")
     assert [sent for _, sent in held.due(DUE)] == ["a"]

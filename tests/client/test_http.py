@@ -46,7 +46,7 @@ async def serving(answer: bytes) -> AsyncIterator[str]:
     server.close()
 
 
-async def test_a_number_is_registered_by_its_code(api: NetworkApi, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_number_registers_with_its_registration_code(api: NetworkApi, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         await api.request_code(ADA)
     (code,) = [record.code for record in caplog.records if record.getMessage() == "code.issued"]  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ async def test_a_number_is_registered_by_its_code(api: NetworkApi, caplog: pytes
     assert await api.register(body(ADA, code=code))
 
 
-async def test_a_registration_with_a_token_of_ones_own_may_be_repeated(api: NetworkApi) -> None:
+async def test_a_registration_with_the_clients_own_token_may_be_repeated(api: NetworkApi) -> None:
     made = body(ADA, token=keys.generate_token())
     assert await api.register(made, registration_key=REGISTRATION_KEY) == made.token
     # Without key or code: a client with the token need prove nothing else.
@@ -88,7 +88,7 @@ async def test_keys_are_added_counted_and_replaced(api: NetworkApi) -> None:
     assert (await api.upload_keys(device, lasting.upload())).prekeys == 5
 
 
-async def test_an_outdated_epoch_is_refused_by_name(network: Network, api: NetworkApi) -> None:
+async def test_a_stale_epoch_raises_stale_epoch(network: Network, api: NetworkApi) -> None:
     device = await register(api, ADA)
     client = await network.connect()
     await client.ask(lambda n: Login(n, ADA, str(device.token), epoch=5))
@@ -97,7 +97,7 @@ async def test_an_outdated_epoch_is_refused_by_name(network: Network, api: Netwo
         await api.upload_keys(device, made.upload(epoch=4))
 
 
-async def test_an_unregistered_device_is_nobody(api: NetworkApi) -> None:
+async def test_an_unregistered_device_is_unauthorized(api: NetworkApi) -> None:
     device = await register(api, ADA)
     await api.block(device, BEN)
     await api.unblock(device, BEN)
@@ -107,7 +107,7 @@ async def test_an_unregistered_device_is_nobody(api: NetworkApi) -> None:
 
 
 @pytest.mark.parametrize("size", [1, MIB // 4, 3 * MIB + 1])
-async def test_a_blob_comes_back_as_it_went(api: NetworkApi, size: int) -> None:
+async def test_an_uploaded_blob_downloads_unchanged(api: NetworkApi, size: int) -> None:
     device = await register(api, ADA)
     content = hashlib.shake_128(b"x").digest(size)
     stored = await api.upload_blob(device, pieces(content), size)
@@ -117,14 +117,14 @@ async def test_a_blob_comes_back_as_it_went(api: NetworkApi, size: int) -> None:
     assert b"".join(found) == content
 
 
-async def test_a_blob_that_is_not_there_is_lost(api: NetworkApi) -> None:
+async def test_a_missing_blob_raises_file_lost(api: NetworkApi) -> None:
     device = await register(api, ADA)
     with pytest.raises(errors.FileLost):
         async with api.download_blob(device, "../nothing"):
             pass
 
 
-async def test_what_the_source_of_a_blob_raises_comes_out_as_it_is(api: NetworkApi) -> None:
+async def test_an_exception_of_an_upload_source_propagates_unchanged(api: NetworkApi) -> None:
     device = await register(api, ADA)
 
     async def broken() -> AsyncIterator[bytes]:
@@ -137,7 +137,7 @@ async def test_what_the_source_of_a_blob_raises_comes_out_as_it_is(api: NetworkA
     assert (await api.count_keys(device)).prekeys == 0
 
 
-async def test_what_the_reader_of_a_blob_raises_comes_out_as_it_is(api: NetworkApi) -> None:
+async def test_an_exception_of_a_download_reader_propagates_unchanged(api: NetworkApi) -> None:
     device = await register(api, ADA)
     stored = await api.upload_blob(device, pieces(bytes(MIB)), MIB)
     with pytest.raises(OSError, match="no room"):
@@ -146,7 +146,7 @@ async def test_what_the_reader_of_a_blob_raises_comes_out_as_it_is(api: NetworkA
                 raise OSError("no room")
 
 
-async def test_groups_are_made_joined_and_changed(api: NetworkApi) -> None:
+async def test_groups_are_created_joined_and_changed(api: NetworkApi) -> None:
     ada, ben = [GroupApi(api, await register(api, number)) for number in (ADA, BEN)]
     group = await ada.create("Garden")
     assert [(member.number, member.admin) for member in group.participants] == [(ADA, True)]
@@ -171,7 +171,7 @@ async def test_groups_are_made_joined_and_changed(api: NetworkApi) -> None:
     await ada.leave(group.id)
 
 
-async def test_a_group_has_a_picture(api: NetworkApi) -> None:
+async def test_a_group_icon_is_set_fetched_and_deleted(api: NetworkApi) -> None:
     ada = GroupApi(api, await register(api, ADA))
     group = await ada.create("Garden")
     with pytest.raises(errors.NetworkRefusal) as none:
@@ -183,23 +183,23 @@ async def test_a_group_has_a_picture(api: NetworkApi) -> None:
     assert not (await ada.delete_icon(group.id)).has_icon
 
 
-async def test_health_is_told_of_a_network_that_is_well(api: NetworkApi) -> None:
+async def test_health_reports_a_healthy_network(api: NetworkApi) -> None:
     assert (await api.health(seconds=5))["database"] == "ok"
 
 
-async def test_health_is_told_of_a_network_that_is_not_well() -> None:
+async def test_health_reports_an_unhealthy_network() -> None:
     answer = b'HTTP/1.1 503 Busy\r\nContent-Length: 19\r\n\r\n{"database":"away"}'
     async with serving(answer) as url, NetworkApi(url) as api:
         assert await api.health(seconds=5) == {"database": "away"}
 
 
-async def test_a_network_that_cannot_be_reached_was_asked_nothing() -> None:
+async def test_an_unreachable_network_raises_network_unreached() -> None:
     async with NetworkApi("http://127.0.0.1:1") as api:
         with pytest.raises(errors.NetworkUnreached, match=r"http://127\.0\.0\.1:1"):
             await api.register(body(ADA))
 
 
-async def test_a_network_that_says_nothing_is_silent() -> None:
+async def test_a_network_that_sends_no_response_raises_network_silent() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -221,7 +221,7 @@ async def test_a_network_that_says_nothing_is_silent() -> None:
         (302, errors.NetworkRefusal),
     ],
 )
-async def test_a_status_says_enough_without_a_reason(status: int, kind: type[errors.ClientError]) -> None:
+async def test_a_status_without_a_reason_maps_to_its_error(status: int, kind: type[errors.ClientError]) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:1/\r\n\r\n" % status
     async with serving(answer) as url, NetworkApi(url) as api:
         with pytest.raises(errors.ClientError) as raised:
@@ -234,7 +234,7 @@ async def test_a_status_says_enough_without_a_reason(status: int, kind: type[err
 @pytest.mark.parametrize(
     "answer", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"]
 )
-async def test_what_is_no_answer_is_told_without_the_token(answer: bytes) -> None:
+async def test_an_invalid_response_is_reported_without_the_token(answer: bytes) -> None:
     device = stranger()
     async with serving(answer) as url, NetworkApi(url) as api:
         with pytest.raises(errors.NetworkAway) as up:
@@ -249,7 +249,7 @@ async def test_what_is_no_answer_is_told_without_the_token(answer: bytes) -> Non
         assert url in str(error)
 
 
-async def test_many_calls_share_few_connections(network: Network, api: NetworkApi) -> None:
+async def test_concurrent_calls_share_few_connections(network: Network, api: NetworkApi) -> None:
     device = await register(api, ADA)
     await asyncio.gather(*(api.count_keys(device) for _ in range(4 * (CALLS + TRANSFERS))))
     text = await (await network.http.get("/metrics")).text()
@@ -258,7 +258,7 @@ async def test_many_calls_share_few_connections(network: Network, api: NetworkAp
     assert float(opened.split()[1]) <= CALLS + TRANSFERS + 1
 
 
-async def test_the_environments_proxies_are_not_used(api: NetworkApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_not_used(api: NetworkApi, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with NetworkApi(api.url) as another:
@@ -278,7 +278,7 @@ async def test_the_environments_proxies_are_not_used(api: NetworkApi, monkeypatc
         (413, "too_large", errors.NetworkRefusal),
     ],
 )
-def test_what_a_proxy_puts_off_is_asked_again_and_what_the_network_refuses_is_not(
+def test_a_status_and_reason_map_to_a_retryable_or_a_final_error(
     status: int, reason: str, kind: type[errors.ClientError]
 ) -> None:
     assert type(errors.of_answer(status, reason, "")) is kind

@@ -56,7 +56,7 @@ def answering(*answers: bytes) -> Server:
     return Server(serve)
 
 
-async def test_calls_one_after_the_other_share_a_connection() -> None:
+async def test_consecutive_calls_share_a_connection() -> None:
     server = answering(KEPT, KEPT, KEPT)
     async with server.running() as api:
         for _ in range(3):
@@ -64,7 +64,7 @@ async def test_calls_one_after_the_other_share_a_connection() -> None:
     assert server.connections == 1
 
 
-async def test_a_connection_that_was_idle_for_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_idle_for_too_long_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "KEPT_SECONDS", 0.0)
     server = answering(KEPT, KEPT)
     async with server.running() as api:
@@ -73,7 +73,7 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_used_again(monkeyp
     assert server.connections == 2
 
 
-async def test_a_connection_that_is_closed_while_it_is_kept_is_not_used_again() -> None:
+async def test_a_connection_closed_while_idle_is_not_reused() -> None:
     gone = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,7 +93,7 @@ async def test_a_connection_that_is_closed_while_it_is_kept_is_not_used_again() 
     assert server.connections == 3
 
 
-async def test_what_follows_an_answer_is_not_taken_for_the_next_one() -> None:
+async def test_bytes_after_a_response_are_not_read_as_the_next_response() -> None:
     foreign = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"database":"foreign"}'
     server = answering(KEPT + foreign)
     async with server.running() as api:
@@ -103,7 +103,7 @@ async def test_what_follows_an_answer_is_not_taken_for_the_next_one() -> None:
     assert server.connections == 2
 
 
-async def test_what_may_have_been_done_is_asked_once_and_is_not_called_unreached() -> None:
+async def test_a_call_that_may_have_taken_effect_is_not_repeated() -> None:
     asked = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -118,7 +118,7 @@ async def test_what_may_have_been_done_is_asked_once_and_is_not_called_unreached
     assert asked == 1
 
 
-async def test_a_refusal_before_the_end_of_a_blob_is_heard_and_no_more_is_sent() -> None:
+async def test_a_refusal_during_an_upload_stops_the_upload() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 507 Full\r\nContent-Length: 4\r\n\r\nfu")
@@ -143,7 +143,7 @@ async def test_a_refusal_before_the_end_of_a_blob_is_heard_and_no_more_is_sent()
     assert sent < 256 * MIB
 
 
-async def test_no_more_of_a_blob_is_taken_than_its_reader_wants() -> None:
+async def test_a_download_reads_no_faster_than_its_reader() -> None:
     written = 0
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -165,7 +165,7 @@ async def test_no_more_of_a_blob_is_taken_than_its_reader_wants() -> None:
         assert size == 64 * MIB
 
 
-async def test_a_network_that_falls_silent_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_download_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
 
     async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,7 +180,7 @@ async def test_a_network_that_falls_silent_is_waited_for_only_so_long(monkeypatc
                     pass
 
 
-async def test_a_network_that_stops_taking_a_blob_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_upload_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SILENCE_SECONDS", 0.2)
     over = asyncio.Event()
 

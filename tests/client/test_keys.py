@@ -49,12 +49,12 @@ HANDSET, BUSINESS = "15550100001", "15550000000"
         ("handset_rotation", KeySet(SIGNED, KYBER).upload()),
     ],
 )
-def test_the_network_is_told_of_keys_as_it_always_was(name: str, body: msgspec.Struct) -> None:
+def test_key_uploads_are_encoded_as_recorded(name: str, body: msgspec.Struct) -> None:
     expected = {key: value for key, value in GOLDEN[name].items() if value != []}
     assert json.loads(msgspec.json.encode(body)) == expected
 
 
-def test_nothing_private_is_uploaded() -> None:
+def test_no_private_key_is_uploaded() -> None:
     made, _ = keys.generate(e2ee.IdentityKeyPair.generate(), 1, one_time=2, kyber_one_time=1, lasting=True)
     sent = msgspec.msgpack.encode(made.upload())
     assert made.signed is not None
@@ -66,7 +66,7 @@ def test_nothing_private_is_uploaded() -> None:
         assert private not in sent
 
 
-def test_ids_go_on_where_they_were_and_pass_over_those_that_are_kept() -> None:
+def test_key_ids_continue_and_skip_those_in_use() -> None:
     identity = e2ee.IdentityKeyPair.generate()
     made, following = keys.generate(identity, e2ee.MAX_KEY_ID, one_time=2, lasting=True, used={1, 3})
     assert made.signed is not None
@@ -77,7 +77,7 @@ def test_ids_go_on_where_they_were_and_pass_over_those_that_are_kept() -> None:
 
 
 @pytest.mark.parametrize("uploadable", [True, False])
-def test_what_is_packed_comes_out_again(uploadable: bool) -> None:
+def test_packed_keys_unpack_unchanged(uploadable: bool) -> None:
     identity = e2ee.IdentityKeyPair.generate()
     made, _ = keys.generate(identity, 1, one_time=1, lasting=True)
     assert made.signed is not None
@@ -95,7 +95,7 @@ def test_what_is_packed_comes_out_again(uploadable: bool) -> None:
     assert (kyber == made.kyber_last) is uploadable
 
 
-def test_sealed_keys_of_before_are_still_read() -> None:
+def test_keys_packed_in_older_formats_are_still_read() -> None:
     # The format in which businesses and handsets have stored them.
     assert keys.unpack_signed(7, SIGNED.public + SIGNED.private + SIGNED.signature) == SIGNED
     assert keys.unpack_kyber(8, KYBER.public + KYBER.private + KYBER.signature) == KYBER

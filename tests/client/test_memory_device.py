@@ -68,7 +68,7 @@ async def registered(network: Network, number: str) -> Person:
     return person
 
 
-async def test_two_that_never_met_converse(ann: Person, ben: Person) -> None:
+async def test_two_devices_without_a_session_converse(ann: Person, ben: Person) -> None:
     async with online(ann), online(ben):
         for number in range(3):
             await ann.send(BEN, content.encode_text(f"hello {number}"))
@@ -80,7 +80,7 @@ async def test_two_that_never_met_converse(ann: Person, ben: Person) -> None:
         assert await ben.next_message() == (ANN, "and a null message is nobody's")
 
 
-async def test_what_was_written_offline_goes_out_at_the_next_login_once(ann: Person, ben: Person) -> None:
+async def test_a_reply_written_offline_is_sent_once_at_the_next_login(ann: Person, ben: Person) -> None:
     async with online(ben):
         async with online(ann):
             await ann.send(BEN, content.encode_text("first"))
@@ -92,7 +92,7 @@ async def test_what_was_written_offline_goes_out_at_the_next_login_once(ann: Per
             assert await ben.next_message() == (ANN, "last")
 
 
-async def test_a_number_that_nobody_has_is_refused_and_a_stranger_cannot_be_answered(ann: Person) -> None:
+async def test_sending_to_an_unregistered_number_and_replying_without_a_session_fail(ann: Person) -> None:
     async with online(ann):
         with pytest.raises(NetworkRefusal) as refused:
             await ann.send(NOBODY, content.encode_text("hello?"))

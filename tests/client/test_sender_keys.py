@@ -10,7 +10,7 @@ from tidings import e2ee
 from tidings.client import sender_keys
 
 
-def test_a_key_that_was_taken_up_reads_what_follows_and_a_repeated_one_nothing_twice() -> None:
+def test_an_accepted_sender_key_reads_later_messages_once_each() -> None:
     own = sender_keys.replace(None)
     own.encrypt(b"before")
     given = own.distribution()
@@ -22,7 +22,7 @@ def test_a_key_that_was_taken_up_reads_what_follows_and_a_repeated_one_nothing_t
         sender_keys.read(record, body)
 
 
-def test_without_the_key_of_a_message_its_sender_is_to_be_asked() -> None:
+def test_a_message_without_a_known_sender_key_raises_no_session() -> None:
     own, other = sender_keys.replace(None), sender_keys.replace(None)
     record = sender_keys.take_up(None, other.distribution())
     for known in (None, record):
@@ -36,7 +36,7 @@ def test_without_the_key_of_a_message_its_sender_is_to_be_asked() -> None:
         sender_keys.read(record, b"nonsense")
 
 
-def test_a_sender_who_started_over_is_read_by_the_new_key_alone() -> None:
+def test_a_new_sender_key_replaces_that_of_a_restarted_sender() -> None:
     first, second = sender_keys.replace(None), sender_keys.replace(None)
     record = sender_keys.take_up(None, first.distribution())
     again = sender_keys.take_up(record, second.distribution())
@@ -45,7 +45,7 @@ def test_a_sender_who_started_over_is_read_by_the_new_key_alone() -> None:
     assert sender_keys.read(record, first.encrypt(b"old")) == b"old"
 
 
-def test_what_is_no_key_changes_nothing() -> None:
+def test_an_invalid_sender_key_changes_nothing() -> None:
     own = sender_keys.replace(None)
     record = sender_keys.take_up(None, own.distribution())
     before = record.to_bytes()
@@ -54,7 +54,7 @@ def test_what_is_no_key_changes_nothing() -> None:
     assert record.to_bytes() == before
 
 
-def test_a_replaced_key_keeps_its_name_and_nobody_who_had_the_old_one_reads_it() -> None:
+def test_a_replaced_sender_key_keeps_its_id_and_is_unreadable_with_the_old_key() -> None:
     old = sender_keys.replace(None)
     record = sender_keys.take_up(None, old.distribution())
     new = sender_keys.replace(old)
@@ -69,9 +69,7 @@ NAMES = st.sets(st.sampled_from(["ann", "ben", "cat", "dot"]))
 
 
 @hypothesis.given(NAMES, NAMES)
-def test_after_a_handover_everybody_in_the_group_has_the_key_and_nobody_else(
-    holders: set[str], members: set[str]
-) -> None:
+def test_after_distribution_exactly_the_members_hold_the_sender_key(holders: set[str], members: set[str]) -> None:
     if sender_keys.must_be_replaced(holders, members):
         assert holders - members
         holders = set()

@@ -33,7 +33,7 @@ def read_first(
     )
 
 
-def test_a_first_message_opens_a_session_once_and_its_repetitions_are_read_in_it() -> None:
+def test_a_first_message_opens_one_session_which_reads_its_repetitions() -> None:
     ann, ben = Party(101), Party(102)
     anns = sessions.initiate(ann.identity, ann.registration_id, ben.bundle())
     (kind, one), (_, two) = anns.encrypt(b"one"), anns.encrypt(b"two")
@@ -50,7 +50,7 @@ def test_a_first_message_opens_a_session_once_and_its_repetitions_are_read_in_it
 
 
 @pytest.mark.parametrize("missing", ["signed", "one_time", "kyber"])
-def test_a_first_message_whose_pre_key_is_gone_is_not_read_and_may_come_again(missing: str) -> None:
+def test_a_first_message_whose_pre_key_is_missing_is_repairable(missing: str) -> None:
     ann, ben = Party(101), Party(102)
     _, body = sessions.initiate(ann.identity, 101, ben.bundle()).encrypt(b"one")
     there = prekeys_of(ben)
@@ -60,14 +60,14 @@ def test_a_first_message_whose_pre_key_is_gone_is_not_read_and_may_come_again(mi
     assert sessions.is_repairable(raised.value)
 
 
-def test_without_a_session_an_ordinary_message_is_not_read() -> None:
+def test_an_ordinary_message_without_a_session_is_not_read() -> None:
     pair = settled()
     _, body = pair.alices.encrypt(b"x")
     with pytest.raises(e2ee.NoSession):
         sessions.read(None, body)
 
 
-def test_another_identity_is_trusted_and_the_sessions_before_are_given_up() -> None:
+def test_a_changed_identity_is_trusted_and_replaces_the_earlier_sessions() -> None:
     pair = settled()
     _, late = pair.alices.encrypt(b"late")
     other = Party(103)
@@ -80,7 +80,7 @@ def test_another_identity_is_trusted_and_the_sessions_before_are_given_up() -> N
         sessions.read(record, late)
 
 
-def test_a_step_down_from_post_quantum_is_refused_unless_it_is_allowed() -> None:
+def test_a_post_quantum_downgrade_is_refused_unless_allowed() -> None:
     pair = settled(version=4)
     _, body = sessions.initiate(pair.alice.identity, 101, pair.bob.bundle(version=3)).encrypt(b"weaker")
     before = pair.bobs.receiving_half()
@@ -96,7 +96,7 @@ def test_a_step_down_from_post_quantum_is_refused_unless_it_is_allowed() -> None
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_new_session_still_reads_what_is_under_way_on_the_one_before(at_once: bool) -> None:
+def test_a_new_session_reads_late_messages_of_the_previous_one(at_once: bool) -> None:
     pair = settled()
     _, late = pair.bobs.encrypt(b"late")
     existing = pair.alices if at_once else None
@@ -108,7 +108,7 @@ def test_a_new_session_still_reads_what_is_under_way_on_the_one_before(at_once: 
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_bundle_of_another_identity_is_trusted_and_takes_nothing_over(at_once: bool) -> None:
+def test_a_bundle_of_another_identity_is_trusted_and_inherits_no_session(at_once: bool) -> None:
     pair = settled()
     _, late = pair.bobs.encrypt(b"late")
     existing = pair.alices if at_once else None
@@ -120,7 +120,7 @@ def test_a_bundle_of_another_identity_is_trusted_and_takes_nothing_over(at_once:
         sessions.read(fresh, late)
 
 
-def test_a_bundle_that_leaves_out_what_was_there_before_is_refused() -> None:
+def test_a_bundle_without_the_required_post_quantum_key_is_refused() -> None:
     pair = settled(version=4)
     for other in (pair.bob, Party(103)):
         with pytest.raises(e2ee.PostQuantumRequired):
@@ -143,11 +143,11 @@ def test_a_bundle_that_leaves_out_what_was_there_before_is_refused() -> None:
         (ValueError("x"), False),
     ],
 )
-def test_only_what_another_session_may_mend_is_asked_for_again(error: Exception, expected: bool) -> None:
+def test_only_errors_that_a_new_session_can_repair_are_repairable(error: Exception, expected: bool) -> None:
     assert sessions.is_repairable(error) is expected
 
 
-def test_a_session_has_a_tag_that_its_messages_do_not_change() -> None:
+def test_the_session_tag_does_not_change_with_its_messages() -> None:
     pair = settled()
     tag = sessions.tag_of(pair.alices)
     pair.alices.encrypt(b"x")

@@ -223,7 +223,7 @@ class Load:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_order_holds_between_nodes(tmp_path: Path, fault: str) -> None:
+def test_envelope_order_holds_between_nodes(tmp_path: Path, fault: str) -> None:
     """Run in a separate process, whose network namespace contains nothing else."""
     packages.require(namespaces.PROGRAMS, namespaces.PROGRAMS)
     command = ["unshare", "--net", sys.executable, "-m", "tests.cluster.test_order", str(tmp_path), fault]

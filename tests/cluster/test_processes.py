@@ -89,9 +89,7 @@ async def start_load() -> AsyncIterator[StartLoad]:
         await crowd.close()
 
 
-async def test_nodes_that_are_killed_lose_nothing(
-    redis: RedisServer, start_node: StartNode, start_load: StartLoad
-) -> None:
+async def test_killed_nodes_lose_no_envelope(redis: RedisServer, start_node: StartNode, start_load: StartLoad) -> None:
     nodes = [await start_node(redis.url) for _ in range(2)]
     load = await start_load(*nodes)
     for victim in (nodes[1], nodes[0], nodes[1]):
@@ -107,7 +105,7 @@ async def test_nodes_that_are_killed_lose_nothing(
     print(f"{len(load.sent)} envelopes, {repeated} of them came again")
 
 
-async def test_a_node_that_stands_still_is_taken_for_dead_and_goes_on_when_it_wakes(
+async def test_a_paused_node_counts_as_dead_and_resumes_when_it_wakes(
     redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url, TIDINGS_NETWORK_NODE_SILENCE_S="2") for _ in range(2)]
@@ -124,7 +122,7 @@ async def test_a_node_that_stands_still_is_taken_for_dead_and_goes_on_when_it_wa
     await load.end()
 
 
-async def test_redis_that_is_away_for_30_seconds_costs_nothing_but_time(
+async def test_redis_unavailable_for_30_seconds_loses_no_envelope(
     redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url) for _ in range(2)]
@@ -150,7 +148,7 @@ async def test_redis_that_is_away_for_30_seconds_costs_nothing_but_time(
     assert (await nodes[0].health("/health/ready"))[0] == 200
 
 
-async def test_nodes_that_are_restarted_one_after_the_other_let_their_devices_go(
+async def test_a_rolling_restart_of_nodes_closes_device_connections_with_shutdown(
     redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis.url) for _ in range(2)]
@@ -167,7 +165,7 @@ async def test_nodes_that_are_restarted_one_after_the_other_let_their_devices_go
     assert closings == {device.SHUTDOWN}
 
 
-async def test_nodes_meet_in_a_redis_cluster(
+async def test_nodes_find_each_other_through_a_redis_cluster(
     redis_cluster: RedisCluster, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(redis_cluster.url) for _ in range(3)]
@@ -183,7 +181,7 @@ async def test_nodes_meet_in_a_redis_cluster(
     assert said == {"devices": len(load.crowd.devices), "nodes": 2}
 
 
-async def test_workers_share_the_addresses_and_one_that_dies_is_started_again(
+async def test_workers_share_addresses_and_a_killed_worker_is_restarted(
     redis: RedisServer, start_node: StartNode, start_load: StartLoad
 ) -> None:
     parent = await start_node(redis.url, TIDINGS_NETWORK_WORKERS="2")

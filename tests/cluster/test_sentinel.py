@@ -31,7 +31,7 @@ def claimed(server: RedisServer) -> int:
 
 
 @pytest.mark.parametrize("end", ["killed", "paused"])
-async def test_presence_survives_a_fail_over(
+async def test_presence_survives_a_failover(
     sentinelled: SentinelledRedis, start_node: StartNode, start_load: StartLoad, end: str
 ) -> None:
     nodes = [await start_node(sentinelled.url) for _ in range(2)]
@@ -55,7 +55,7 @@ async def test_presence_survives_a_fail_over(
     assert not any(each.closings for each in load.crowd.devices.values())
 
 
-async def test_claims_that_the_new_master_does_not_have_are_repeated_at_once(
+async def test_claims_missing_on_the_new_master_are_repeated_at_once(
     sentinelled: SentinelledRedis, start_node: StartNode, start_load: StartLoad
 ) -> None:
     nodes = [await start_node(sentinelled.url) for _ in range(2)]

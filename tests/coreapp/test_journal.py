@@ -86,7 +86,7 @@ class Breaking(Database):
         pass
 
 
-async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_nothing(
+async def test_a_commit_of_unknown_outcome_is_repeated_without_effect(
     database_factory: DatabaseFactory,
 ) -> None:
     database = Breaking((await database_factory("business")).settings, "business")
@@ -159,7 +159,7 @@ async def test_nothing_is_written_after_the_lease_is_lost(database_factory: Data
     await journal.close()
 
 
-async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_nothing_done(
+async def test_a_lease_lost_after_a_commit_of_unknown_outcome_leaves_it_unknown(
     database_factory: DatabaseFactory,
 ) -> None:
     class Taken(Breaking):
@@ -181,7 +181,7 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
     await database.close()
 
 
-async def test_changes_given_while_one_commit_is_in_flight_share_the_next(database_factory: DatabaseFactory) -> None:
+async def test_changes_submitted_during_a_commit_share_the_next_one(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     order: list[str] = []
     journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
@@ -199,7 +199,7 @@ async def test_changes_given_while_one_commit_is_in_flight_share_the_next(databa
     await journal.close()
 
 
-async def test_seqs_grow_over_restarts_and_a_clock_that_goes_back_and_never_meet_another_shards(
+async def test_sequence_numbers_increase_across_restarts_and_are_unique_per_shard(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -376,7 +376,7 @@ def sensible(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=12))
-async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
+async def test_a_batch_has_the_same_effect_as_its_changes_one_by_one(
     database_factory: DatabaseFactory, steps: list[tuple[Any, ...]]
 ) -> None:
     global _database
@@ -411,7 +411,7 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
         assert halves["batch"] == halves["singly"]
 
 
-async def test_a_one_time_prekey_is_used_by_one_session_alone(database_factory: DatabaseFactory) -> None:
+async def test_a_one_time_pre_key_is_used_by_only_one_session(database_factory: DatabaseFactory) -> None:
     """The second of two peers whose first messages name one pre-key keeps no session. The rest of its change
     stays."""
     database = await database_factory("business")
@@ -431,7 +431,7 @@ async def test_a_one_time_prekey_is_used_by_one_session_alone(database_factory: 
         assert len(await messages.list_progress(connection, ACCOUNT, ["in-1", "in-2", "in-3"])) == 3
 
 
-async def test_a_commit_whose_outcome_was_unknown_knows_its_own_prekey_again(
+async def test_a_repeated_commit_recognises_the_pre_key_it_consumed(
     database_factory: DatabaseFactory,
 ) -> None:
     plain = await database_factory("business")

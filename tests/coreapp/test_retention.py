@@ -64,7 +64,7 @@ def store(world: World, held: shards.Lease) -> ShardStore:
     return ShardStore(database=world.database, lease=held, clock=ManualClock(NOW / 1000), account=BUSINESS)
 
 
-async def test_only_old_messages_of_which_nothing_can_become_are_deleted(world: World) -> None:
+async def test_only_old_messages_in_a_final_status_are_deleted(world: World) -> None:
     await add(
         world,
         message("a0", Status.READ, FINAL_MS + 1),
@@ -91,7 +91,7 @@ async def test_many_messages_are_deleted_page_by_page(world: World) -> None:
     assert len(await left(world)) == 1250
 
 
-async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
+async def test_a_lost_lease_stops_the_deletion(world: World) -> None:
     held = await lease(world)
     async with world.database.transaction() as connection:
         await shards.release(connection, held)
@@ -102,7 +102,7 @@ async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
     assert await left(world) == {"d0"}
 
 
-async def test_the_webhook_is_told_what_was_deleted(world: World) -> None:
+async def test_the_webhook_gets_the_number_of_deleted_messages(world: World) -> None:
     now = int(SystemClock().now() * 1000)
     await add(world, *(message(f"e{n}", Status.READ, 2 * DAY, now=now) for n in range(3)))
     running = await world.start()
@@ -115,7 +115,7 @@ async def test_the_webhook_is_told_what_was_deleted(world: World) -> None:
     assert await left(world) == set()
 
 
-async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_rest_stays(
+async def test_expired_rows_are_deleted_page_by_page_and_others_are_kept(
     world: World,
 ) -> None:
     held = await lease(world)
@@ -200,9 +200,7 @@ async def test_a_failed_collection_is_reported_as_failed_and_the_next_one_runs()
 
 @pytest.mark.parametrize("messages_on", [True, False])
 @pytest.mark.parametrize("media_on", [True, False])
-async def test_by_itself_it_collects_what_the_settings_want_and_reports_nothing(
-    messages_on: bool, media_on: bool
-) -> None:
+async def test_automatic_collection_follows_the_settings_and_reports_nothing(messages_on: bool, media_on: bool) -> None:
     done = []
 
     async def first() -> int:
@@ -219,7 +217,7 @@ async def test_by_itself_it_collects_what_the_settings_want_and_reports_nothing(
     assert not journal.bodies
 
 
-def test_a_kind_that_is_not_collected_here_is_refused() -> None:
+def test_a_kind_that_is_not_collected_is_refused() -> None:
     retention, _ = collector(Wanted())
     with pytest.raises(RequestRefused, match="media is not collected here"):
         retention.ask("media")

@@ -46,7 +46,7 @@ class Counts:
         return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
-async def test_messages_their_statuses_and_calls_are_counted_once_with_their_time(world: World) -> None:
+async def test_messages_statuses_and_calls_are_counted_once_with_their_duration(world: World) -> None:
     world.add_phones(NUMBER)
     world.network.receipts = (frames.DELIVERED, frames.READ, frames.READ)
     counts = Counts()
@@ -73,7 +73,7 @@ async def test_messages_their_statuses_and_calls_are_counted_once_with_their_tim
     assert counts.of("internal_server_requests_duration_ms_sum", operation="login", result="ok") > 0
 
 
-async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(world: World) -> None:
+async def test_an_inbound_message_is_pending_until_it_is_on_disk(world: World) -> None:
     (phone,) = world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -106,7 +106,7 @@ async def test_files_are_counted_by_type_and_result(world: World) -> None:
     assert counts.of("tidings_media_downloads_total", type="voice", result="stored") == 1
 
 
-async def test_a_commit_is_counted_by_what_it_is_about_alone(database_factory: DatabaseFactory) -> None:
+async def test_a_commit_is_counted_under_its_subject(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     journal = Journal(
         database, await a_lease(database), last_seq=0, seal=lambda found: [callback.body for callback in found]
@@ -129,7 +129,7 @@ async def test_a_commit_is_counted_by_what_it_is_about_alone(database_factory: D
     await journal.close()
 
 
-async def test_a_transaction_that_fails_is_counted_apart(database_factory: DatabaseFactory) -> None:
+async def test_a_failed_transaction_is_counted_separately(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     counts = Counts()
     with pytest.raises(sa.exc.DatabaseError):
@@ -145,7 +145,7 @@ async def test_a_transaction_that_fails_is_counted_apart(database_factory: Datab
     assert counts.of("tidings_db_transaction_seconds_count", **labels) == 0
 
 
-async def test_a_coreapp_has_each_name_of_the_original(world: World) -> None:
+async def test_a_coreapp_has_every_on_premises_metric_name(world: World) -> None:
     running = await world.start()
     found = known.read_coreapp((await running.client.ask(core.GetMetrics)).text)
     types = {family.name: family.type for family in found}

@@ -45,7 +45,7 @@ async def stored(world: World) -> list[str]:
         return [job.traceparent for job in await jobs.list_jobs(connection, 0)]
 
 
-async def test_a_job_that_another_owner_sends_is_in_the_trace_of_its_request(
+async def test_a_job_sent_by_another_owner_stays_in_the_trace_of_its_request(
     world: World, exported: InMemorySpanExporter
 ) -> None:
     world.add_phones(NUMBER)
@@ -74,7 +74,7 @@ async def test_a_job_that_another_owner_sends_is_in_the_trace_of_its_request(
     assert post.headers["X-Request-ID"] == "order-1"
 
 
-async def test_without_a_tracer_the_network_still_sees_the_context_and_untraced_messages_their_request(
+async def test_without_a_tracer_the_trace_context_or_request_id_still_reaches_the_network(
     world: World,
 ) -> None:
     world.add_phones(NUMBER)
@@ -89,9 +89,7 @@ async def test_without_a_tracer_the_network_still_sees_the_context_and_untraced_
     assert all("traceparent" not in post.headers for post in world.sink.posts)
 
 
-async def test_a_job_that_the_network_refuses_ends_its_span_with_the_reason(
-    world: World, exported: InMemorySpanExporter
-) -> None:
+async def test_a_refused_job_ends_its_span_with_the_reason(world: World, exported: InMemorySpanExporter) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)

@@ -56,9 +56,7 @@ def used(database: Database) -> UsedKeys:
     return UsedKeys(database, ManualClock(), account=ACCOUNT)
 
 
-async def test_once_the_table_was_read_only_keys_that_are_not_in_it_are_fresh(
-    database: Database, used: UsedKeys
-) -> None:
+async def test_once_the_table_is_read_only_absent_keys_are_fresh(database: Database, used: UsedKeys) -> None:
     # Three pages.
     many = [key(f"k{n}") for n in range(1_200)]
     await save(database, *(one.shared for one in many))
@@ -75,7 +73,7 @@ async def test_once_the_table_was_read_only_keys_that_are_not_in_it_are_fresh(
     assert not used.is_fresh(key("k7", "anna"))
 
 
-async def test_while_the_table_is_being_read_no_key_is_fresh(database: Database, used: UsedKeys) -> None:
+async def test_no_key_is_fresh_while_the_table_is_being_read(database: Database, used: UsedKeys) -> None:
     await save(database, *(key(f"k{n}").shared for n in range(1_200)))
     used.follow({lease(): settled})
     with statements.noted("FROM idempotency_keys") as pages:
@@ -88,7 +86,7 @@ async def test_while_the_table_is_being_read_no_key_is_fresh(database: Database,
     assert used.is_fresh(FRESH)
 
 
-async def test_a_key_that_is_used_is_not_fresh_whatever_becomes_of_its_commit(used: UsedKeys) -> None:
+async def test_a_used_key_is_not_fresh_whatever_the_outcome_of_its_commit(used: UsedKeys) -> None:
     used.follow({lease(): settled})
     await used.run_once()
     for form in (FRESH.shared, FRESH.own):
@@ -100,9 +98,7 @@ async def test_a_key_that_is_used_is_not_fresh_whatever_becomes_of_its_commit(us
         assert not used.is_fresh(FRESH)
 
 
-async def test_a_commit_that_was_under_way_is_waited_for_before_the_table_is_read(
-    database: Database, used: UsedKeys
-) -> None:
+async def test_the_table_is_read_after_commits_in_progress(database: Database, used: UsedKeys) -> None:
     waits, on_disk = asyncio.Event(), asyncio.Event()
 
     async def settle() -> None:
@@ -121,7 +117,7 @@ async def test_a_commit_that_was_under_way_is_waited_for_before_the_table_is_rea
     assert not used.is_fresh(FRESH)
 
 
-async def test_a_journal_that_has_failed_leaves_the_filter_incomplete(used: UsedKeys) -> None:
+async def test_a_failed_journal_leaves_the_filter_incomplete(used: UsedKeys) -> None:
     async def fail() -> None:
         raise ConnectionError("the journal is broken")
 
@@ -144,7 +140,7 @@ class Away(Database):
             yield connection
 
 
-async def test_while_the_database_is_away_no_key_is_fresh_and_afterwards_the_table_is_read(database: Database) -> None:
+async def test_no_key_is_fresh_during_a_database_outage_and_the_table_is_read_afterwards(database: Database) -> None:
     away = Away(database.settings, "business", patience=0.0)
     used, stop = UsedKeys(away, ManualClock(), account=ACCOUNT), asyncio.Event()
     await save(database, key("used").shared)
@@ -174,7 +170,7 @@ async def test_while_the_database_is_away_no_key_is_fresh_and_afterwards_the_tab
         [lease(0, shards=3), lease(2, shards=3)],
     ],
 )
-async def test_without_the_leases_of_all_shards_no_key_is_fresh(used: UsedKeys, leases: list[Lease]) -> None:
+async def test_no_key_is_fresh_without_the_leases_of_all_shards(used: UsedKeys, leases: list[Lease]) -> None:
     used.follow(dict.fromkeys(leases, settled))
     assert await used.run_once()
     used.add(FRESH.shared)
@@ -183,7 +179,7 @@ async def test_without_the_leases_of_all_shards_no_key_is_fresh(used: UsedKeys, 
 
 
 @pytest.mark.parametrize("then", [[lease(0, shards=2)], [lease(0, shards=2), lease(1, shards=2, epoch=2)]])
-async def test_a_shard_that_is_lost_or_opened_again_makes_the_filter_incomplete(
+async def test_a_lost_or_reopened_shard_makes_the_filter_incomplete(
     database: Database, used: UsedKeys, then: list[Lease]
 ) -> None:
     both = [lease(0, shards=2), lease(1, shards=2)]
@@ -202,9 +198,7 @@ async def test_a_shard_that_is_lost_or_opened_again_makes_the_filter_incomplete(
     assert used.is_fresh(key("another"))
 
 
-async def test_a_shard_that_is_lost_while_the_table_is_read_ends_the_reading(
-    database: Database, used: UsedKeys
-) -> None:
+async def test_a_shard_lost_during_the_table_read_ends_the_read(database: Database, used: UsedKeys) -> None:
     await save(database, *(key(f"k{n}").shared for n in range(1_200)))
     used.follow(dict.fromkeys([lease(0, shards=2), lease(1, shards=2)], settled))
     with statements.noted("FROM idempotency_keys") as pages:

@@ -8,7 +8,7 @@ from tidings.wire import core
 from tidings.wire import device as frames
 
 
-async def test_a_message_is_decrypted_by_its_recipient_and_its_three_statuses_are_posted(world: World) -> None:
+async def test_a_recipient_decrypts_a_message_and_its_three_statuses_are_posted(world: World) -> None:
     (phone,) = world.add_phones("15550110001")
     world.network.receipts = (frames.DELIVERED, frames.READ)
     running = await world.start()
@@ -27,7 +27,7 @@ async def test_a_message_is_decrypted_by_its_recipient_and_its_three_statuses_ar
         assert await jobs.count(connection) == 0
 
 
-async def test_a_recipients_answer_is_posted_and_the_next_message_needs_no_pre_key(world: World) -> None:
+async def test_a_reply_is_posted_and_the_next_message_needs_no_pre_key(world: World) -> None:
     (phone,) = world.add_phones("15550110001")
     running = await world.start()
     await world.connected(running)

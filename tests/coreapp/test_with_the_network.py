@@ -50,7 +50,7 @@ class LivePhone(Phone):
         self.signals.changed()
 
 
-async def test_messages_statuses_and_answers_go_through_the_real_network(
+async def test_messages_statuses_and_replies_pass_through_the_real_network(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:

@@ -126,7 +126,9 @@ PHASES: tuple[tuple[str, Disruption], ...] = (
 
 
 @pytest.mark.whole_system
-async def test_nothing_is_lost_on_a_cluster_whatever_dies(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_no_message_is_lost_on_a_cluster_when_any_process_is_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     options = request.config.option
     seed = options.seed if options.seed is not None else secrets.randbelow(1_000_000)
     print(f"\nseed {seed} (--seed={seed} repeats its random moments)", flush=True)

@@ -33,7 +33,7 @@ KILL_PHASES: tuple[tuple[str, Disruption], ...] = (
 
 
 @pytest.mark.whole_system
-async def test_nothing_is_lost_doubled_or_corrupted_whatever_dies(
+async def test_no_message_is_lost_doubled_or_corrupted_when_any_process_is_killed(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     options = request.config.option

@@ -49,7 +49,7 @@ MARIADB_FAULTS: tuple[tuple[str, During], ...] = (
 
 
 @pytest.mark.whole_system
-async def test_a_mariadb_that_refuses_or_hangs_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_a_refusing_or_hanging_mariadb_loses_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     mariadb = database_server.make(flush_log=1, buffer_pool_mb=256)
     mariadb.start()
     try:
@@ -60,7 +60,7 @@ async def test_a_mariadb_that_refuses_or_hangs_costs_no_message(tmp_path: Path, 
 
 @pytest.mark.whole_system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file system that is full")
-async def test_a_full_disk_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_a_full_disk_loses_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with contextlib.ExitStack() as mounts:
         disks = {
             name: mounts.enter_context(Disk(tmp_path / name).mounted()) for name in ("business", "network", "robots")
@@ -81,7 +81,7 @@ async def test_a_full_disk_costs_no_message(tmp_path: Path, request: pytest.Fixt
 
 @pytest.mark.whole_system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file system that is full")
-async def test_a_full_disk_under_mariadb_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_a_full_disk_under_mariadb_loses_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A row that no longer fits into a file is refused (1021, 1114) or waits: the server decides."""
     with Disk(tmp_path / "mariadb", faults.MARIADB_DISK_BYTES).mounted() as disk:
         mariadb = database_server.make(flush_log=1, buffer_pool_mb=64, parent=disk.directory)

@@ -106,7 +106,7 @@ def scene(podman: Podman, request: pytest.FixtureRequest) -> Iterator[Scene]:
     print("        down: no container, volume or network is left", flush=True)
 
 
-def test_the_first_password_is_random_and_is_changed_at_the_first_login(scene: Scene) -> None:
+def test_the_first_password_is_random_and_must_be_changed_at_first_login(scene: Scene) -> None:
     webapp = next(service for service in scene.deployment.ours if service.startswith("webapp"))
     status, _ = scene.business.login("secret", PASSWORD)
     assert status == 401, "the original's default opens nothing"
@@ -146,7 +146,7 @@ def test_a_business_sends_its_first_messages_over_https(scene: Scene) -> None:
     scene.say("first message: sent, delivered, read; the reply came to the webhook")
 
 
-def test_the_play_that_is_kept_beside_the_repository_passes(scene: Scene, tmp_path: Path) -> None:
+def test_the_first_message_script_beside_the_repository_passes(scene: Scene, tmp_path: Path) -> None:
     if not PLAY.exists():
         pytest.skip("there is none here")
     # The webhook listens on loopback, which a container cannot reach: it listens on the address for containers instead.
@@ -161,7 +161,7 @@ def test_the_play_that_is_kept_beside_the_repository_passes(scene: Scene, tmp_pa
     assert scene.business.call("PATCH", "/v1/settings/application", settings)[0] == 200
 
 
-def test_each_part_of_the_larger_installation_has_its_role(scene: Scene) -> None:
+def test_health_lists_the_role_of_each_coreapp(scene: Scene) -> None:
     if scene.deployment is SINGLE:
         pytest.skip("it has one of each")
     health = scene.business.call("GET", "/v1/health")[1]["health"]
@@ -171,7 +171,7 @@ def test_each_part_of_the_larger_installation_has_its_role(scene: Scene) -> None
     scene.say("health: a primary_master, a secondary_master with the other shard, and a coreapp to spare")
 
 
-def test_prometheus_finds_every_process_and_is_let_in(scene: Scene) -> None:
+def test_prometheus_discovers_and_scrapes_every_process(scene: Scene) -> None:
     scene.project.add("prometheus")
     wanted = sorted(service.partition("-")[0] for service in scene.deployment.ours if service != "robots")
     seen: list[tuple[str, str]] = []
@@ -189,7 +189,7 @@ def test_prometheus_finds_every_process_and_is_let_in(scene: Scene) -> None:
     scene.say(f"prometheus: scrapes {len(wanted)} processes")
 
 
-def test_nothing_is_lost_while_a_container_of_each_role_is_restarted(scene: Scene) -> None:
+def test_no_message_is_lost_while_a_container_of_each_role_restarts(scene: Scene) -> None:
     business, webhook = scene.business, scene.webhook
     sent: list[str] = []
     failed: list[BaseException] = []
@@ -235,7 +235,7 @@ def _robots_log(scene: Scene) -> str:
     return scene.project.inside("robots", "cat", "/var/lib/tidings/robots.jsonl")
 
 
-def test_containers_have_their_own_secrets_alone_and_can_change_nothing(scene: Scene) -> None:
+def test_containers_have_only_their_own_secrets_and_a_read_only_root(scene: Scene) -> None:
     own = {"robots": "handset"}
     for service in scene.deployment.ours:
         role = service.partition("-")[0]
@@ -253,7 +253,7 @@ def test_containers_have_their_own_secrets_alone_and_can_change_nothing(scene: S
     scene.say("containers: no root, no capability, no compiler, nothing writable but what they keep, no foreign secret")
 
 
-def test_a_second_up_changes_no_secret_and_stops_nothing(scene: Scene) -> None:
+def test_a_second_compose_up_changes_no_secret_and_restarts_nothing(scene: Scene) -> None:
     before = {
         service: scene.project.inside(service, "cat", "/proc/1/stat").split()[21] for service in scene.deployment.ours
     }

@@ -14,13 +14,13 @@ from tests.deploy.podman import COMPOSE, ROOT, Podman, run
 HADOLINT = COMPOSE.with_name("hadolint")
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_reports_nothing() -> None:
     done = subprocess.run([HADOLINT, ROOT / "docker" / "Dockerfile"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     print("\n        hadolint: nothing to say", flush=True)
 
 
-def test_the_image_says_what_it_is_and_runs_as_nobody_in_particular(podman: Podman) -> None:
+def test_the_image_has_labels_and_a_health_check_and_runs_as_uid_10001(podman: Podman) -> None:
     (found,) = podman.json("image", "inspect", OURS)
     assert found["Config"]["User"] == "10001:10001"
     assert found["Healthcheck"]["Test"] == ["CMD", "tidings-healthcheck"]
@@ -28,7 +28,7 @@ def test_the_image_says_what_it_is_and_runs_as_nobody_in_particular(podman: Podm
     assert not [line for line in found["Config"]["Env"] if "PASSWORD" in line or "KEY" in line]
 
 
-def test_the_bill_of_materials_has_the_packages_of_the_image_s_debian(podman: Podman, tmp_path: Path) -> None:
+def test_the_bill_of_materials_lists_the_image_s_debian_packages(podman: Podman, tmp_path: Path) -> None:
     target = tmp_path / "sbom.cdx.json"
     command = [sys.executable, str(ROOT / ".ci" / "supply_chain.py"), "sbom", str(target), "--program=podman"]
     print(f"        bill of materials: {run([*command, f'--image={OURS}'], podman.environment).splitlines()[0]}")
@@ -40,7 +40,7 @@ def test_the_bill_of_materials_has_the_packages_of_the_image_s_debian(podman: Po
     assert found["cryptography"].startswith("pkg:pypi/")
 
 
-def test_nothing_of_this_machine_is_in_the_image(podman: Podman) -> None:
+def test_the_image_contains_no_package_source_of_the_build_machine(podman: Podman) -> None:
     """Package sources are available during the build, but not in the image."""
     inside = podman(
         "run", "--rm", "--no-healthcheck", "--network=none", "--entrypoint=sh", OURS, "-c", "cat /etc/pip.conf || :"

@@ -56,7 +56,7 @@ def terminals(podman: Podman, tmp_path: Path) -> Iterator[list[Terminal]]:
     assert leftovers(podman) == []
 
 
-def test_the_guide_leads_to_a_message_a_callback_a_handset_and_a_second_coreapp(
+def test_the_guide_s_commands_send_a_message_and_add_a_second_coreapp(
     terminals: list[Terminal], tmp_path: Path
 ) -> None:
     first, second, third = terminals

@@ -54,7 +54,7 @@ def by_the_book(iv: bytes, plaintext: bytes, key: bytes = KEY) -> bytes:
 
 
 @given(plaintext=st.binary(max_size=300), sizes=chunk_sizes)
-def test_a_blob_does_not_depend_on_the_chunks_it_was_made_in(plaintext: bytes, sizes: list[int]) -> None:
+def test_a_blob_does_not_depend_on_the_chunk_sizes_of_encryption(plaintext: bytes, sizes: list[int]) -> None:
     blob, encryptor = encrypt(KEY, split(plaintext, sizes))
     assert blob == by_the_book(blob[:16], plaintext)
     assert encryptor.digest == hashlib.sha256(blob).digest()
@@ -62,7 +62,7 @@ def test_a_blob_does_not_depend_on_the_chunks_it_was_made_in(plaintext: bytes, s
 
 
 @given(plaintext=st.binary(max_size=300), first=chunk_sizes, second=chunk_sizes)
-def test_the_plaintext_does_not_depend_on_the_chunks_of_either_pass(
+def test_the_plaintext_does_not_depend_on_the_chunk_sizes_of_decryption(
     plaintext: bytes, first: list[int], second: list[int]
 ) -> None:
     blob, digest = attachments.encrypt(KEY, plaintext)
@@ -72,20 +72,20 @@ def test_the_plaintext_does_not_depend_on_the_chunks_of_either_pass(
 
 
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 31, 32, 33, 4096])
-def test_small_blobs_come_back_in_one_call(length: int) -> None:
+def test_one_call_encrypts_or_decrypts_a_small_blob(length: int) -> None:
     plaintext = bytes(length)
     blob, digest = attachments.encrypt(KEY, plaintext)
     assert len(blob) == 16 + (length // 16 + 1) * 16 + 32
     assert attachments.decrypt(KEY, digest, blob) == plaintext
 
 
-def test_equal_plaintexts_under_one_key_look_different() -> None:
+def test_equal_plaintexts_under_one_key_encrypt_differently() -> None:
     assert len({attachments.encrypt(KEY, b"the same")[0][16:] for _ in range(20)}) == 20
     assert len({attachments.generate_key() for _ in range(20)}) == 20
     assert len(attachments.generate_key()) == 64
 
 
-def test_a_blob_tampered_with_at_any_byte_gives_no_plaintext() -> None:
+def test_tampering_with_any_byte_of_a_blob_yields_no_plaintext() -> None:
     blob, digest = attachments.encrypt(KEY, bytes(100))
     for position in range(len(blob)):
         for flip in (0x01, 0x80):
@@ -97,7 +97,7 @@ def test_a_blob_tampered_with_at_any_byte_gives_no_plaintext() -> None:
                     verify(KEY, expected, [bytes(tampered)])
 
 
-def test_a_blob_cut_short_or_made_longer_gives_no_plaintext() -> None:
+def test_a_truncated_or_extended_blob_yields_no_plaintext() -> None:
     blob, digest = attachments.encrypt(KEY, bytes(40))
     for changed in [blob[:length] for length in range(len(blob))] + [blob + b"\x00", blob + bytes(16), blob + blob]:
         for expected in (digest, hashlib.sha256(changed).digest()):
@@ -107,14 +107,14 @@ def test_a_blob_cut_short_or_made_longer_gives_no_plaintext() -> None:
                 verify(KEY, expected, [changed[number : number + 1] for number in range(len(changed))])
 
 
-def test_whoever_has_the_key_cannot_swap_the_blob() -> None:
+def test_a_blob_of_the_same_key_does_not_match_another_blobs_digest() -> None:
     _, digest = attachments.encrypt(KEY, b"the picture that was sent")
     other, _ = attachments.encrypt(KEY, b"the picture that was not!")
     with pytest.raises(e2ee.InvalidMessage):
         verify(KEY, digest, [other])
 
 
-def test_another_key_or_digest_gives_no_plaintext() -> None:
+def test_a_wrong_key_or_digest_yields_no_plaintext() -> None:
     blob, digest = attachments.encrypt(KEY, b"text")
     with pytest.raises(e2ee.InvalidMessage):
         verify(attachments.generate_key(), digest, [blob])
@@ -123,7 +123,7 @@ def test_another_key_or_digest_gives_no_plaintext() -> None:
             verify(KEY, wrong, [blob])
 
 
-def test_a_blob_that_changes_between_the_passes_is_found_out() -> None:
+def test_a_blob_that_changes_between_the_two_passes_is_refused() -> None:
     blob, digest = attachments.encrypt(KEY, bytes(100))
     for changed in (
         bytes([blob[0] ^ 1]) + blob[1:],
@@ -142,7 +142,7 @@ def test_a_blob_that_changes_between_the_passes_is_found_out() -> None:
 
 
 @pytest.mark.parametrize("last", [b"\x00", b"\x11", b"\x02", b"\xff"])
-def test_wrong_padding_under_a_right_mac_is_refused(last: bytes) -> None:
+def test_invalid_padding_under_a_valid_mac_is_refused(last: bytes) -> None:
     encryptor = ciphers.Cipher(algorithms.AES(KEY[:32]), modes.CBC(bytes(16))).encryptor()
     blob = bytes(16) + encryptor.update(bytes(31) + last) + encryptor.finalize()
     blob += hmac.digest(KEY[32:], blob, hashlib.sha256)
@@ -151,7 +151,7 @@ def test_wrong_padding_under_a_right_mac_is_refused(last: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 5, 15, 17])
-def test_a_ciphertext_that_is_not_whole_blocks_under_a_right_mac_is_refused(length: int) -> None:
+def test_a_partial_ciphertext_block_under_a_valid_mac_is_refused(length: int) -> None:
     blob = bytes(16 + length)
     blob += hmac.digest(KEY[32:], blob, hashlib.sha256)
     with pytest.raises(e2ee.InvalidMessage):
@@ -159,7 +159,7 @@ def test_a_ciphertext_that_is_not_whole_blocks_under_a_right_mac_is_refused(leng
 
 
 @pytest.mark.parametrize("key", [b"", bytes(32), bytes(63), bytes(65)])
-def test_a_key_of_another_length_is_refused(key: bytes) -> None:
+def test_a_key_of_wrong_length_is_refused(key: bytes) -> None:
     for use in (
         lambda: attachments.Encryptor(key),
         lambda: attachments.Verifier(key, bytes(32)),
@@ -170,7 +170,7 @@ def test_a_key_of_another_length_is_refused(key: bytes) -> None:
             use()
 
 
-def test_digest_and_size_are_not_there_before_the_end() -> None:
+def test_digest_and_size_are_unavailable_before_finalize() -> None:
     encryptor = attachments.Encryptor(KEY)
     encryptor.update(b"text")
     for name in ("digest", "size"):
@@ -178,7 +178,7 @@ def test_digest_and_size_are_not_there_before_the_end() -> None:
             getattr(encryptor, name)
 
 
-def test_100_megabytes_go_through_in_flat_memory(tmp_path: Path) -> None:
+def test_100_megabytes_are_encrypted_and_decrypted_in_constant_memory(tmp_path: Path) -> None:
     path, total = tmp_path / "blob", 100 * MEBIBYTE
     chunk = bytes(range(256)) * 1024  # 256 KiB
     plain = hashlib.sha256()

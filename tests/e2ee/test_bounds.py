@@ -75,9 +75,7 @@ def staged(
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
 @pytest.mark.parametrize("counter", [100, 2_000, 25_000])
-def test_garbage_on_an_unknown_chain_costs_few_steps_however_many_sessions_there_are(
-    version: int, counter: int, steps: Steps
-) -> None:
+def test_an_invalid_message_on_an_unknown_chain_costs_few_steps(version: int, counter: int, steps: Steps) -> None:
     _, bobs, _ = staged(version)
     before, steps.made = parties.blobs(bobs), 0
     for pq_index in (1, counter):
@@ -88,7 +86,7 @@ def test_garbage_on_an_unknown_chain_costs_few_steps_however_many_sessions_there
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_garbage_on_a_known_chain_costs_one_jump_and_only_in_its_own_session(version: int, steps: Steps) -> None:
+def test_an_invalid_message_on_a_known_chain_costs_one_jump_in_its_session_only(version: int, steps: Steps) -> None:
     _, bobs, sessions = staged(version)
     for session, bound in ((sessions[-1], 25_001), (sessions[3], 2_001 + record_module.MAX_ARCHIVED * 101 + 2_001)):
         for counter in (2_000, 25_000):
@@ -99,7 +97,7 @@ def test_garbage_on_a_known_chain_costs_one_jump_and_only_in_its_own_session(ver
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_ratchet_key_in_every_archived_session_makes_garbage_no_dearer(
+def test_a_ratchet_key_shared_by_archived_sessions_does_not_raise_the_cost(
     version: int, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate, shared = curve.KeyPair.generate, curve.KeyPair.generate()
@@ -121,7 +119,7 @@ def test_a_ratchet_key_in_every_archived_session_makes_garbage_no_dearer(
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_jump_of_2000_onto_a_new_chain_is_followed_and_one_of_2001_is_not(version: int) -> None:
+def test_a_jump_of_2000_onto_a_new_chain_is_accepted_and_2001_refused(version: int) -> None:
     pair = parties.settled(version)
     pair.alices.decrypt(*pair.bobs.encrypt(b"your turn"))
     for position in range(2_001):
@@ -135,7 +133,7 @@ def test_a_jump_of_2000_onto_a_new_chain_is_followed_and_one_of_2001_is_not(vers
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_what_was_under_way_in_an_archived_session_is_read_out_of_order_and_over_a_new_chain(version: int) -> None:
+def test_late_messages_of_an_archived_session_are_read_in_any_order(version: int) -> None:
     alice = parties.Party()
     bob, bobs, sessions = staged(version, 1, alice=alice)
     sessions[0].decrypt(*bobs.encrypt(b"answer"))
@@ -157,7 +155,7 @@ def test_what_was_under_way_in_an_archived_session_is_read_out_of_order_and_over
 
 
 @pytest.mark.parametrize(("version", "count"), [(3, 100), (4, 20)])
-def test_first_messages_without_end_do_not_make_a_record_long(version: int, count: int) -> None:
+def test_repeated_first_messages_do_not_grow_a_record_beyond_its_limit(version: int, count: int) -> None:
     alice, bob = parties.Party(), parties.Party()
     bobs = None
     for _ in range(count):
@@ -174,7 +172,7 @@ def test_first_messages_without_end_do_not_make_a_record_long(version: int, coun
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_jumps_over_many_chains_of_many_sessions_do_not_make_a_record_long(version: int) -> None:
+def test_jumps_over_many_chains_do_not_grow_a_record_beyond_its_limit(version: int) -> None:
     """The business replies to each message automatically."""
     alice, bob = parties.Party(), parties.Party()
     bobs, chance = alice.initiate(bob, version), random.Random(1)
@@ -199,7 +197,9 @@ def test_jumps_over_many_chains_of_many_sessions_do_not_make_a_record_long(versi
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_record_stored_under_wider_bounds_is_read_and_cut(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_stored_under_wider_limits_is_loaded_and_trimmed(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as wide:
         wide.setattr(record_module, "MAX_ARCHIVED", 40)
         wide.setattr(record_module, "MAX_LENGTH", 1 << 30)
@@ -220,7 +220,7 @@ def test_a_record_stored_under_wider_bounds_is_read_and_cut(version: int, monkey
     assert len(after.receiving_half()) <= record_module.MAX_LENGTH < len(bobs.receiving_half())
 
 
-def test_a_record_without_stored_keys_is_far_within_the_bound() -> None:
+def test_a_record_without_stored_keys_is_far_below_the_limit() -> None:
     """Enough stored keys can therefore always be dropped."""
     alice, bob = parties.Party(), parties.Party()
     record: e2ee.SessionRecord | None = None
@@ -232,7 +232,7 @@ def test_a_record_without_stored_keys_is_far_within_the_bound() -> None:
     assert len(record.receiving_half()) + chains_of_all < 30_000 < record_module.MAX_LENGTH
 
 
-def test_a_group_message_that_is_not_signed_walks_no_chain(steps: Steps) -> None:
+def test_an_unsigned_group_message_advances_no_chain(steps: Steps) -> None:
     group = groups.group()
     body = bytearray(group.sender.encrypt(b"text"))
     groups.skip(group.sender, 3_000)
@@ -245,7 +245,7 @@ def test_a_group_message_that_is_not_signed_walks_no_chain(steps: Steps) -> None
     assert group.member.decrypt(bytes(body)) == b"text"
 
 
-def test_a_member_with_a_chain_after_another_does_not_make_their_record_long() -> None:
+def test_new_chains_of_a_group_member_do_not_grow_a_record_beyond_its_limit() -> None:
     member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
     for _ in range(sender_keys.MAX_STATES + 3):
         sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
@@ -261,7 +261,7 @@ def refuses(_steps: int) -> bool:
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_where_nothing_more_may_be_spent_garbage_costs_next_to_nothing(version: int, steps: Steps) -> None:
+def test_an_invalid_message_costs_little_when_the_budget_is_exhausted(version: int, steps: Steps) -> None:
     _, bobs, sessions = staged(version)
     before = parties.blobs(bobs)
     keys = [ratchet_key(session) for session in sessions] + [curve.KeyPair.generate().public]
@@ -275,7 +275,7 @@ def test_where_nothing_more_may_be_spent_garbage_costs_next_to_nothing(version: 
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_the_budget_is_asked_for_a_long_jump_and_an_untried_session_and_for_nothing_ordinary(version: int) -> None:
+def test_only_long_jumps_and_untried_sessions_consume_the_budget(version: int) -> None:
     asked: list[int] = []
 
     def noted(steps: int) -> bool:
@@ -299,7 +299,7 @@ def test_the_budget_is_asked_for_a_long_jump_and_an_untried_session_and_for_noth
     assert asked.count(work.ARCHIVED_STEPS) == 2
 
 
-def test_a_long_jump_of_a_group_is_followed_as_far_as_the_budget_says() -> None:
+def test_a_long_jump_in_a_group_needs_the_budget() -> None:
     group = sender_keys.SenderKeyRecord.create()
     member = sender_keys.SenderKeyRecord(group.distribution_id)
     member.process(group.distribution())

@@ -95,7 +95,7 @@ def test_random_bytes_are_refused(body: bytes) -> None:
 
 @fuzzed
 @given(body=st.binary(max_size=200), first=st.sampled_from([b"\x33", b"\x34", b"\x44"]))
-def test_random_bytes_after_a_right_first_byte_are_refused(body: bytes, first: bytes) -> None:
+def test_random_bytes_after_a_valid_first_byte_are_refused(body: bytes, first: bytes) -> None:
     give_to_everything(first + body)
 
 
@@ -121,7 +121,7 @@ def test_mutated_sealed_blobs_are_refused(blob: bytes) -> None:
 
 @fuzzed
 @given(data=st.data(), version=st.sampled_from(parties.VERSIONS))
-def test_mutated_states_load_or_are_corrupt(data: st.DataObject, version: int) -> None:
+def test_mutated_session_states_load_or_raise_corrupt_state(data: st.DataObject, version: int) -> None:
     pair = PAIRS[version]
     sending, receiving = parties.blobs(pair.bobs)
     if data.draw(st.booleans()):
@@ -146,7 +146,7 @@ def test_mutated_group_messages_are_refused(body: bytes) -> None:
 
 @fuzzed
 @given(body=mutated([DISTRIBUTION]))
-def test_mutated_distribution_messages_are_refused_or_taken_as_they_are(body: bytes) -> None:
+def test_mutated_distribution_messages_are_refused_or_stored_unchanged(body: bytes) -> None:
     give_to_everything(body)
     member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
     with contextlib.suppress(e2ee.E2EEError):
@@ -156,7 +156,7 @@ def test_mutated_distribution_messages_are_refused_or_taken_as_they_are(body: by
 
 @fuzzed
 @given(data=st.binary(max_size=300) | mutated([MEMBER, GROUP.sender.to_bytes()]))
-def test_mutated_sender_key_records_load_or_are_corrupt(data: bytes) -> None:
+def test_mutated_sender_key_records_load_or_raise_corrupt_state(data: bytes) -> None:
     try:
         record = e2ee.SenderKeyRecord.from_bytes(data)
     except e2ee.CorruptState:
@@ -179,7 +179,7 @@ def test_mutated_attachments_are_refused(blob: bytes) -> None:
 
 @fuzzed
 @given(mutated(FIRSTS) | st.sampled_from(FIRSTS))
-def test_no_receiver_reads_another_identity_than_the_network_sees(body: bytes) -> None:
+def test_the_receiver_reads_the_same_identity_as_the_network(body: bytes) -> None:
     claimed = messages.claimed_identity(body)
     try:
         read = e2ee.PreKeySignalMessage.parse(body).identity_key

@@ -15,13 +15,13 @@ def with_chain_id(chain_id: int) -> e2ee.SenderKeyRecord:
     return e2ee.SenderKeyRecord.from_bytes(blob[:18] + chain_id.to_bytes(4, "big") + blob[22:])
 
 
-def test_a_message_of_100_bytes_has_205() -> None:
+def test_a_group_message_of_100_bytes_encodes_to_205_bytes() -> None:
     # 7 of 8 chains have an id of at least 2^28, which is a varint of 5 bytes.
     assert len(with_chain_id(2**31 - 1).encrypt(bytes(100))) == 205
     assert len(with_chain_id(2**28).encrypt(bytes(100))) == 205
 
 
-def test_a_lower_chain_id_is_a_shorter_varint_and_a_higher_iteration_a_longer_one() -> None:
+def test_chain_id_and_iteration_are_encoded_as_varints() -> None:
     assert len(with_chain_id(2**28 - 1).encrypt(bytes(100))) == 205 - 1
     assert len(with_chain_id(0).encrypt(bytes(100))) == 205 - 4
     sender = with_chain_id(2**28)
@@ -30,7 +30,7 @@ def test_a_lower_chain_id_is_a_shorter_varint_and_a_higher_iteration_a_longer_on
     assert len(sender.encrypt(bytes(100))) == 205 + 1
 
 
-def test_a_message_grows_by_whole_blocks() -> None:
+def test_the_encoded_length_grows_by_whole_blocks() -> None:
     sender = with_chain_id(2**28)
     assert [len(sender.encrypt(bytes(length))) for length in (0, 15, 16, 95, 96, 111, 112)] == [
         109,
@@ -43,7 +43,7 @@ def test_a_message_grows_by_whole_blocks() -> None:
     ]
 
 
-def test_a_group_message_is_laid_out_as_the_facts_say() -> None:
+def test_a_group_message_has_the_recorded_layout() -> None:
     body = with_chain_id(0x10000000).encrypt(bytes(100))
     assert body[:19] == b"\x33\x0a\x10" + groups.DISTRIBUTION_ID
     assert body[19:29] == b"\x10\x80\x80\x80\x80\x01" + b"\x18\x00" + b"\x22\x70"
@@ -53,7 +53,7 @@ def test_a_group_message_is_laid_out_as_the_facts_say() -> None:
     assert (message.distribution_id, message.chain_id, message.iteration) == (groups.DISTRIBUTION_ID, 0x10000000, 0)
 
 
-def test_a_distribution_message_is_laid_out_as_the_facts_say() -> None:
+def test_a_distribution_message_has_the_recorded_layout() -> None:
     sender = with_chain_id(5)
     sender.encrypt(b"text")
     body = sender.distribution()
@@ -62,7 +62,7 @@ def test_a_distribution_message_is_laid_out_as_the_facts_say() -> None:
     assert e2ee.DistributionMessage.parse(body).encode() == body
 
 
-def test_only_the_high_nibble_of_the_first_byte_is_read() -> None:
+def test_only_the_high_nibble_of_the_first_byte_sets_the_version() -> None:
     group = groups.group()
     for body, parse in (
         (group.sender.distribution(), e2ee.DistributionMessage.parse),
@@ -76,7 +76,7 @@ def test_only_the_high_nibble_of_the_first_byte_is_read() -> None:
             parse(b"\x33" + bytes(messages.MAX_LENGTH))
 
 
-def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_nothing() -> None:
+def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_no_state() -> None:
     group = groups.group()
     group.sender.encrypt(b"passed over")
     body = group.sender.encrypt(bytes(100))
@@ -91,7 +91,7 @@ def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_nothing() ->
     assert group.member.decrypt(body) == bytes(100)
 
 
-def test_the_signature_is_checked_before_anything_is_made_of_the_message() -> None:
+def test_the_signature_is_checked_before_the_message_is_interpreted() -> None:
     group = groups.group()
     first = group.sender.encrypt(b"first")
     assert group.member.decrypt(first) == b"first"
@@ -102,7 +102,7 @@ def test_the_signature_is_checked_before_anything_is_made_of_the_message() -> No
         assert caught.type is e2ee.InvalidMessage  # a wrong MAC proves neither a duplicate nor a jump
 
 
-def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing() -> None:
+def test_a_truncated_or_extended_message_is_refused_and_changes_no_state() -> None:
     group = groups.group()
     body = group.sender.encrypt(bytes(20))
     before = group.member.to_bytes()
@@ -112,7 +112,7 @@ def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing() -> 
     assert group.member.to_bytes() == before
 
 
-def test_a_distribution_message_cut_short_is_refused_and_changes_nothing() -> None:
+def test_a_truncated_distribution_message_is_refused_and_changes_no_state() -> None:
     group = groups.group()
     body = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID).distribution()
     before = group.member.to_bytes()
@@ -123,7 +123,7 @@ def test_a_distribution_message_cut_short_is_refused_and_changes_nothing() -> No
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
-def test_a_distribution_message_without_one_of_its_fields_or_with_a_wrong_one_is_refused(number: int) -> None:
+def test_a_distribution_message_with_a_missing_or_invalid_field_is_refused(number: int) -> None:
     body = groups.group().sender.distribution()
     for wrong in (None, b"", bytes(15), bytes(31), bytes(33), 2**32):
         fields = {**protobuf.parse(body, 1, len(body)), number: wrong}
@@ -136,14 +136,14 @@ def test_a_distribution_message_without_one_of_its_fields_or_with_a_wrong_one_is
             e2ee.DistributionMessage.parse(b"\x33" + encoded)
 
 
-def test_a_signing_key_without_an_edwards_point_is_refused_at_once() -> None:
+def test_a_signing_key_without_an_edwards_point_is_refused() -> None:
     message = group_messages.DistributionMessage(bytes(16), 1, 0, bytes(32), b"\x05" + groups.MINUS_ONE)
     with pytest.raises(e2ee.InvalidMessage):
         e2ee.DistributionMessage.parse(message.encode())
 
 
 @pytest.mark.parametrize("length", [0, 15, 17])
-def test_a_ciphertext_that_is_not_whole_blocks_is_refused(length: int) -> None:
+def test_a_partial_ciphertext_block_is_refused(length: int) -> None:
     body = group_messages.encode_group_message(groups.DISTRIBUTION_ID, 1, 0, bytes(length)) + bytes(64)
     with pytest.raises(e2ee.InvalidMessage):
         e2ee.GroupMessage.parse(body)
@@ -163,13 +163,13 @@ def with_padding(sender: e2ee.SenderKeyRecord, plaintext: bytes, padding: bytes)
     return body + xeddsa.sign(private, body)
 
 
-def test_a_message_made_by_hand_is_read() -> None:
+def test_a_manually_padded_message_is_read() -> None:
     group = groups.group()
     assert group.member.decrypt(with_padding(group.sender, bytes(15), b"\x01")) == bytes(15)
 
 
 @pytest.mark.parametrize("last", [b"\x00", b"\x11", b"\x02", b"\xff"])
-def test_wrong_padding_under_a_right_signature_is_refused_and_changes_nothing(last: bytes) -> None:
+def test_invalid_padding_under_a_valid_signature_is_refused_and_changes_no_state(last: bytes) -> None:
     group = groups.group()
     body = with_padding(group.sender, bytes(15), last)
     before = group.member.to_bytes()

@@ -35,18 +35,18 @@ RFC_5869 = [
 
 
 @pytest.mark.parametrize(("key", "salt", "info", "output"), RFC_5869)
-def test_hkdf_gives_the_vectors_of_rfc_5869(key: str, salt: str, info: str, output: str) -> None:
+def test_hkdf_matches_the_vectors_of_rfc_5869(key: str, salt: str, info: str, output: str) -> None:
     expected = bytes.fromhex(output)
     assert kdf.hkdf(bytes.fromhex(salt), bytes.fromhex(key), bytes.fromhex(info), len(expected)) == expected
 
 
 @given(key=st.binary(min_size=32, max_size=32), first=st.binary(max_size=200), second=st.binary(max_size=200))
-def test_hmac_is_the_hmac_of_the_standard_library(key: bytes, first: bytes, second: bytes) -> None:
+def test_hmac_matches_the_standard_library(key: bytes, first: bytes, second: bytes) -> None:
     expected = tuple(hmac.digest(key, message, hashlib.sha256) for message in (first, second))
     assert (kdf.hmac_sha256(key, first), kdf.hmac_sha256(key, second)) == expected
     assert kdf.hmac_pair(key, first, second) == expected
 
 
-def test_a_salt_of_zeros_and_no_salt_are_the_same() -> None:
+def test_a_salt_of_zeros_equals_no_salt() -> None:
     assert kdf.hkdf(kdf.ZERO_SALT, b"key", b"info", 80) == kdf.hkdf(b"", b"key", b"info", 80)
     assert kdf.extract(b"", b"key") == hmac.digest(bytes(32), b"key", hashlib.sha256)

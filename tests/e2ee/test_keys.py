@@ -30,7 +30,7 @@ def stored(pair: curve.KeyPair) -> curve.KeyPair:
     return curve.KeyPair.from_stored(pair.public, pair.private)
 
 
-def test_both_sides_agree_whether_a_key_was_made_now_or_stored() -> None:
+def test_new_and_stored_keys_agree_on_the_same_secret() -> None:
     one, two = curve.KeyPair.generate(), curve.KeyPair.generate()
     secrets = {one.agree(two.public), stored(one).agree(two.public)}
     assert secrets == {two.agree(one.public), stored(two).agree(one.public)}
@@ -38,12 +38,12 @@ def test_both_sides_agree_whether_a_key_was_made_now_or_stored() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])
-def test_a_stored_key_of_another_length_is_refused(length: int) -> None:
+def test_a_stored_key_of_wrong_length_is_refused(length: int) -> None:
     with pytest.raises(e2ee.InvalidKey):
         curve.KeyPair.from_stored(curve.KeyPair.generate().public, bytes(length))
 
 
-def test_x25519_gives_the_vector_of_rfc_7748() -> None:
+def test_x25519_matches_the_vector_of_rfc_7748() -> None:
     # RFC 7748 section 6.1
     alice = curve.KeyPair.from_private(
         bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
@@ -54,7 +54,7 @@ def test_x25519_gives_the_vector_of_rfc_7748() -> None:
 
 
 @pytest.mark.parametrize("u", SMALL_ORDER)
-def test_a_shared_secret_of_zeros_is_refused(u: int) -> None:
+def test_an_all_zero_shared_secret_is_refused(u: int) -> None:
     pair = curve.KeyPair.generate()
     for one in (pair, stored(pair)):
         with pytest.raises(e2ee.InvalidKey):
@@ -62,7 +62,7 @@ def test_a_shared_secret_of_zeros_is_refused(u: int) -> None:
 
 
 @pytest.mark.parametrize("u", [P, P + 1, 2**255 - 1])
-def test_a_key_that_is_not_reduced_is_refused(u: int) -> None:
+def test_an_unreduced_public_key_is_refused(u: int) -> None:
     with pytest.raises(e2ee.InvalidKey):
         curve.check_public(public_of(u))
     with pytest.raises(e2ee.InvalidKey):
@@ -72,12 +72,12 @@ def test_a_key_that_is_not_reduced_is_refused(u: int) -> None:
 @pytest.mark.parametrize(
     "key", [b"", b"\x05", bytes(33), b"\x05" + bytes(31), b"\x05" + bytes(33), b"\x06" + bytes(32)]
 )
-def test_a_key_of_another_length_or_type_is_refused(key: bytes) -> None:
+def test_a_public_key_of_wrong_length_or_type_is_refused(key: bytes) -> None:
     with pytest.raises(e2ee.InvalidKey):
         curve.check_public(key)
 
 
-def test_an_identity_comes_back_from_its_private_key() -> None:
+def test_an_identity_is_restored_from_its_private_key() -> None:
     identity = e2ee.IdentityKeyPair.generate()
     assert (len(identity.public), identity.public[0], len(identity.private)) == (33, 5, 32)
     assert e2ee.IdentityKeyPair.from_private(identity.private).public == identity.public
@@ -85,7 +85,7 @@ def test_an_identity_comes_back_from_its_private_key() -> None:
         e2ee.IdentityKeyPair.from_private(bytes(31))
 
 
-def test_no_private_key_shows_in_a_repr() -> None:
+def test_repr_shows_no_private_key() -> None:
     identity = e2ee.IdentityKeyPair.generate()
     signed, one, kyber = (
         e2ee.SignedPreKey.generate(identity, 1),
@@ -99,12 +99,12 @@ def test_no_private_key_shows_in_a_repr() -> None:
 
 @settings(max_examples=60)
 @given(seed=st.binary(min_size=32, max_size=32), message=st.binary(max_size=300))
-def test_any_private_key_signs_so_that_its_public_key_verifies(seed: bytes, message: bytes) -> None:
+def test_the_public_key_verifies_the_signature_of_any_private_key(seed: bytes, message: bytes) -> None:
     identity = e2ee.IdentityKeyPair.from_private(seed)
     xeddsa.verify(identity.public, message, identity.sign(message))
 
 
-def test_both_signs_of_the_edwards_key_occur_and_travel_in_the_top_bit() -> None:
+def test_the_sign_of_the_edwards_key_is_in_the_top_bit_of_the_signature() -> None:
     signs = set()
     for _ in range(40):
         identity = e2ee.IdentityKeyPair.generate()
@@ -130,7 +130,7 @@ def test_a_signature_tampered_with_at_any_byte_is_refused() -> None:
                 xeddsa.verify(identity.public, b"message", bytes(tampered))
 
 
-def test_another_message_key_or_length_is_refused() -> None:
+def test_a_signature_of_another_message_key_or_length_is_refused() -> None:
     identity = e2ee.IdentityKeyPair.generate()
     signature = identity.sign(b"message")
     with pytest.raises(e2ee.InvalidSignature):
@@ -141,12 +141,12 @@ def test_another_message_key_or_length_is_refused() -> None:
         xeddsa.verify(identity.public, b"message", signature + b"\x00")
 
 
-def test_u_minus_one_is_refused_as_a_signer() -> None:
+def test_u_minus_one_is_refused_as_a_signing_key() -> None:
     with pytest.raises(e2ee.InvalidKey):
         xeddsa.verify(public_of(P - 1), b"message", bytes(64))
 
 
-def test_the_kem_agrees_on_round_3s_secret() -> None:
+def test_the_kem_agrees_on_the_secret_of_kyber_round_3() -> None:
     public, seed = kem.generate()
     ciphertext, secret = kem.encapsulate(public)
     assert (len(public), public[0], len(seed), len(ciphertext), ciphertext[0]) == (1569, 8, 64, 1569, 8)
@@ -155,7 +155,7 @@ def test_the_kem_agrees_on_round_3s_secret() -> None:
     assert secret == hashlib.shake_256(plain + hashlib.sha3_256(ciphertext[1:]).digest()).digest(32) != plain
 
 
-def test_a_tampered_kem_ciphertext_gives_another_secret() -> None:
+def test_a_tampered_kem_ciphertext_yields_a_different_secret() -> None:
     public, seed = kem.generate()
     ciphertext, secret = kem.encapsulate(public)
     assert kem.decapsulate(seed, ciphertext[:-1] + bytes([ciphertext[-1] ^ 1])) != secret

@@ -142,7 +142,7 @@ TestRatchetMachine.settings = settings(max_examples=100, stateful_step_count=50)
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_duplicate_is_called_a_duplicate(version: int) -> None:
+def test_a_duplicate_message_raises_duplicate_message(version: int) -> None:
     pair = parties.settled(version)
     sent = [pair.alices.encrypt(b"%d" % number) for number in range(3)]
     for position in (2, 0, 1):
@@ -155,7 +155,7 @@ def test_a_duplicate_is_called_a_duplicate(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_lost_advance_after_receiving_reads_the_message_again(version: int) -> None:
+def test_a_message_is_read_again_after_its_state_change_was_lost(version: int) -> None:
     pair = parties.settled(version)
     before = parties.blobs(pair.bobs)
     message = pair.alices.encrypt(b"text")
@@ -164,7 +164,7 @@ def test_a_lost_advance_after_receiving_reads_the_message_again(version: int) ->
     assert restored.decrypt(*message) == b"text"
 
 
-def test_no_two_messages_share_keys_and_equal_texts_look_different() -> None:
+def test_equal_texts_encrypt_to_different_ciphertexts() -> None:
     pair = parties.settled()
     bodies = {pair.alices.encrypt(b"the same text")[1] for _ in range(50)}
     assert len({e2ee.SignalMessage.parse(body).ciphertext for body in bodies}) == 50
@@ -184,7 +184,7 @@ def _skip(record: e2ee.SessionRecord, count: int) -> None:
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_jump_of_25000_is_followed_and_one_of_25001_is_not(version: int) -> None:
+def test_a_jump_of_25000_is_accepted_and_25001_refused(version: int) -> None:
     pair = parties.settled(version)
     _skip(pair.alices, chains.MAX_FORWARD_JUMP)
     last = pair.alices.encrypt(b"25,000 ahead")
@@ -198,7 +198,7 @@ def test_a_jump_of_25000_is_followed_and_one_of_25001_is_not(version: int) -> No
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_of_the_keys_passed_over_the_newest_2000_are_kept(version: int) -> None:
+def test_the_newest_2000_skipped_keys_are_kept(version: int) -> None:
     pair = parties.settled(version)
     early = [pair.alices.encrypt(b"%d" % number) for number in range(3)]
     _skip(pair.alices, chains.MAX_STORED_KEYS - 2)
@@ -228,7 +228,7 @@ def test_the_last_5_receiving_chains_are_kept(version: int) -> None:
         assert pair.bobs.decrypt(*message) == b"late"
 
 
-def test_a_session_with_the_post_quantum_ratchet_refuses_a_message_without() -> None:
+def test_a_post_quantum_session_refuses_a_message_without_its_ratchet_field() -> None:
     pair = parties.settled(4)
     _, body = pair.alices.encrypt(b"text")
     assert body[-14:-8] == b"\x2a\x04\x01\x01\x03\x00"

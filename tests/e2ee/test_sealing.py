@@ -15,7 +15,7 @@ def sealer() -> e2ee.Sealer:
     return e2ee.Sealer(e2ee.Keyring.from_master(MASTER, 1))
 
 
-def test_a_sealed_blob_opens_in_its_context_after_a_restart() -> None:
+def test_a_sealed_blob_opens_in_its_context_with_a_new_sealer() -> None:
     blob = sealer().seal(b"state", context=CONTEXT)
     assert len(blob) == len(b"state") + sealing.OVERHEAD
     assert blob[:5] == b"\x01\x00\x00\x00\x01"
@@ -42,7 +42,7 @@ def test_a_blob_does_not_open_in_another_context(context: sealing.Context) -> No
         sealer().open(blob, context)
 
 
-def test_a_blob_with_any_bit_flipped_or_any_byte_missing_does_not_open() -> None:
+def test_a_corrupt_or_truncated_blob_does_not_open() -> None:
     opener = sealer()
     blob = opener.seal(b"state", context=CONTEXT)
     for position in range(len(blob)):
@@ -55,12 +55,12 @@ def test_a_blob_with_any_bit_flipped_or_any_byte_missing_does_not_open() -> None
             opener.open(blob[:position], CONTEXT)
 
 
-def test_equal_blobs_are_sealed_differently() -> None:
+def test_equal_plaintexts_are_sealed_differently() -> None:
     one = sealer()
     assert len({one.seal(b"state", context=CONTEXT) for _ in range(100)}) == 100
 
 
-def test_after_a_rotation_the_newest_key_seals_and_the_old_ones_open() -> None:
+def test_after_rotation_the_newest_key_seals_and_older_keys_open() -> None:
     old = e2ee.Keyring.from_master(MASTER, 1)
     new = old.with_key(2, e2ee.generate_data_key())
     blob = e2ee.Sealer(old).seal(b"old", context=CONTEXT)
@@ -73,7 +73,7 @@ def test_after_a_rotation_the_newest_key_seals_and_the_old_ones_open() -> None:
     assert caught.value.key_id == 2
 
 
-def test_wrapped_data_keys_come_back_under_their_master_key_and_id_only() -> None:
+def test_wrapped_data_keys_unwrap_only_under_their_master_key_and_id() -> None:
     data_key = e2ee.generate_data_key()
     wrapped = e2ee.wrap_data_key(MASTER, 3, data_key)
     assert len(wrapped) == 45
@@ -91,7 +91,7 @@ def test_wrapped_data_keys_come_back_under_their_master_key_and_id_only() -> Non
             e2ee.Keyring.unwrap(master, {key_id: blob})
 
 
-def test_keys_of_a_wrong_length_and_an_empty_ring_are_refused() -> None:
+def test_keys_of_wrong_length_and_an_empty_keyring_are_refused() -> None:
     for make in (
         lambda: e2ee.Keyring.from_master(bytes(16), 1),
         lambda: e2ee.Keyring.from_master(MASTER, -1),
@@ -103,11 +103,11 @@ def test_keys_of_a_wrong_length_and_an_empty_ring_are_refused() -> None:
             make()
 
 
-def test_the_keyring_shows_no_key() -> None:
+def test_the_repr_of_a_keyring_shows_no_key() -> None:
     assert "data_keys" not in repr(e2ee.Keyring.from_master(MASTER, 1))
 
 
-def test_the_cache_of_ciphers_stays_within_its_bound() -> None:
+def test_the_cipher_cache_is_bounded() -> None:
     one = e2ee.Sealer(e2ee.Keyring.from_master(MASTER, 1), cache_size=8)
     blobs = [(f"peer {number}", one.seal(b"state", context=("account", f"peer {number}"))) for number in range(50)]
     assert all(one.open(blob, ("account", peer)) == b"state" for peer, blob in blobs)
@@ -125,13 +125,13 @@ ONE_SEALER = e2ee.Sealer(e2ee.Keyring.from_master(MASTER, 1))
         unique=True,
     )
 )
-def test_what_was_sealed_in_one_context_opens_in_no_other(contexts: list[sealing.Context]) -> None:
+def test_a_blob_sealed_in_any_context_opens_in_no_other(contexts: list[sealing.Context]) -> None:
     blob = ONE_SEALER.seal(b"state", context=contexts[0])
     with pytest.raises(e2ee.CorruptState):
         ONE_SEALER.open(blob, contexts[1])
 
 
-def test_rows_that_are_sealed_together_open_each_under_its_own_number_only() -> None:
+def test_rows_sealed_together_open_only_under_their_own_number() -> None:
     context: sealing.Context = ("15550000000", 7, "callback")
     rows = [(1, b"one"), (2**62, b"two"), (3, b"")]
     blobs = sealer().seal_rows(rows, context=context)

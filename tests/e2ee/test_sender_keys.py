@@ -10,14 +10,14 @@ from tidings import e2ee
 from tidings.e2ee import chains, group_messages, protobuf, sender_keys
 
 
-def test_one_ciphertext_is_read_by_every_member() -> None:
+def test_every_member_reads_the_same_ciphertext() -> None:
     sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
     members = [groups.joined(sender) for _ in range(20)]
     body = sender.encrypt(b"to all of you")
     assert [member.decrypt(body) for member in members] == [b"to all of you"] * 20
 
 
-def test_a_caller_finds_the_record_by_what_the_message_says() -> None:
+def test_a_message_names_the_distribution_and_chain_of_its_record() -> None:
     group = groups.group()
     distribution = e2ee.DistributionMessage.parse(group.sender.distribution())
     message = e2ee.GroupMessage.parse(group.sender.encrypt(b"text"))
@@ -25,7 +25,7 @@ def test_a_caller_finds_the_record_by_what_the_message_says() -> None:
     assert message.chain_id == distribution.chain_id < 1 << 31
 
 
-def test_a_duplicate_is_called_a_duplicate_and_changes_nothing() -> None:
+def test_a_duplicate_message_is_refused_and_changes_no_state() -> None:
     group = groups.group()
     sent = [group.sender.encrypt(b"%d" % number) for number in range(3)]
     for position in (2, 0, 1):
@@ -37,7 +37,7 @@ def test_a_duplicate_is_called_a_duplicate_and_changes_nothing() -> None:
     assert group.member.to_bytes() == before
 
 
-def test_a_lost_advance_after_receiving_reads_the_message_again() -> None:
+def test_a_message_is_read_again_after_its_state_change_was_lost() -> None:
     group = groups.group()
     before = group.member.to_bytes()
     body = group.sender.encrypt(b"text")
@@ -45,7 +45,7 @@ def test_a_lost_advance_after_receiving_reads_the_message_again() -> None:
     assert e2ee.SenderKeyRecord.from_bytes(before).decrypt(body) == b"text"
 
 
-def test_a_new_member_reads_from_the_next_message_on_and_none_before() -> None:
+def test_a_new_member_reads_only_messages_after_joining() -> None:
     group = groups.group()
     earlier = group.sender.encrypt(b"before you came")
     newcomer = groups.joined(group.sender)
@@ -55,7 +55,7 @@ def test_a_new_member_reads_from_the_next_message_on_and_none_before() -> None:
     assert group.member.decrypt(earlier) == b"before you came"
 
 
-def test_a_member_who_left_reads_nothing_after_the_rotation_and_those_who_stay_read_all() -> None:
+def test_a_former_member_reads_nothing_after_rotation_and_others_read_all() -> None:
     group = groups.group()
     leaver, late = groups.joined(group.sender), group.sender.encrypt(b"on its way while one leaves")
     old_key = e2ee.DistributionMessage.parse(group.sender.distribution()).signing_key[1:]
@@ -69,7 +69,7 @@ def test_a_member_who_left_reads_nothing_after_the_rotation_and_those_who_stay_r
     assert group.member.decrypt(late) == b"on its way while one leaves"
 
 
-def test_a_member_cannot_write_in_the_senders_name() -> None:
+def test_a_member_cannot_forge_a_message_of_the_sender() -> None:
     group = groups.group()
     known = e2ee.DistributionMessage.parse(group.sender.distribution())
     own = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
@@ -103,7 +103,7 @@ def test_a_sender_does_not_read_its_own_messages() -> None:
         sender.decrypt(sender.encrypt(b"text"))
 
 
-def test_an_unknown_chain_asks_for_its_distribution_message() -> None:
+def test_an_unknown_chain_needs_its_distribution_message() -> None:
     sender = groups.group().sender
     member = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
     distribution, body = sender.distribution(), sender.encrypt(b"kept until then")
@@ -113,7 +113,7 @@ def test_an_unknown_chain_asks_for_its_distribution_message() -> None:
     assert member.decrypt(body) == b"kept until then"
 
 
-def test_what_belongs_to_another_group_is_refused() -> None:
+def test_messages_of_another_group_are_refused() -> None:
     group, other = groups.group(), groups.group(bytes(16))
     before = group.member.to_bytes()
     with pytest.raises(e2ee.InvalidMessage):
@@ -123,7 +123,7 @@ def test_what_belongs_to_another_group_is_refused() -> None:
     assert group.member.to_bytes() == before
 
 
-def test_no_two_messages_share_keys_and_equal_texts_look_different() -> None:
+def test_equal_texts_encrypt_to_different_ciphertexts() -> None:
     sender = groups.group().sender
     bodies = [sender.encrypt(b"the same text") for _ in range(50)]
     assert len({e2ee.GroupMessage.parse(body).ciphertext for body in bodies}) == 50
@@ -134,7 +134,7 @@ def test_no_two_records_share_a_chain_or_a_signing_key() -> None:
     assert len({message.chain_key for message in made}) == len({message.signing_key for message in made}) == 20
 
 
-def test_a_jump_of_25000_is_followed_and_one_of_25001_is_not() -> None:
+def test_a_jump_of_25000_is_accepted_and_25001_refused() -> None:
     group = groups.group()
     groups.skip(group.sender, chains.MAX_FORWARD_JUMP)
     last = group.sender.encrypt(b"25,000 ahead")
@@ -147,7 +147,7 @@ def test_a_jump_of_25000_is_followed_and_one_of_25001_is_not() -> None:
     assert group.member.decrypt(beyond) == b"25,001 ahead"
 
 
-def test_a_member_left_behind_by_more_than_the_jump_catches_up_by_the_distribution_message() -> None:
+def test_a_member_beyond_the_jump_limit_catches_up_by_a_distribution_message() -> None:
     group = groups.group()
     early = group.sender.encrypt(b"early")
     group.member.decrypt(group.sender.encrypt(b"passes one over"))
@@ -164,7 +164,7 @@ def test_a_member_left_behind_by_more_than_the_jump_catches_up_by_the_distributi
         group.member.decrypt(within)
 
 
-def test_of_the_keys_passed_over_the_newest_2000_are_kept() -> None:
+def test_the_newest_2000_skipped_keys_are_kept() -> None:
     group = groups.group()
     early = [group.sender.encrypt(b"%d" % number) for number in range(3)]
     groups.skip(group.sender, chains.MAX_STORED_KEYS - 2)
@@ -189,7 +189,7 @@ def test_the_last_5_chains_are_kept() -> None:
     assert [member.decrypt(body) for body in late[1:]] == [b"%d" % number for number in range(1, len(late))]
 
 
-def test_a_distribution_message_heard_again_turns_nothing_back() -> None:
+def test_a_repeated_distribution_message_changes_nothing() -> None:
     group = groups.group()
     first = groups.reload(group.sender).distribution()
     body = group.sender.encrypt(b"text")
@@ -202,7 +202,7 @@ def test_a_distribution_message_heard_again_turns_nothing_back() -> None:
         group.member.decrypt(body)
 
 
-def test_a_chain_id_with_another_signing_key_is_another_chain_in_its_place() -> None:
+def test_a_reused_chain_id_with_another_signing_key_replaces_the_chain() -> None:
     group = groups.group()
     old = group.sender.encrypt(b"old")
     fields = e2ee.DistributionMessage.parse(group.sender.distribution())
@@ -215,7 +215,7 @@ def test_a_chain_id_with_another_signing_key_is_another_chain_in_its_place() -> 
     assert len(group.member.to_bytes()) == 18 + 79  # one chain
 
 
-def test_used_up_iterations_ask_for_a_new_chain() -> None:
+def test_exhausted_iterations_require_a_new_chain() -> None:
     blob = groups.group().sender.to_bytes()
     # The chain's field after its key: the next iteration.
     sender = e2ee.SenderKeyRecord.from_bytes(blob[:119] + protobuf.MAX_UINT32.to_bytes(8, "big") + blob[127:])
@@ -226,7 +226,7 @@ def test_used_up_iterations_ask_for_a_new_chain() -> None:
         sender.distribution()
 
 
-def test_a_record_comes_back_byte_for_byte() -> None:
+def test_a_record_round_trips_byte_for_byte() -> None:
     group = groups.group()
     group.member.process(e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID).distribution())
     group.member.decrypt([group.sender.encrypt(b"%d" % number) for number in range(5)][4])
@@ -237,7 +237,7 @@ def test_a_record_comes_back_byte_for_byte() -> None:
     assert groups.joined(groups.reload(group.sender)).decrypt(group.sender.encrypt(b"text")) == b"text"
 
 
-def test_a_damaged_blob_or_one_of_an_unknown_version_is_corrupt() -> None:
+def test_a_damaged_blob_or_unknown_version_raises_corrupt_state() -> None:
     group = groups.group()
     group.member.decrypt([group.sender.encrypt(b"%d" % number) for number in range(3)][2])
     for blob in (group.sender.to_bytes(), group.member.to_bytes()):
@@ -250,13 +250,13 @@ def test_a_damaged_blob_or_one_of_an_unknown_version_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("distribution_id", [b"", bytes(15), bytes(17)])
-def test_a_distribution_id_of_another_length_is_refused(distribution_id: bytes) -> None:
+def test_a_distribution_id_of_wrong_length_is_refused(distribution_id: bytes) -> None:
     for make in (e2ee.SenderKeyRecord, e2ee.SenderKeyRecord.create):
         with pytest.raises(e2ee.InvalidKey):
             make(distribution_id)
 
 
-def test_no_secret_shows_in_a_repr() -> None:
+def test_repr_shows_no_secret() -> None:
     group = groups.group()
     message = e2ee.DistributionMessage.parse(group.sender.distribution())
     for shown in (repr(message), repr(group.sender), repr(group.sender._states)):

@@ -12,7 +12,7 @@ from tidings.e2ee import session_setup
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
 @pytest.mark.parametrize("one_time", [True, False])
-def test_a_first_message_is_read_and_its_answer_settles_the_session(version: int, one_time: bool) -> None:
+def test_a_first_message_is_read_and_its_reply_settles_the_session(version: int, one_time: bool) -> None:
     alice, bob = parties.Party(101), parties.Party(102)
     alices = e2ee.SessionRecord.initiate(alice.identity, 101, bob.bundle(version, one_time=one_time))
     assert (alices.unacknowledged, alices.version) == (True, version)
@@ -33,7 +33,7 @@ def test_a_first_message_is_read_and_its_answer_settles_the_session(version: int
     assert alices.encrypt(b"three")[0] == e2ee.MESSAGE
 
 
-def test_the_post_quantum_key_of_version_4_depends_on_the_kem() -> None:
+def test_the_root_key_of_version_4_depends_on_the_kem() -> None:
     alice, bob, other = parties.Party(), parties.Party(), parties.Party()
     _, body = alice.initiate(bob, 4).encrypt(b"hey")
     message = e2ee.PreKeySignalMessage.parse(body)
@@ -56,7 +56,7 @@ def test_a_bundle_with_a_wrong_signature_is_refused(version: int) -> None:
             e2ee.SessionRecord.initiate(alice.identity, 1, dataclasses.replace(bundle, **change))
 
 
-def test_a_bundle_with_a_malformed_or_half_present_key_is_refused() -> None:
+def test_a_bundle_with_a_malformed_or_incomplete_key_is_refused() -> None:
     alice, bob = parties.Party(), parties.Party()
     for change in (
         {"prekey": b"\x05" + bytes(31)},
@@ -76,7 +76,7 @@ def test_a_bundle_with_a_malformed_or_half_present_key_is_refused() -> None:
 
 
 @pytest.mark.parametrize("u", [bytes(32), b"\x01" + bytes(31)])
-def test_a_signed_pre_key_of_small_order_is_refused_even_when_rightly_signed(u: bytes) -> None:
+def test_a_correctly_signed_pre_key_of_small_order_is_refused(u: bytes) -> None:
     alice, bob = parties.Party(), parties.Party()
     key = b"\x05" + u
     bundle = dataclasses.replace(bob.bundle(3), signed_prekey=key, signed_prekey_signature=bob.identity.sign(key))
@@ -103,7 +103,7 @@ def test_require_pq_refuses_a_bundle_and_a_message_without_kyber() -> None:
     assert alice.initiate(bob, 4, require_pq=True).version == 4
 
 
-def test_an_identity_that_once_had_kyber_is_not_silently_stepped_down() -> None:
+def test_a_bundle_without_kyber_is_refused_after_one_with_kyber() -> None:
     bob = parties.Party()
     with pytest.raises(e2ee.PostQuantumRequired):
         e2ee.check_downgrade(True, bob.bundle(3))
@@ -111,7 +111,7 @@ def test_an_identity_that_once_had_kyber_is_not_silently_stepped_down() -> None:
     e2ee.check_downgrade(False, bob.bundle(3))
 
 
-def test_a_record_that_ever_used_version_4_refuses_version_3_from_either_side() -> None:
+def test_a_record_that_used_version_4_refuses_version_3_from_either_side() -> None:
     pair = parties.settled(4)
     with pytest.raises(e2ee.PostQuantumRequired):
         e2ee.SessionRecord.initiate(pair.alice.identity, 1, pair.bob.bundle(3), existing=pair.alices)
@@ -120,7 +120,7 @@ def test_a_record_that_ever_used_version_4_refuses_version_3_from_either_side() 
         pair.bob.receive(pair.bobs, e2ee.PREKEY, body)
 
 
-def test_a_changed_identity_is_the_callers_to_trust() -> None:
+def test_a_changed_identity_raises_untrusted_identity() -> None:
     pair = parties.settled()
     newcomer = parties.Party()
     kind, body = newcomer.initiate(pair.bob).encrypt(b"it is still me")
@@ -134,7 +134,7 @@ def test_a_changed_identity_is_the_callers_to_trust() -> None:
         pair.bobs.decrypt(kind, body)
 
 
-def test_a_pre_key_that_is_gone_is_named() -> None:
+def test_an_unavailable_pre_key_raises_unknown_pre_key() -> None:
     alice, bob, other = parties.Party(), parties.Party(), parties.Party()
     other.signed = dataclasses.replace(other.signed, key_id=99)
     _, body = alice.initiate(bob).encrypt(b"hey")
@@ -150,7 +150,7 @@ def test_a_pre_key_that_is_gone_is_named() -> None:
             e2ee.SessionRecord.respond(None, bob.identity, message, signed, one_time, kyber)
 
 
-def test_a_repeated_first_message_needs_no_second_set_up() -> None:
+def test_a_repeated_first_message_needs_no_second_session_setup() -> None:
     alice, bob = parties.Party(), parties.Party()
     alices = alice.initiate(bob)
     bobs, _ = bob.receive(None, *alices.encrypt(b"one"))
@@ -164,7 +164,7 @@ def test_a_repeated_first_message_needs_no_second_set_up() -> None:
         bobs.decrypt(kind, body)
 
 
-def test_a_first_message_that_was_not_responded_to_has_no_session() -> None:
+def test_a_first_message_without_a_prior_respond_raises_no_session() -> None:
     pair = parties.settled()
     kind, body = pair.alice.initiate(pair.bob).encrypt(b"anew")
     with pytest.raises(e2ee.NoSession):
@@ -173,7 +173,7 @@ def test_a_first_message_that_was_not_responded_to_has_no_session() -> None:
         pair.bobs.decrypt(7, body)
 
 
-def test_responding_leaves_the_existing_record_as_it_was() -> None:
+def test_responding_does_not_change_the_existing_record() -> None:
     pair = parties.settled()
     _, body = pair.alice.initiate(pair.bob).encrypt(b"anew")
     before = parties.blobs(pair.bobs)
@@ -181,7 +181,7 @@ def test_responding_leaves_the_existing_record_as_it_was() -> None:
     assert parties.blobs(pair.bobs) == before
 
 
-def test_a_message_of_an_archived_session_is_read_and_promotes_it() -> None:
+def test_reading_a_message_of_an_archived_session_promotes_the_session() -> None:
     pair = parties.settled()
     old = pair.alices
     renewed = e2ee.SessionRecord.initiate(pair.alice.identity, 101, pair.bob.bundle(), existing=pair.alices)
@@ -195,7 +195,7 @@ def test_a_message_of_an_archived_session_is_read_and_promotes_it() -> None:
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_both_sides_initiating_at_once_end_up_reading_each_other(version: int) -> None:
+def test_simultaneous_initiation_by_both_sides_converges(version: int) -> None:
     alice, bob = parties.Party(101), parties.Party(102)
     alices, bobs = alice.initiate(bob, version), bob.initiate(alice, version)
     to_bob, to_alice = alices.encrypt(b"from alice"), bobs.encrypt(b"from bob")
@@ -230,13 +230,13 @@ def test_the_archive_keeps_10_sessions_and_drops_the_oldest() -> None:
     assert bobs.decrypt(*sessions[1].encrypt(b"late")) == b"late"
 
 
-def test_each_secret_of_the_set_up_matters() -> None:
+def test_the_root_key_depends_on_every_secret_of_the_key_agreement() -> None:
     alice, bob = parties.Party(), parties.Party()
     roots = {session_setup.initiate(alice.identity, bob.bundle(version)).keys.root_key for version in (3, 3, 4, 4)}
     assert len(roots) == 4
 
 
-def test_a_version_4_peer_without_the_post_quantum_ratchet_is_followed() -> None:
+def test_a_version_4_peer_without_the_post_quantum_ratchet_is_supported() -> None:
     alice, bob = parties.Party(), parties.Party()
     alices = alice.initiate(bob, 4, pq_ratchet=False)
     bobs, _ = bob.receive(None, *alices.encrypt(b"hey"))

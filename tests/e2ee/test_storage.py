@@ -7,7 +7,7 @@ from tidings import e2ee
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_record_comes_back_byte_for_byte(version: int) -> None:
+def test_a_record_round_trips_byte_for_byte(version: int) -> None:
     pair = parties.settled(version)
     pair.bobs.decrypt(*[pair.alices.encrypt(b"%d" % number) for number in range(5)][4])
     again = parties.reload(pair.bob, pair.bobs)
@@ -30,7 +30,7 @@ def test_an_unacknowledged_record_keeps_sending_first_messages_after_a_restart(v
     assert not parties.reload(alice, alices).unacknowledged
 
 
-def test_the_sending_half_is_small_even_before_the_first_answer() -> None:
+def test_the_sending_half_is_small_before_the_first_reply() -> None:
     alice, bob = parties.Party(), parties.Party()
     assert len(alice.initiate(bob).sending_half()) == 147
     assert len(parties.settled().alices.receiving_half()) < 600
@@ -47,7 +47,7 @@ def test_sending_loads_no_private_key() -> None:
         damaged.decrypt(*answer)
 
 
-def test_halves_of_different_moments_do_not_load() -> None:
+def test_halves_saved_at_different_times_do_not_load() -> None:
     pair = parties.settled()
     sending, receiving = parties.blobs(pair.alices)
     pair.alices.decrypt(*pair.bobs.encrypt(b"turn"))
@@ -79,7 +79,7 @@ def test_a_blob_of_an_unknown_version_or_length_does_not_load() -> None:
             e2ee.SessionRecord.load(pair.alice.identity, *halves)
 
 
-def test_a_cut_off_receiving_half_is_corrupt_at_the_latest_when_it_is_needed() -> None:
+def test_a_truncated_receiving_half_raises_corrupt_state_at_the_latest_on_use() -> None:
     pair = parties.settled()
     renewed = e2ee.SessionRecord.initiate(pair.alice.identity, 1, pair.bob.bundle(), existing=pair.alices)
     sending, receiving = parties.blobs(renewed)

@@ -33,19 +33,19 @@ def read_all(record: e2ee.SessionRecord, messages: list[dict[str, Any]]) -> None
         assert record.decrypt(message["kind"], bytes.fromhex(message["body"])) == message["plaintext"].encode()
 
 
-def test_every_version_has_its_stored_state() -> None:
+def test_every_session_version_has_a_stored_state() -> None:
     assert {path.stem for path in DATA.glob("session_*.json")} >= {"session_v3_state1", "session_v4_state1"}
 
 
 @pytest.mark.parametrize("stored", files("session_v*_state*.json"))
-def test_a_state_stored_long_ago_still_decrypts(stored: dict[str, Any]) -> None:
+def test_a_recorded_session_state_decrypts_its_messages(stored: dict[str, Any]) -> None:
     record = load(stored["receiver"])
     assert record.version == stored["version"]
     read_all(record, stored["messages"])
 
 
 @pytest.mark.parametrize("stored", files("session_v*_state*.json"))
-def test_a_state_stored_long_ago_before_its_first_answer_still_sends(stored: dict[str, Any]) -> None:
+def test_a_recorded_unacknowledged_session_state_still_sends(stored: dict[str, Any]) -> None:
     alices = load(stored["unacknowledged"])
     kind, body = alices.encrypt(b"hello")
     assert kind == e2ee.PREKEY
@@ -73,7 +73,7 @@ def respond(keys: dict[str, str], message: e2ee.PreKeySignalMessage) -> e2ee.Ses
     )
 
 
-def test_a_blob_sealed_long_ago_still_opens() -> None:
+def test_a_recorded_sealed_blob_opens() -> None:
     stored = json.loads((DATA / "sealed_v1.json").read_text())
     master, wrapped = unhex(stored, "master_key", "wrapped_data_key_2")
     derived, under_wrapped = unhex(stored, "derived", "wrapped")
@@ -84,7 +84,7 @@ def test_a_blob_sealed_long_ago_still_opens() -> None:
 
 
 @pytest.mark.parametrize("recorded", files("official_*_bundle.json"))
-def test_a_bundle_made_by_an_official_library_verifies(recorded: dict[str, Any]) -> None:
+def test_a_bundle_of_an_official_library_verifies(recorded: dict[str, Any]) -> None:
     identity, signed, signature, one_time, kyber, kyber_signature = unhex(
         recorded,
         "identity_key",
@@ -111,7 +111,7 @@ def test_a_bundle_made_by_an_official_library_verifies(recorded: dict[str, Any])
 
 
 @pytest.mark.parametrize("recorded", files("official_*_messages.json"))
-def test_messages_sent_by_an_official_library_are_read(recorded: dict[str, Any]) -> None:
+def test_messages_of_an_official_library_are_read(recorded: dict[str, Any]) -> None:
     """First the messages of a session that the library set up, then more of that session from our state after a
     reply."""
     first = recorded["first"]
@@ -127,18 +127,18 @@ def read_group(record: e2ee.SenderKeyRecord, messages: list[dict[str, str]]) -> 
         assert record.decrypt(bytes.fromhex(message["body"])) == message["plaintext"].encode()
 
 
-def test_every_version_of_a_sender_key_record_has_its_stored_state() -> None:
+def test_every_sender_key_record_version_has_a_stored_state() -> None:
     versions = range(1, sender_keys.RECORD_VERSION + 1)
     assert {path.stem for path in DATA.glob("sender_key_*.json")} >= {f"sender_key_state{n}" for n in versions}
 
 
 @pytest.mark.parametrize("stored", files("sender_key_state*.json"))
-def test_a_sender_key_record_stored_long_ago_still_decrypts(stored: dict[str, Any]) -> None:
+def test_a_recorded_sender_key_record_decrypts_its_messages(stored: dict[str, Any]) -> None:
     read_group(e2ee.SenderKeyRecord.from_bytes(bytes.fromhex(stored["member"])), stored["messages"])
 
 
 @pytest.mark.parametrize("stored", files("sender_key_state*.json"))
-def test_a_sender_key_record_stored_long_ago_still_sends(stored: dict[str, Any]) -> None:
+def test_a_recorded_sender_key_record_still_sends(stored: dict[str, Any]) -> None:
     sender = e2ee.SenderKeyRecord.from_bytes(bytes.fromhex(stored["sender"]))
     newcomer = groups.joined(sender)
     members = [e2ee.SenderKeyRecord.from_bytes(bytes.fromhex(stored["member"])), newcomer]
@@ -146,14 +146,14 @@ def test_a_sender_key_record_stored_long_ago_still_sends(stored: dict[str, Any])
     assert [member.decrypt(body) for member in members] == [b"hello", b"hello"]
 
 
-def test_an_attachment_made_long_ago_still_opens() -> None:
+def test_a_recorded_attachment_decrypts() -> None:
     stored = json.loads((DATA / "attachment.json").read_text())
     key, digest, blob = unhex(stored, "key", "digest", "blob")
     assert attachments.decrypt(key, digest, blob) == stored["plaintext"].encode()
 
 
 @pytest.mark.parametrize("recorded", files("official_*_group.json"))
-def test_group_messages_sent_by_an_official_library_are_read(recorded: dict[str, Any]) -> None:
+def test_group_messages_of_an_official_library_are_read(recorded: dict[str, Any]) -> None:
     """Out of order, and over a rotation. Our encoding of its distribution message is identical byte for byte."""
     distribution = bytes.fromhex(recorded["distribution"])
     message = e2ee.DistributionMessage.parse(distribution)

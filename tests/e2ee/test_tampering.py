@@ -9,7 +9,7 @@ from tidings.e2ee import protobuf
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
 @pytest.mark.parametrize("new_chain", [True, False])
-def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_nothing(version: int, new_chain: bool) -> None:
+def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_no_state(version: int, new_chain: bool) -> None:
     pair = parties.settled(version)
     if new_chain:
         pair.alices.decrypt(*pair.bobs.encrypt(b"turn"))
@@ -26,7 +26,7 @@ def test_a_message_tampered_with_at_any_byte_is_refused_and_changes_nothing(vers
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing(version: int) -> None:
+def test_a_truncated_or_extended_message_is_refused_and_changes_no_state(version: int) -> None:
     pair = parties.settled(version)
     kind, body = pair.alices.encrypt(bytes(20))
     before = parties.blobs(pair.bobs)
@@ -37,7 +37,7 @@ def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing(versi
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_first_message_tampered_with_is_refused_wherever_the_protocol_authenticates(version: int) -> None:
+def test_a_tampered_first_message_is_refused_in_every_authenticated_byte(version: int) -> None:
     """A first message has no MAC: the low nibble of byte 0 and the registration id are not authenticated."""
     alice, bob = parties.Party(9), parties.Party(5)
     kind, body = alice.initiate(bob, version).encrypt(b"hey")
@@ -56,7 +56,7 @@ def test_a_first_message_tampered_with_is_refused_wherever_the_protocol_authenti
 
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
-def test_a_tampered_repetition_of_a_first_message_changes_nothing(version: int) -> None:
+def test_a_tampered_repetition_of_a_first_message_changes_no_state(version: int) -> None:
     alice, bob = parties.Party(9), parties.Party(5)
     alices = alice.initiate(bob, version)
     bobs, _ = bob.receive(None, *alices.encrypt(b"one"))
@@ -72,7 +72,7 @@ def test_a_tampered_repetition_of_a_first_message_changes_nothing(version: int) 
     assert bobs.decrypt(kind, body) == b"two"
 
 
-def test_a_message_for_someone_else_is_refused() -> None:
+def test_a_message_for_another_session_is_refused() -> None:
     pair, others = parties.settled(), parties.settled()
     before = parties.blobs(pair.bobs)
     with pytest.raises(e2ee.InvalidMessage):

@@ -13,27 +13,27 @@ def test_a_first_message_of_version_3_has_145_bytes() -> None:
     assert (kind, body[0], len(body)) == (e2ee.PREKEY, 0x34, 145)
 
 
-def test_a_first_message_of_version_4_has_1719_bytes_and_6_for_the_post_quantum_ratchet() -> None:
+def test_a_first_message_of_version_4_has_1719_bytes_or_1725_with_the_pq_ratchet() -> None:
     alice, bob = parties.Party(9), parties.Party(5)
     kind, body = alice.initiate(bob, 4, pq_ratchet=False).encrypt(b"hey")
     assert (kind, body[0], len(body)) == (e2ee.PREKEY, 0x44, 1719)
     assert len(alice.initiate(bob, 4).encrypt(b"hey")[1]) == 1719 + 6
 
 
-def test_a_longer_registration_id_is_a_longer_varint() -> None:
+def test_the_registration_id_is_encoded_as_a_varint() -> None:
     alice, bob = parties.Party(16_000), parties.Party(5)
     assert len(alice.initiate(bob, 3).encrypt(b"hey")[1]) == 145 + 1
 
 
 @pytest.mark.parametrize(("version", "length"), [(3, 162), (4, 162 + 6)])
-def test_a_settled_message_of_100_bytes_has_162_and_6_for_the_post_quantum_ratchet(version: int, length: int) -> None:
+def test_a_settled_message_of_100_bytes_has_162_bytes_or_168_with_the_pq_ratchet(version: int, length: int) -> None:
     pair = parties.settled(version)
     kind, body = pair.alices.encrypt(bytes(100))
     assert (kind, len(body)) == (e2ee.MESSAGE, length)
 
 
 @pytest.mark.parametrize(("version", "first"), [(3, 0x34), (4, 0x44)])
-def test_a_signal_message_is_laid_out_as_the_facts_say(version: int, first: int) -> None:
+def test_a_signal_message_has_the_recorded_layout(version: int, first: int) -> None:
     pair = parties.settled(version)
     _, body = pair.alices.encrypt(bytes(100))
     assert body[:4] == bytes([first, 0x0A, 0x21, 0x05])
@@ -42,7 +42,7 @@ def test_a_signal_message_is_laid_out_as_the_facts_say(version: int, first: int)
     assert tail == (b"" if version == 3 else b"\x2a\x04\x01\x01\x03\x00")
 
 
-def test_a_prekey_message_carries_its_fields_in_the_facts_order() -> None:
+def test_a_prekey_message_has_its_fields_in_the_recorded_order() -> None:
     alice, bob = parties.Party(9), parties.Party(5)
     _, body = alice.initiate(bob, 4).encrypt(b"hey")
     assert list(protobuf.parse(body, 1, len(body))) == [5, 1, 6, 7, 8, 2, 3, 4]
@@ -58,7 +58,7 @@ def test_a_prekey_message_carries_its_fields_in_the_facts_order() -> None:
     assert (len(message.kyber_ciphertext), message.kyber_ciphertext[0]) == (1569, 0x08)
 
 
-def test_without_a_one_time_key_its_id_is_not_on_the_wire() -> None:
+def test_the_id_of_an_absent_one_time_pre_key_is_omitted() -> None:
     alice, bob = parties.Party(9), parties.Party(5)
     record = e2ee.SessionRecord.initiate(alice.identity, 9, bob.bundle(3, one_time=False))
     _, body = record.encrypt(b"hey")
@@ -67,7 +67,7 @@ def test_without_a_one_time_key_its_id_is_not_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**32 - 1, 2**63])
-def test_a_varint_comes_back(value: int) -> None:
+def test_a_varint_round_trips(value: int) -> None:
     encoded = protobuf.varint(value)
     assert protobuf.read_varint(encoded, 0) == (value, len(encoded))
 
@@ -94,7 +94,7 @@ def test_malformed_protobuf_is_refused(data: bytes) -> None:
         protobuf.parse(data, 0, len(data))
 
 
-def test_numbers_beyond_32_bits_and_wrong_wire_types_are_refused() -> None:
+def test_numbers_over_32_bits_and_wrong_wire_types_are_refused() -> None:
     with pytest.raises(e2ee.InvalidMessage):
         protobuf.take_uint32({1: 2**32}, 1)
     with pytest.raises(e2ee.InvalidMessage):
@@ -103,7 +103,7 @@ def test_numbers_beyond_32_bits_and_wrong_wire_types_are_refused() -> None:
         protobuf.take_bytes({1: 1}, 1)
 
 
-def test_only_the_high_nibble_of_the_first_byte_is_read() -> None:
+def test_only_the_high_nibble_of_the_first_byte_sets_the_version() -> None:
     pair = parties.settled(3)
     _, body = pair.alices.encrypt(b"text")
     assert e2ee.SignalMessage.parse(b"\x33" + body[1:]).version == 3
@@ -112,7 +112,7 @@ def test_only_the_high_nibble_of_the_first_byte_is_read() -> None:
             e2ee.SignalMessage.parse(bytes([first]) + body[1:])
 
 
-def test_a_body_beyond_the_limit_is_refused_unread() -> None:
+def test_an_oversized_body_is_refused_unparsed() -> None:
     with pytest.raises(e2ee.InvalidMessage):
         e2ee.SignalMessage.parse(b"\x34" + bytes(messages.MAX_LENGTH))
 

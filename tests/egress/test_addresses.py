@@ -68,17 +68,17 @@ def ip(text: str) -> Address:
 
 
 @pytest.mark.parametrize("text", PUBLIC + PUBLIC_6)
-def test_the_public_internet_may_be_called(text: str) -> None:
+def test_public_addresses_are_allowed(text: str) -> None:
     assert refusal(ip(text), ()) == ""
 
 
 @pytest.mark.parametrize(("text", "kind"), REFUSED.items())
-def test_everything_else_is_refused_and_told_why(text: str, kind: str) -> None:
+def test_other_addresses_are_refused_with_the_reason(text: str, kind: str) -> None:
     assert kind in refusal(ip(text), ())
 
 
 @pytest.mark.parametrize("text", [text for text, kind in REFUSED.items() if "%" not in text])
-def test_what_the_list_names_may_be_called(text: str) -> None:
+def test_addresses_in_the_allow_list_are_allowed(text: str) -> None:
     everything: list[Network] = [ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")]
     assert refusal(ip(text), everything) == ""
 
@@ -96,12 +96,12 @@ def test_what_the_list_names_may_be_called(text: str) -> None:
         "fe80::a9fe:a9fe%2",
     ],
 )
-def test_metadata_addresses_are_never_called_whatever_the_list_says(text: str) -> None:
+def test_metadata_addresses_are_refused_even_if_listed(text: str) -> None:
     everything: list[Network] = [ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")]
     assert refusal(ip(text), everything) == "a metadata address"
 
 
-def test_the_list_is_asked_about_the_address_inside_another_one_too() -> None:
+def test_the_allow_list_applies_to_embedded_addresses() -> None:
     ten: list[Network] = [ipaddress.ip_network("10.0.0.0/8")]
     assert refusal(ip("::ffff:10.0.0.1"), ten) == ""
     assert refusal(ip("64:ff9b::a00:1"), ten) == ""
@@ -111,7 +111,7 @@ def test_the_list_is_asked_about_the_address_inside_another_one_too() -> None:
 
 
 @given(st.ip_addresses())
-def test_nothing_that_the_standard_library_calls_private_gets_through(address: Address) -> None:
+def test_every_address_the_standard_library_calls_private_is_refused(address: Address) -> None:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     if not refusal(address, ()):
         inner = mapped or address
@@ -123,14 +123,12 @@ def test_nothing_that_the_standard_library_calls_private_gets_through(address: A
     "host",
     ["127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7F.1", "0177.0.0.1", "017700000001", "0x7f.0.0x1"],
 )
-def test_odd_spellings_of_an_address_are_read_as_the_system_reads_them(host: str) -> None:
+def test_unusual_spellings_of_an_address_are_parsed_like_inet_aton(host: str) -> None:
     assert literal(host) == ip("127.0.0.1")
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["{}", "0x{:x}", "0{:o}"]), st.integers(1, 4))
-def test_a_spelling_that_the_system_would_call_is_judged_by_the_address_it_means(
-    number: int, form: str, parts: int
-) -> None:
+def test_every_inet_aton_spelling_is_parsed_to_the_same_address(number: int, form: str, parts: int) -> None:
     octets = number.to_bytes(4, "big")
     numbers = [*octets[: parts - 1], int.from_bytes(octets[parts - 1 :], "big")]
     host = ".".join(form.format(part) for part in numbers)
@@ -140,5 +138,5 @@ def test_a_spelling_that_the_system_would_call_is_judged_by_the_address_it_means
 
 
 @pytest.mark.parametrize("host", ["example.com", "localhost", "1.example", "a1", "127.0.0.1.nip.io", "", "1.2.3.4 x"])
-def test_names_are_no_addresses(host: str) -> None:
+def test_host_names_are_not_parsed_as_addresses(host: str) -> None:
     assert literal(host) is None

@@ -59,7 +59,7 @@ async def fetched(downloader: Downloader, url: str, *, limit: int = 1000, second
         return answer.status, b"".join([piece async for piece in answer.chunks()])
 
 
-async def test_a_file_comes_with_its_head(server: Server, downloader: Downloader) -> None:
+async def test_a_download_has_status_length_headers_and_content(server: Server, downloader: Downloader) -> None:
     async with downloader.fetch(server.url, {"Authorization": "Bearer t"}, limit=4, seconds=5) as answer:
         assert (answer.status, answer.length, answer.headers["content-type"]) == (200, 4, "image/png")
         assert [piece async for piece in answer.chunks()] == [b"file"]
@@ -82,7 +82,7 @@ async def test_a_file_comes_with_its_head(server: Server, downloader: Downloader
         (b"HTTP/1.1 101 Switching\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfile", 101, b""),
     ],
 )
-async def test_answers_of_many_forms(
+async def test_downloads_accept_every_valid_response_form(
     server: Server, downloader: Downloader, answer: bytes, status: int, body: bytes
 ) -> None:
     server.answer = answer
@@ -102,7 +102,7 @@ async def test_answers_of_many_forms(
         b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
     ],
 )
-async def test_what_is_cut_off_or_no_answer_is_never_a_file(
+async def test_a_truncated_or_malformed_response_fails_the_download(
     server: Server, downloader: Downloader, answer: bytes
 ) -> None:
     server.answer = answer
@@ -118,9 +118,7 @@ async def test_what_is_cut_off_or_no_answer_is_never_a_file(
         b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_000_000,
     ],
 )
-async def test_no_more_bytes_than_the_limit_are_handed_out(
-    server: Server, downloader: Downloader, answer: bytes
-) -> None:
+async def test_a_download_returns_at_most_limit_bytes(server: Server, downloader: Downloader, answer: bytes) -> None:
     server.answer = answer
     got = 0
     with pytest.raises(DownloadTooLarge):
@@ -130,7 +128,7 @@ async def test_no_more_bytes_than_the_limit_are_handed_out(
     assert got <= 1000
 
 
-async def test_the_deadline_is_for_everything(server: Server, downloader: Downloader) -> None:
+async def test_the_deadline_covers_the_whole_download(server: Server, downloader: Downloader) -> None:
     server.answer, server.hold = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfile", True
     with pytest.raises(TimeoutError):
         await fetched(downloader, server.url, seconds=0.1)
@@ -149,25 +147,25 @@ async def test_a_redirect_is_not_followed_and_its_host_gets_no_credentials(
     listening.close()
 
 
-async def test_a_forbidden_host_gets_no_request(server: Server) -> None:
+async def test_a_forbidden_host_receives_no_request(server: Server) -> None:
     with pytest.raises(Forbidden):
         await fetched(Downloader(EgressGuard(ONLY_PUBLIC)), server.url)
     assert not server.requests
 
 
-async def test_the_user_of_a_url_reaches_its_host(server: Server, downloader: Downloader) -> None:
+async def test_user_info_in_a_url_is_sent_as_basic_authorization(server: Server, downloader: Downloader) -> None:
     await fetched(downloader, server.url.replace("http://", "http://u:p%40@"))
     assert b"\r\nAuthorization: Basic dTpwQA==\r\n" in server.requests[0]
 
 
-async def test_a_header_cannot_hold_another_one(server: Server, downloader: Downloader) -> None:
+async def test_a_header_with_a_line_break_is_rejected(server: Server, downloader: Downloader) -> None:
     with pytest.raises(ValueError):
         async with downloader.fetch(server.url, {"Authorization": "Bearer t\r\nX: y"}, limit=10, seconds=5):
             pass
     assert not server.requests
 
 
-async def test_over_tls_the_name_is_checked_against_the_certificate(server: Server, tmp_path: Path) -> None:
+async def test_tls_downloads_verify_the_host_name(server: Server, tmp_path: Path) -> None:
     authority = Authority(old=True)
     listening = await asyncio.start_server(
         server.serve, "127.0.0.1", 0, ssl=authority.server_context(tmp_path, "127.0.0.1")

@@ -60,7 +60,7 @@ class Names:
         return [(socket.AF_INET6 if ":" in text else socket.AF_INET, text) for text in answer]
 
 
-async def test_the_address_that_was_checked_is_the_one_connected_to(listener: Listener) -> None:
+async def test_the_guard_connects_to_the_address_it_checked(listener: Listener) -> None:
     """DNS rebinding: the first result is allowed, a second one would not be."""
     allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.1/32"),))
     names = Names(["127.0.0.1"], ["127.0.0.2"])
@@ -72,7 +72,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(listener: Li
         await EgressGuard(allowed, names).connect("rebinding.example", listener.port)
 
 
-async def test_a_name_that_turns_private_between_save_and_send_is_refused_at_the_send(listener: Listener) -> None:
+async def test_a_name_that_resolves_to_a_private_address_at_connect_time_is_refused(listener: Listener) -> None:
     guard = EgressGuard(ONLY_PUBLIC, Names(["93.184.216.34"], ["127.0.0.1"]))
     await guard.check(f"http://rebinding.example:{listener.port}/")
     with pytest.raises(Forbidden):
@@ -109,7 +109,7 @@ async def test_a_name_that_turns_private_between_save_and_send_is_refused_at_the
         "192.168.0.1",
     ],
 )
-async def test_no_spelling_of_a_forbidden_address_gets_a_connection(listener: Listener, host: str) -> None:
+async def test_every_spelling_of_a_forbidden_address_is_refused(listener: Listener, host: str) -> None:
     url = f"http://{host}:{listener.port}/"
     guard = EgressGuard(ONLY_PUBLIC)
     with pytest.raises(Forbidden) as caught:
@@ -120,7 +120,7 @@ async def test_no_spelling_of_a_forbidden_address_gets_a_connection(listener: Li
     assert not listener.connections
 
 
-async def test_of_several_addresses_those_that_may_be_called_are_tried_in_turn(listener: Listener) -> None:
+async def test_the_allowed_addresses_of_a_name_are_tried_in_order(listener: Listener) -> None:
     allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.0/30"),))
     # The first address is forbidden. At the second no process listens.
     guard = EgressGuard(allowed, Names(["10.0.0.1", "127.0.0.2", "127.0.0.1"]))
@@ -130,7 +130,7 @@ async def test_of_several_addresses_those_that_may_be_called_are_tried_in_turn(l
     sock.close()
 
 
-async def test_a_host_that_nobody_answers_at_is_an_error_that_is_not_forbidden() -> None:
+async def test_an_unreachable_host_raises_oserror_and_not_forbidden() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         free = unused.getsockname()[1]
@@ -140,7 +140,7 @@ async def test_a_host_that_nobody_answers_at_is_an_error_that_is_not_forbidden()
             assert not isinstance(caught.value, Forbidden)
 
 
-async def test_a_name_that_cannot_be_resolved_passes_at_the_check_and_fails_at_the_connection() -> None:
+async def test_an_unresolvable_name_passes_the_check_and_fails_at_connect() -> None:
     async def lookup(host: str, port: int) -> Sequence[Resolved]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -150,7 +150,7 @@ async def test_a_name_that_cannot_be_resolved_passes_at_the_check_and_fails_at_t
             await guard.connect("later.example", 443)
 
 
-async def test_a_resolver_that_never_answers_does_not_hold_up_a_check() -> None:
+async def test_a_hanging_resolver_does_not_block_a_check() -> None:
     async def lookup(host: str, port: int) -> Sequence[Resolved]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -159,12 +159,12 @@ async def test_a_resolver_that_never_answers_does_not_hold_up_a_check() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com/", "http://", "http://h:99999/", "http://[::1/"])
-async def test_what_is_no_url_is_told_so(url: str) -> None:
+async def test_an_invalid_url_raises_valueerror(url: str) -> None:
     with pytest.raises(ValueError):
         await EgressGuard(ONLY_PUBLIC).check(url)
 
 
-async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
+async def test_the_proxy_receives_the_checked_address_instead_of_the_name(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -185,14 +185,16 @@ async def test_the_proxy_is_told_the_checked_address_and_not_the_name(
     assert listener.connections == 1
 
 
-async def test_a_proxy_that_refuses_is_an_error(listener: Listener) -> None:
+async def test_a_refusal_by_the_proxy_raises_connectionerror(listener: Listener) -> None:
     listener.answer = b"HTTP/1.1 403 Forbidden\r\n\r\n"
     proxied = OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}"))
     with pytest.raises(ConnectionError, match="403"):
         await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
 
 
-async def test_proxies_of_the_environment_are_not_used(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_variables_of_the_environment_are_ignored(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     sock = await EgressGuard(LOOPBACK).connect("127.0.0.1", listener.port)
@@ -200,7 +202,7 @@ async def test_proxies_of_the_environment_are_not_used(listener: Listener, monke
     sock.close()
 
 
-def test_only_the_public_internet_is_allowed_by_default_embedded_or_not() -> None:
+def test_only_public_addresses_are_allowed_by_default() -> None:
     for variables in ({}, {"TIDINGS_EMBEDDED": "1"}, {"TIDINGS_OUTGOING_ALLOW": "none"}):
         found = Process.read(variables)
         assert (found.outgoing_webhooks, found.outgoing_media) == (ONLY_PUBLIC, ONLY_PUBLIC)
@@ -208,7 +210,7 @@ def test_only_the_public_internet_is_allowed_by_default_embedded_or_not() -> Non
     assert [str(network) for network in chosen.allowed] == ["10.0.0.0/8", "fd00::/8", "192.168.1.7/32"]
 
 
-def test_webhooks_and_links_of_media_have_lists_of_their_own() -> None:
+def test_webhooks_and_media_links_have_separate_allow_lists() -> None:
     found = Process.read({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1"})
     assert (found.outgoing_webhooks, found.outgoing_media) == (LOOPBACK, ONLY_PUBLIC)
     both = {"TIDINGS_OUTGOING_ALLOW": "127.0.0.0/8,::1"}
@@ -233,12 +235,12 @@ class Process(env.Variables):
         {"TIDINGS_OUTGOING_PROXY": "socks5://proxy:3128"},
     ],
 )
-def test_a_mistake_in_the_settings_stops_the_start(variables: dict[str, str]) -> None:
+def test_invalid_settings_raise_settingserror(variables: dict[str, str]) -> None:
     with pytest.raises(SettingsError):
         Process.read(variables)
 
 
 @pytest.mark.parametrize(("network", "warned"), [("0.0.0.0/0", True), ("::/0", True), ("10.0.0.0/8", False)])
-def test_whoever_allows_every_address_is_warned(network: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_allowing_every_address_logs_a_warning(network: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
     EgressGuard(OutgoingSettings((ipaddress.ip_network(network),)))
     assert ("egress.everything_allowed" in caplog.messages) is warned

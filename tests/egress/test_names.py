@@ -86,7 +86,7 @@ Main = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(resolver: Resolver, run: Main) -> None:
+def test_unanswered_lookups_do_not_block_other_threads(resolver: Resolver, run: Main) -> None:
     async def main() -> None:
         guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), NameResolver(resolver))
         # More than the event loop's own pool can have.
@@ -104,7 +104,7 @@ def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(re
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_lookup_without_end_does_not_hold_up_the_end_of_the_process(loop: str) -> None:
+def test_a_hanging_lookup_does_not_block_process_exit(loop: str) -> None:
     program = f"""
 import asyncio, socket, threading, {loop}
 from tidings.egress.guard import EgressGuard
@@ -129,7 +129,7 @@ async def main():
     assert (done.stdout, done.stderr) == ("asked\n", "")
 
 
-async def test_one_name_is_looked_up_by_two_threads_at_most_and_the_others_get_that_answer(resolver: Resolver) -> None:
+async def test_at_most_two_threads_look_up_one_name_and_share_the_result(resolver: Resolver) -> None:
     looked_up = NameResolver(resolver)
     waiting = begin(looked_up, *["slow.example"] * 10)
     await soon(lambda: resolver.under_way == 2)
@@ -144,7 +144,7 @@ async def test_one_name_is_looked_up_by_two_threads_at_most_and_the_others_get_t
     assert await later == [THERE]
 
 
-async def test_a_lookup_that_fails_ends_nobodys_wait_while_another_is_under_way(resolver: Resolver) -> None:
+async def test_a_failed_lookup_is_ignored_while_another_for_the_name_is_running(resolver: Resolver) -> None:
     looked_up = NameResolver(resolver)
     waiting = begin(looked_up, *["flaky.example"] * 3)
     await soon(lambda: resolver.under_way == 2)
@@ -158,7 +158,7 @@ async def test_a_lookup_that_fails_ends_nobodys_wait_while_another_is_under_way(
         await failing[0]
 
 
-async def test_names_take_turns_and_who_has_gone_takes_none(resolver: Resolver) -> None:
+async def test_queued_names_are_looked_up_in_order_except_cancelled_ones(resolver: Resolver) -> None:
     looked_up = NameResolver(resolver)
     dead = begin(looked_up, *(f"dead{number}.example" for number in range(names.THREADS)))
     await soon(lambda: resolver.under_way == names.THREADS)
@@ -173,7 +173,7 @@ async def test_names_take_turns_and_who_has_gone_takes_none(resolver: Resolver) 
     await end(*dead)
 
 
-async def test_callers_who_come_and_go_leave_nothing_behind(resolver: Resolver) -> None:
+async def test_cancelled_callers_leave_no_queued_lookups(resolver: Resolver) -> None:
     looked_up = NameResolver(resolver)
     await asyncio.gather(*begin(looked_up, *(f"quick{number}.example" for number in range(100))))
     for _ in range(10):
@@ -188,7 +188,7 @@ async def test_callers_who_come_and_go_leave_nothing_behind(resolver: Resolver) 
     assert await looked_up("quick.example", 443) == [HERE]
 
 
-async def test_when_too_many_wait_the_next_is_told_to_try_later(resolver: Resolver) -> None:
+async def test_a_lookup_beyond_the_waiting_limit_raises_toomanylookups(resolver: Resolver) -> None:
     looked_up = NameResolver(resolver, max_waiting=3)
     guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), looked_up)
     waiting = begin(looked_up, *["dead.example"] * 3)
@@ -200,7 +200,7 @@ async def test_when_too_many_wait_the_next_is_told_to_try_later(resolver: Resolv
     assert await looked_up("quick.example", 443) == [HERE]
 
 
-async def test_the_systems_resolver_is_asked() -> None:
+async def test_the_default_resolver_is_the_system_s() -> None:
     found = await NameResolver()("localhost", 443)
     assert {text for _, text in found} <= {"127.0.0.1", "::1"}
     for host in ("a" * 70, "no-such-name.invalid"):

@@ -20,7 +20,7 @@ from tidings.egress.providers import ProviderCredentials
         ("xn--bcher-kva.example", "https://bücher.example/a"),
     ],
 )
-def test_a_link_to_a_bound_host_gets_the_credentials(entry: str, link: str) -> None:
+def test_a_link_to_a_configured_host_gets_the_credentials(entry: str, link: str) -> None:
     providers.check_host(entry)
     assert ProviderCredentials(hosts=("other.example.com", entry)).is_for(link)
 
@@ -41,7 +41,7 @@ def test_a_link_to_a_bound_host_gets_the_credentials(entry: str, link: str) -> N
         ("files.example.com", "https://[::1"),
     ],
 )
-def test_another_link_gets_none(entry: str, link: str) -> None:
+def test_a_link_to_another_host_gets_no_credentials(entry: str, link: str) -> None:
     assert not ProviderCredentials(hosts=(entry,)).is_for(link)
 
 
@@ -62,6 +62,6 @@ def test_another_link_gets_none(entry: str, link: str) -> None:
         "https://host",
     ],
 )
-def test_what_is_no_host_is_refused(entry: str) -> None:
+def test_an_invalid_host_entry_is_rejected(entry: str) -> None:
     with pytest.raises(ValueError, match="should be a host"):
         providers.check_host(entry)

@@ -44,7 +44,7 @@ def at_line_speed(forms: dict[str, Form]) -> list[str]:
 
 
 @pytest.mark.parametrize("form", at_line_speed(HEADS))
-async def test_a_head_that_does_not_end_fails_a_post_at_once(form: str) -> None:
+async def test_an_endless_head_fails_a_post_at_once(form: str) -> None:
     poster = Poster(GUARD, timeout=30)
     with HostileHost(HEADS[form]) as host:
         with pytest.raises(BadResponse):
@@ -54,7 +54,7 @@ async def test_a_head_that_does_not_end_fails_a_post_at_once(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", at_line_speed(HEADS))
-async def test_a_head_that_does_not_end_is_freed_without_a_collection(form: str, no_collector: None) -> None:
+async def test_an_endless_head_is_freed_without_interpreter_gc(form: str, no_collector: None) -> None:
     poster = Poster(GUARD, timeout=30)
     with HostileHost(HEADS[form]) as host:
         for _ in range(5):
@@ -67,7 +67,7 @@ async def test_a_head_that_does_not_end_is_freed_without_a_collection(form: str,
 
 
 @pytest.mark.parametrize("form", at_line_speed(BODIES))
-async def test_a_body_that_does_not_end_costs_a_post_its_connection_alone(form: str) -> None:
+async def test_an_endless_body_costs_a_post_only_its_connection(form: str) -> None:
     poster = Poster(GUARD, timeout=30)
     with HostileHost(BODIES[form]) as host:
         try:
@@ -80,7 +80,7 @@ async def test_a_body_that_does_not_end_costs_a_post_its_connection_alone(form: 
 
 
 @pytest.mark.parametrize("form", at_line_speed({**HEADS, **BODIES}))
-async def test_a_response_that_does_not_end_fails_a_download_at_once(form: str) -> None:
+async def test_an_endless_response_fails_a_download_at_once(form: str) -> None:
     with HostileHost({**HEADS, **BODIES}[form]) as host:
         with pytest.raises(BadResponse):
             async with Downloader(GUARD).fetch(host.url, limit=100 * MIB, seconds=60) as answer:
@@ -100,7 +100,9 @@ async def test_a_response_that_does_not_end_fails_a_download_at_once(form: str) 
     ids=["headers", "bytes of a head", "interim responses"],
 )
 @pytest.mark.parametrize("size", [MIB, 1000, 7])
-def test_the_limits_of_a_head(parser: type[ResponseParser], allowed: bytes, refused: bytes, size: int) -> None:
+def test_a_head_within_its_limits_is_parsed_and_one_beyond_is_rejected(
+    parser: type[ResponseParser], allowed: bytes, refused: bytes, size: int
+) -> None:
     def feed(data: bytes) -> ResponseParser:
         made = parser()
         for start in range(0, len(data), size):
@@ -112,14 +114,14 @@ def test_the_limits_of_a_head(parser: type[ResponseParser], allowed: bytes, refu
         feed(refused)
 
 
-def test_of_trailers_there_are_as_many_as_headers() -> None:
+def test_at_most_100_trailers_are_accepted() -> None:
     chunk = CHUNKED + b"2\r\nok\r\n0\r\n"
     assert parsed(chunk + b"X: y\r\n" * 100 + b"\r\n").is_complete
     with pytest.raises(BadResponse, match="trailers"):
         parsed(chunk + b"X: y\r\n" * 101 + b"\r\n")
 
 
-def test_lines_of_a_body_are_no_headers() -> None:
+def test_lines_of_a_body_do_not_count_as_headers() -> None:
     body = b"line\n" * 1000
     for parser in (ResponseParser(), ContentParser()):
         parser.feed(OK + b"Content-Length: 5000\r\n\r\n" + body)
@@ -127,7 +129,7 @@ def test_lines_of_a_body_are_no_headers() -> None:
         assert parser.keep_alive
 
 
-def test_chunks_are_bounded_by_the_bytes_that_they_bring() -> None:
+def test_too_many_small_chunks_are_rejected() -> None:
     parsed(CHUNKED, b"1\r\nx\r\n" * 4_000)
     with pytest.raises(BadResponse, match="too small"):
         parsed(CHUNKED, b"1\r\nx\r\n" * 11_000)
@@ -135,7 +137,7 @@ def test_chunks_are_bounded_by_the_bytes_that_they_bring() -> None:
     parsed(CHUNKED, *[b"50\r\n" + b"x" * 80 + b"\r\n"] * 10_000)
 
 
-def test_overhead_of_a_body_is_bounded_by_its_content() -> None:
+def test_chunk_overhead_is_limited_relative_to_the_content() -> None:
     parsed(CHUNKED, *[b"1000;" + b"e" * 4_000 + b"\r\n" + b"x" * 4_096 + b"\r\n"] * 100)
     with pytest.raises(BadResponse, match="overhead"):
         parsed(CHUNKED, *[b"10;" + b"e" * 4_000 + b"\r\n" + b"x" * 16 + b"\r\n"] * 40)
@@ -144,13 +146,13 @@ def test_overhead_of_a_body_is_bounded_by_its_content() -> None:
 @pytest.mark.parametrize(
     "rest", [OK + END, OK, b"H", b"garbage", b"HTTP/1.1 102 Processing\r\n\r\n"], ids=lambda rest: rest[:12].decode()
 )
-def test_what_follows_a_response_is_dropped_with_its_connection(rest: bytes) -> None:
+def test_bytes_after_a_response_are_dropped_and_end_the_connection(rest: bytes) -> None:
     parser = parsed(OK + b"Content-Length: 2\r\n\r\nok" + rest)
     assert (parser.status, parser.is_complete, parser.keep_alive) == (200, True, False)
     assert parser.take_content() == b"ok"
 
 
-def test_responses_on_a_kept_connection_have_limits_of_their_own() -> None:
+def test_each_response_on_a_reused_connection_has_its_own_limits() -> None:
     parser = ResponseParser()
     for status in (200, 500) * 50:
         parser.begin()
@@ -159,13 +161,13 @@ def test_responses_on_a_kept_connection_have_limits_of_their_own() -> None:
         assert (parser.status, parser.is_complete, parser.keep_alive) == (status, True, True)
 
 
-def test_what_one_read_brought_comes_in_one_piece() -> None:
+def test_chunks_of_one_read_are_joined() -> None:
     parser = parsed(CHUNKED + b"1\r\nf\r\n1\r\ni\r\n2\r\nle\r\n0\r\n\r\n")
     assert parser.take_content() == b"file"
     assert parser.take_content() == b""
 
 
-async def test_reads_beyond_the_first_eight_share_a_tenth_of_a_core() -> None:
+async def test_reads_are_limited_to_a_tenth_of_a_core() -> None:
     pace = ReadCpuLimit()
     waits = [pace.consume(0.001) for _ in range(200)]
     assert waits[0] == 0.0
@@ -193,9 +195,7 @@ class Reads(asyncio.Protocol):
 
 # Reads of 60 µs use 8 % of a core at 1,333 per second, reads of 250 µs at 320. Half a second's worth was saved up.
 @pytest.mark.parametrize(("secure", "most"), [(False, 8 + 1.5 * 1_333), (True, 8 + 1.5 * 320)], ids=["plain", "TLS"])
-async def test_a_sender_of_single_bytes_is_read_at_the_pace_and_not_at_its_own(
-    tmp_path: Path, secure: bool, most: float
-) -> None:
+async def test_a_sender_of_single_bytes_is_read_at_the_rate_limit(tmp_path: Path, secure: bool, most: float) -> None:
     form, authority = hostile_responses.SILENT["content byte by byte"], Authority()
     context = ssl.create_default_context(cadata=authority.pem.decode()) if secure else None
     with HostileHost(form, authority.server_context(tmp_path, "127.0.0.1") if secure else None) as host:
@@ -211,7 +211,7 @@ async def test_a_sender_of_single_bytes_is_read_at_the_pace_and_not_at_its_own(
         connection.abort()
 
 
-async def test_nothing_is_read_while_nobody_waits() -> None:
+async def test_the_connection_does_not_read_without_a_waiting_consumer() -> None:
     with HostileHost(hostile_responses.BOMB["compressed content"]) as host:
         parser = ContentParser()
         connection = EgressConnection(parser, ReadCpuLimit())

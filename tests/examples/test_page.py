@@ -14,7 +14,7 @@ MOST_LINES = 40
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_page_has_the_text_of_the_file(name: str) -> None:
+def test_the_page_shows_the_text_of_each_example_file(name: str) -> None:
     shown = re.search(rf"\(examples/{re.escape(name)}\)[^`]*```(?:python|javascript)\n(.*?)```\n", PAGE, re.DOTALL)
     assert shown is not None
     assert shown[1] == (EXAMPLES / name).read_text(encoding="utf-8")
@@ -25,5 +25,5 @@ def test_an_example_has_at_most_40_lines(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-def test_every_example_is_shown() -> None:
+def test_the_page_shows_every_example() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(FILES)

@@ -12,7 +12,7 @@ from tests.examples.support import send_and_receive
 pytestmark = pytest.mark.whole_system
 
 
-async def test_the_python_client_sends_a_message_and_the_receiver_prints_its_statuses_and_the_reply(
+async def test_the_python_client_sends_and_the_receiver_prints_statuses_and_reply(
     tmp_path: Path,
 ) -> None:
     await send_and_receive(tmp_path, sys.executable, ".py")

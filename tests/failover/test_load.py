@@ -94,7 +94,7 @@ class PrimaryDies(Trouble):
         self.proxy.open()
 
 
-async def test_nothing_is_lost_or_doubled_when_the_database_moves_or_is_away(tmp_path: Path) -> None:
+async def test_no_message_is_lost_or_doubled_when_the_database_moves_or_is_unavailable(tmp_path: Path) -> None:
     with replication.running(*(f"tidings_{family}" for family in FAMILIES)) as pair:
         proxy = Proxy("127.0.0.1", pair.primary.port)
         await proxy.start()
@@ -109,7 +109,7 @@ async def test_nothing_is_lost_or_doubled_when_the_database_moves_or_is_away(tmp
             scene = await play(
                 tmp_path / "play",
                 phases,
-                test="tests/failover/test_load.py::test_nothing_is_lost_or_doubled_when_the_database_moves_or_is_away",
+                test="tests/failover/test_load.py::test_no_message_is_lost_or_doubled_when_the_database_moves_or_is_unavailable",
                 recovery=AWAY + RECOVERY,
                 installation=Behind(tmp_path, pair, proxy),
             )

@@ -340,7 +340,7 @@ STOPPED = ("database", "Redis", "network")
 
 @pytest.mark.whole_system
 @pytest.mark.parametrize("what", STOPPED)
-async def test_half_a_minute_without_it_costs_nothing_but_time(
+async def test_thirty_seconds_without_a_dependency_cost_only_delay(
     what: str, tmp_path: Path, report: Report, request: pytest.FixtureRequest
 ) -> None:
     mariadb, redis = MariaDB(flush_log=1, buffer_pool_mb=256), RedisServer()

@@ -15,7 +15,7 @@ def answer(*details: str, code: int = 1009) -> bytes:
     return json.dumps({"errors": [{"code": code, "title": "t", "details": text} for text in details]}).encode()
 
 
-def test_every_exception_names_tests_that_are_there() -> None:
+def test_every_exception_names_existing_tests() -> None:
     for entry in beyond.KNOWN:
         assert (ROOT / entry.covered).is_file(), entry
         assert entry.reason
@@ -30,20 +30,20 @@ def test_only_the_known_server_error_is_explained() -> None:
     assert beyond.find(beyond.SERVER_ERROR, "POST /v1/users", b"{}", answer("unexpected", code=1000)) is None
 
 
-def test_one_error_that_is_not_known_is_enough_for_a_failure() -> None:
+def test_one_unknown_error_is_enough_for_a_failure() -> None:
     known, other = "code: should be the one that was sent", "body: should be a JSON object"
     operation = "POST /v1/account/verify"
     assert beyond.find(beyond.REJECTED, operation, b"{}", answer(known)) is not None
     assert beyond.find(beyond.REJECTED, operation, b"{}", answer(known, other)) is None
 
 
-def test_what_was_taken_is_explained_only_where_nothing_was_sent() -> None:
+def test_an_accepted_request_is_explained_only_when_its_body_is_blank() -> None:
     for sent, is_known in ((b" \n", True), (b"", False), (b"{}", False), (b"\n{", False)):
         found = beyond.find(beyond.ACCEPTED, "PATCH /v1/settings/application", sent, b'{"meta": {}}')
         assert (found is not None) is is_known
     assert beyond.find(beyond.ACCEPTED, "POST /v1/users", b" ", answer("")) is None
 
 
-def test_an_answer_in_another_format_is_never_explained() -> None:
+def test_a_response_in_another_format_is_never_explained() -> None:
     for body in (b"", b"<html>", b"[]", b"null", b'{"errors": [1]}', b'{"errors": []}'):
         assert beyond.find(beyond.REJECTED, "POST /v1/account/verify", b"{}", body) is None

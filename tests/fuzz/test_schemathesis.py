@@ -13,7 +13,7 @@ pytestmark = pytest.mark.whole_system
 SECONDS = 35
 
 
-async def test_the_document_describes_what_the_system_does(tmp_path: Path) -> None:
+async def test_the_openapi_document_describes_the_systems_behaviour(tmp_path: Path) -> None:
     async with rig.running(tmp_path) as target:
         outcome = await run.fuzz(tmp_path, target, SECONDS, ["--seed=1", "--generation-deterministic"])
         found = await verdict.complaints(target, outcome)

@@ -65,26 +65,20 @@ async def write_late(
 
 
 @pytest.mark.unportable
-async def test_a_fence_that_only_reads_lets_a_late_owner_write_where_the_takeover_is_not_known_yet(
-    cluster: Galera, tables: Tables
-) -> None:
+async def test_a_read_only_fence_lets_a_former_owner_write_on_a_lagging_node(cluster: Galera, tables: Tables) -> None:
     """The reason why the fence writes: the new owner does not know of this job."""
     first, second = await tables(*cluster.nodes[:2])
     assert await write_late(read_fence, first, second, cluster)
     assert await job_ids(second) == {"late"}
 
 
-async def test_what_a_late_owner_writes_is_refused_also_where_the_takeover_is_not_known_yet(
-    cluster: Galera, tables: Tables
-) -> None:
+async def test_a_former_owners_write_is_refused_on_a_lagging_node(cluster: Galera, tables: Tables) -> None:
     first, second = await tables(*cluster.nodes[:2])
     assert not await write_late(shards.fence, first, second, cluster)
     assert await job_ids(second) == set()
 
 
-async def test_a_late_owner_whose_commit_is_refused_learns_that_it_owns_nothing(
-    cluster: Galera, tables: Tables
-) -> None:
+async def test_a_former_owner_whose_commit_is_refused_loses_its_lease(cluster: Galera, tables: Tables) -> None:
     """A deadlock at its COMMIT is retried, and then another process holds the lease. No outcome is unknown."""
     first, second = await tables(*cluster.nodes[:2])
     journal = Journal(first, await claim(first, "first"), last_seq=0, seal=as_they_are)
@@ -97,9 +91,7 @@ async def test_a_late_owner_whose_commit_is_refused_learns_that_it_owns_nothing(
     assert await job_ids(second) == {"m1"}
 
 
-async def test_who_takes_over_reads_all_that_was_committed_at_another_node_before(
-    cluster: Galera, tables: Tables
-) -> None:
+async def test_a_new_owner_reads_all_commits_made_on_other_nodes(cluster: Galera, tables: Tables) -> None:
     """The new owner may use a third node, which has not applied the commit yet."""
     first, second, third = await tables(*cluster.nodes)
     old = await claim(first, "first")
@@ -118,9 +110,7 @@ async def test_who_takes_over_reads_all_that_was_committed_at_another_node_befor
     assert await reading == {"m1"}
 
 
-async def test_an_owner_that_comes_to_a_node_behind_it_takes_away_what_it_had_committed_elsewhere(
-    cluster: Galera, tables: Tables
-) -> None:
+async def test_an_owner_on_a_lagging_node_deletes_what_it_committed_elsewhere(cluster: Galera, tables: Tables) -> None:
     """The owner moves to a node that lags, as after a node's death. A DELETE there may find nothing yet, and must not
     count as done."""
     first, second = await tables(*cluster.nodes[:2])
@@ -136,8 +126,8 @@ async def test_an_owner_that_comes_to_a_node_behind_it_takes_away_what_it_had_co
 
 
 @pytest.mark.parametrize("sync_wait", [0, 1])
-async def test_the_fence_alone_does_so_where_nothing_waits_for_the_node(
+async def test_the_fence_makes_deletes_complete_without_wsrep_sync_wait(
     cluster: Galera, tables: Tables, sync_wait: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidings.storage.engine._WSREP_SYNC_WAIT", sync_wait)
-    await test_an_owner_that_comes_to_a_node_behind_it_takes_away_what_it_had_committed_elsewhere(cluster, tables)
+    await test_an_owner_on_a_lagging_node_deletes_what_it_committed_elsewhere(cluster, tables)

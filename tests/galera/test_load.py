@@ -163,7 +163,7 @@ def read_logs(directory: Path) -> str:
     return "".join(path.read_text(errors="replace") for path in directory.glob("*.log"))
 
 
-async def test_nothing_is_lost_or_doubled_whatever_becomes_of_a_node(tmp_path: Path, cluster: Galera) -> None:
+async def test_no_message_is_lost_or_doubled_when_a_node_fails(tmp_path: Path, cluster: Galera) -> None:
     first, second, third = cluster.nodes
     async with Balancer([third, second, first]) as balancer:
         phases = (
@@ -177,7 +177,7 @@ async def test_nothing_is_lost_or_doubled_whatever_becomes_of_a_node(tmp_path: P
         scene = await play(
             tmp_path / "play",
             [(name, PHASE, trouble) for name, trouble in phases],
-            test="tests/galera/test_load.py::test_nothing_is_lost_or_doubled_whatever_becomes_of_a_node",
+            test="tests/galera/test_load.py::test_no_message_is_lost_or_doubled_when_a_node_fails",
             recovery=RECOVERY,
             installation=installation,
         )

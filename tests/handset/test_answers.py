@@ -64,11 +64,11 @@ def posted(answer: Content | None) -> dict[str, Any]:
         ("Location please", "location"),
     ],
 )
-def test_a_type_that_is_asked_for_is_what_the_webhook_gets(word: str, kind: str) -> None:
+def test_the_requested_type_reaches_the_webhook(word: str, kind: str) -> None:
     assert posted(asked("text", {"body": word}))["type"] == kind
 
 
-def test_the_words_for_what_stands_beside_a_text_make_it() -> None:
+def test_keywords_add_a_context_referral_or_system_part_to_the_reply() -> None:
     assert posted(asked("text", {"body": "reply"}))["context"] == {"id": "gBEG1", "from": PEER}
     assert posted(asked("text", {"body": "forwarded"}))["context"] == {"forwarded": True}
     assert posted(asked("text", {"body": "product"}))["context"]["referred_product"]["catalog_id"] == "c1"
@@ -96,26 +96,26 @@ def test_the_words_for_what_stands_beside_a_text_make_it() -> None:
         ),
     ],
 )
-def test_the_first_choice_is_picked(kind: str, inside: Any, expected: Any) -> None:
+def test_the_first_choice_is_selected(kind: str, inside: Any, expected: Any) -> None:
     found = posted(asked(kind, inside))
     assert found[found["type"]] == expected
     assert found["context"] == {"id": "gBEG1", "from": PEER}
 
 
 @pytest.mark.parametrize("kind", media_objects.KINDS)
-def test_a_file_comes_back_by_the_same_pointer(kind: str) -> None:
+def test_a_file_is_returned_with_the_same_pointer(kind: str) -> None:
     answer = asked(kind, FILE)
     assert posted(answer)["type"] == kind
     assert answer is not None
     assert pointers.find(kind, json.dumps(answer)) == pointers.find(kind, json.dumps({kind: FILE}))
 
 
-def test_opus_comes_back_as_a_voice_message() -> None:
+def test_opus_audio_is_returned_as_a_voice_message() -> None:
     assert posted(asked("audio", FILE | {"mime_type": "audio/ogg; codecs=opus"}))["type"] == "voice"
     assert posted(asked("audio", FILE | {"mime_type": "audio/mpeg"}))["type"] == "audio"
 
 
 @given(st.sampled_from(["text", "interactive", "image", "template", "x"]), st.text())
-def test_what_asks_for_nothing_gets_no_answer(kind: str, raw: str) -> None:
+def test_a_message_without_a_request_gets_no_reply(kind: str, raw: str) -> None:
     assert answers.find(NUMBER, PEER, "m", kind, "", raw) is None
     assert asked("text", {"body": "hello location"}) is None

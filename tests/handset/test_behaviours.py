@@ -23,14 +23,14 @@ def message(number: str, *, kind: str = "text") -> ReceivedMessage:
 
 
 @given(st.sampled_from(Behaviour), st.integers(0, behaviours.MAX_PER_KIND - 1))
-def test_a_number_says_how_its_robot_behaves(behaviour: Behaviour, index: int) -> None:
+def test_a_number_determines_the_behaviour_of_its_robot(behaviour: Behaviour, index: int) -> None:
     number = number_of(behaviour, index)
     assert len(number) == 11
     assert behaviour_of(number) is behaviour
 
 
 @pytest.mark.parametrize("prefix", ["919876", "1", "447700900"])
-def test_robots_may_have_other_prefixes(prefix: str) -> None:
+def test_robots_may_use_other_prefixes(prefix: str) -> None:
     prefixes = ("15550", prefix)
     for behaviour in Behaviour:
         for each in prefixes:
@@ -41,14 +41,14 @@ def test_robots_may_have_other_prefixes(prefix: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=12), st.from_regex(r"\A1555[0-9]{7}\Z")))
-def test_any_other_number_is_no_robot(number: str) -> None:
+def test_any_other_number_is_not_a_robot(number: str) -> None:
     expected = number.startswith("1555011") or any(number.startswith(f"155501{n}") for n in "2345678")
     if len(number) != 11 or not number.isascii() or not number.isdigit():
         expected = False
     assert (behaviour_of(number) is not None) == expected
 
 
-def test_what_each_kind_does_with_a_text() -> None:
+def test_each_behaviour_has_its_reaction_to_a_text() -> None:
     delivered, read = SendReceipt(wire.DELIVERED), SendReceipt(wire.READ)
     done = {kind: tuple(actions(kind, message(number_of(kind, 1)))) for kind in Behaviour if kind is not Behaviour.SLOW}
     assert done == {
@@ -62,7 +62,7 @@ def test_what_each_kind_does_with_a_text() -> None:
     }
 
 
-def test_of_what_is_no_text_a_description_is_echoed() -> None:
+def test_an_echo_robot_describes_messages_without_text() -> None:
     number = number_of(Behaviour.ECHOES, 1)
     place = dataclasses.replace(
         message(number, kind="location"), text="", raw='{"type":"location","location":{"latitude":1,"longitude":2}}'
@@ -76,13 +76,13 @@ def test_of_what_is_no_text_a_description_is_echoed() -> None:
 
 
 @given(st.text(max_size=64))
-def test_a_slow_robot_takes_one_to_five_seconds_and_always_as_long(message_id: str) -> None:
+def test_the_delay_of_a_slow_robot_is_one_to_five_seconds_and_deterministic(message_id: str) -> None:
     delay = behaviours.slow_delay(message_id)
     assert 1.0 <= delay <= 5.0
     assert delay == behaviours.slow_delay(message_id)
 
 
-def test_ids_look_like_inbound_ids_and_sort_by_time() -> None:
+def test_ids_have_the_inbound_format_and_sort_by_time() -> None:
     made = [outbox.make_id(1_700_000_000 + n) for n in range(100)]
     assert made == sorted(made)
     assert all(len(each) == 27 and each.startswith("ABGG") and each.isalnum() and each.isascii() for each in made)
@@ -90,7 +90,7 @@ def test_ids_look_like_inbound_ids_and_sort_by_time() -> None:
 
 
 @given(st.text())
-def test_a_text_survives_its_encoding(text: str) -> None:
+def test_a_text_round_trips_through_content(text: str) -> None:
     if any(0xD800 <= ord(c) < 0xE000 for c in text):
         return
     decoded = content.decode(content.encode_text(text))
@@ -106,16 +106,16 @@ def test_a_text_survives_its_encoding(text: str) -> None:
         pytest.param(b'{"type":"x","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
     ],
 )
-def test_what_is_no_content_is_not_understood(plaintext: bytes) -> None:
+def test_invalid_content_raises_unreadable_content(plaintext: bytes) -> None:
     with pytest.raises(content.UnreadableContent):
         content.decode(plaintext)
 
 
-def test_a_type_that_we_do_not_know_is_kept_as_such() -> None:
+def test_an_unknown_type_is_kept() -> None:
     assert content.decode(b'{"type":"image","image":{"id":"1"}}').type == "image"
 
 
-def test_settings_of_robots_name_every_mistake_at_once(tmp_path: object) -> None:
+def test_robot_settings_report_all_mistakes_at_once(tmp_path: object) -> None:
     environment = {
         "TIDINGS_DATA_DIR": str(tmp_path),
         "TIDINGS_ROBOTS_KINDS": "11,99",
@@ -130,7 +130,7 @@ def test_settings_of_robots_name_every_mistake_at_once(tmp_path: object) -> None
         assert name in str(raised.value)
 
 
-def test_settings_of_robots_have_the_documented_defaults(tmp_path: object) -> None:
+def test_robot_settings_have_the_documented_defaults(tmp_path: object) -> None:
     settings = RobotsSettings.read({"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_ROBOTS_KINDS": "11, 14"})
     assert settings.kinds == (Behaviour.READS, Behaviour.ECHOES)
     assert settings.prefixes == ("15550",)

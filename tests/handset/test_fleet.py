@@ -32,7 +32,7 @@ def receipts(world: Bench) -> list[tuple[str, str]]:
     return [(frame.kind, ref) for frame in world.network.sends for ref in frame.refs]
 
 
-async def test_a_message_is_acked_shown_and_answered_in_order(tmp_path: Path) -> None:
+async def test_a_message_is_acked_shown_and_answered_with_receipts_in_order(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -47,7 +47,7 @@ async def test_a_message_is_acked_shown_and_answered_in_order(tmp_path: Path) ->
         assert business.seal(READER, "again").kind == wire.MESSAGE
 
 
-async def test_a_null_message_is_shown_to_nobody_and_gets_no_receipt(tmp_path: Path) -> None:
+async def test_a_null_message_is_not_shown_and_gets_no_receipt(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -87,7 +87,7 @@ async def test_a_redelivered_message_is_acked_and_not_shown_again(tmp_path: Path
         assert len(world.phone.shown) == 1
 
 
-async def test_what_memory_has_forgotten_is_looked_up_in_the_inbox(tmp_path: Path) -> None:
+async def test_duplicates_evicted_from_memory_are_found_in_the_inbox(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, limits=FleetLimits(recent=2)) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -97,7 +97,7 @@ async def test_what_memory_has_forgotten_is_looked_up_in_the_inbox(tmp_path: Pat
         assert [message.text for message in world.phone.shown] == [f"text {n}" for n in range(5)]
 
 
-async def test_what_was_committed_but_not_acked_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_committed_but_not_acked_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -109,7 +109,7 @@ async def test_what_was_committed_but_not_acked_is_shown_once(tmp_path: Path, mo
         assert [message.text for message in world.phone.shown] == ["hello"]
 
 
-async def test_what_the_log_holds_already_is_not_shown_after_a_restart(tmp_path: Path) -> None:
+async def test_a_message_in_the_log_is_not_shown_again_after_a_restart(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
@@ -127,7 +127,7 @@ async def test_what_the_log_holds_already_is_not_shown_after_a_restart(tmp_path:
             assert [message.text for message in world.phone.shown] == ["hello", "hello"]
 
 
-async def test_a_text_that_answers_a_message_is_the_same_after_a_restart(tmp_path: Path) -> None:
+async def test_a_reply_is_shown_identically_after_a_restart(tmp_path: Path) -> None:
     plaintext = b'{"type":"text","text":{"body":""},"context":{"id":"gBEG1"}}'
     async with bench(tmp_path, READER) as world:
         business = Business()
@@ -147,7 +147,7 @@ async def test_a_text_that_answers_a_message_is_the_same_after_a_restart(tmp_pat
     assert [(m.type, m.text, m.raw) for m in again] == [(m.type, m.text, m.raw) for m in first]
 
 
-async def test_a_torn_line_of_the_log_is_written_again(tmp_path: Path) -> None:
+async def test_a_truncated_line_of_the_log_is_rewritten(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
@@ -167,7 +167,7 @@ async def test_a_torn_line_of_the_log_is_written_again(tmp_path: Path) -> None:
     assert ids == ["m1", "m2"]
 
 
-async def test_receipts_are_sent_again_as_they_are_until_they_are_accepted(tmp_path: Path) -> None:
+async def test_receipts_are_resent_unchanged_until_accepted(tmp_path: Path) -> None:
     async with bench(tmp_path, QUIET) as world, world.running():
         business = Business()
         business.open(await _device(world, QUIET), world.keys[QUIET])
@@ -207,7 +207,7 @@ async def test_the_outbox_survives_a_restart(tmp_path: Path) -> None:
     assert not await world.outbox()
 
 
-async def test_an_overloaded_network_gets_the_receipt_again_later(tmp_path: Path) -> None:
+async def test_a_receipt_refused_as_overloaded_is_retried_later(tmp_path: Path) -> None:
     clock = ManualClock()
     async with bench(tmp_path, QUIET, clock=clock) as world, world.running() as fleet:
         business = Business()
@@ -256,7 +256,7 @@ async def test_a_slow_robot_holds_its_receipts_back_but_not_its_ack(tmp_path: Pa
             assert receipts(world)[:2] == [(wire.DELIVERED, "m1"), (wire.READ, "m1")]
 
 
-async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_a_new_session(tmp_path: Path) -> None:
+async def test_an_undecryptable_message_is_acked_and_requested_on_a_new_session(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         world.network.bundles = [_bundle(business)]
@@ -273,7 +273,7 @@ async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_
         assert len(world.phone.notices) == 1
 
 
-async def test_a_first_message_whose_prekey_is_gone_does_not_harm_the_session(tmp_path: Path) -> None:
+async def test_a_first_message_with_a_missing_prekey_does_not_harm_the_session(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business, thief = Business(), Business()
         device = await _device(world, READER)
@@ -296,7 +296,7 @@ async def test_a_peer_with_a_new_identity_is_accepted_and_reported(tmp_path: Pat
         assert [notice.kind for notice in world.phone.notices] == ["identity"]
 
 
-async def test_a_session_is_dropped_when_the_network_says_that_the_peer_registered_anew(tmp_path: Path) -> None:
+async def test_a_session_is_dropped_when_the_network_reports_a_new_registration(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -311,7 +311,7 @@ async def test_a_session_is_dropped_when_the_network_says_that_the_peer_register
         assert sends[-1].kind == wire.PREKEY
 
 
-async def test_news_of_the_identity_that_a_session_has_leaves_it_alone(tmp_path: Path) -> None:
+async def test_a_notice_of_the_known_identity_keeps_the_session(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -326,7 +326,7 @@ async def test_news_of_the_identity_that_a_session_has_leaves_it_alone(tmp_path:
         assert world.phone.notices == []
 
 
-async def test_a_text_to_a_stranger_fetches_its_keys_and_to_nobody_says_so(tmp_path: Path) -> None:
+async def test_a_first_text_fetches_keys_and_fails_for_an_unregistered_number(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         with pytest.raises(errors.NoSuchNumber):
             await fleet.send(READER, "15559999999", "hello?")
@@ -338,7 +338,7 @@ async def test_a_text_to_a_stranger_fetches_its_keys_and_to_nobody_says_so(tmp_p
         assert message_id.startswith("ABGG")
 
 
-async def test_a_refused_token_and_low_prekeys_are_passed_on(tmp_path: Path) -> None:
+async def test_refused_tokens_and_low_prekeys_are_reported(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, ECHO) as world:
         world.network.refuse_logins.add(ECHO)
         async with world.running():
@@ -350,7 +350,7 @@ async def test_a_refused_token_and_low_prekeys_are_passed_on(tmp_path: Path) -> 
             assert world.low == [(READER, 1, 0)]
 
 
-async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(tmp_path: Path) -> None:
+async def test_a_full_outbox_pauses_receiving_until_the_network_accepts(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, limits=FleetLimits(outbox=2)) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
@@ -371,7 +371,7 @@ async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(tmp_path
     cuts=st.sets(st.integers(0, 11)),
     kills=st.sets(st.integers(0, 11), max_size=3),
 )
-def test_wherever_it_dies_each_message_is_shown_once_and_answered(
+def test_each_message_is_shown_once_and_answered_despite_failures(
     failures: list[str], cuts: set[int], kills: set[int]
 ) -> None:
     """The store fails before or after commits, the connection is cut, the process stops and restarts: 12

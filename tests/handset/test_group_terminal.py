@@ -21,7 +21,7 @@ from tests.handset.test_terminal import at_the_terminal, settings_for
 from tidings.aio import crashpoints
 
 
-async def test_two_terminals_meet_in_a_group_talk_and_part(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_two_terminals_meet_in_a_group_converse_and_leave(live_network: LiveNetwork, tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         terminals = []
         # Sequentially: two concurrent migrations in one process would conflict.
@@ -63,7 +63,7 @@ async def test_two_terminals_meet_in_a_group_talk_and_part(live_network: LiveNet
         await ada.until("What you type goes to Lunch with friends")
 
 
-async def test_robots_that_are_sent_a_link_join_and_read(
+async def test_robots_join_a_group_by_link_and_send_read_receipts(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     ada = Person(ADA, live_network, tmp_path)
@@ -86,7 +86,7 @@ async def test_robots_that_are_sent_a_link_join_and_read(
 
 
 @pytest.mark.whole_system
-async def test_robots_killed_while_a_group_talks_read_each_message_once(
+async def test_robots_killed_in_an_active_group_show_each_message_once(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     ada = Person(ADA, live_network, tmp_path)
@@ -123,7 +123,7 @@ async def test_robots_killed_while_a_group_talks_read_each_message_once(
         assert sorted(shown) == sorted([*invitations, *sent, *sent])
 
 
-def test_an_invitation_is_a_link_that_ends_with_a_code() -> None:
+def test_an_invitation_is_a_link_ending_in_a_code() -> None:
     code = "Abcdefghij-_1234567890"
     assert find(f"Join us: https://join.example/{code}") == code
     assert find(f"http://a.example/b/c/{code} now") == code
@@ -133,7 +133,7 @@ def test_an_invitation_is_a_link_that_ends_with_a_code() -> None:
     assert code_of(f" https://join.example/{code}/ ") == code_of(code) == code
 
 
-def test_a_group_is_picked_by_place_id_or_subject() -> None:
+def test_a_group_is_selected_by_position_id_or_subject() -> None:
     groups = {"15550000001-5": "Lunch", "15550000001-6": "Dinner", "15550000001-7": "dinner"}
     assert group_commands.pick("1", groups) == "15550000001-5"
     assert group_commands.pick("15550000001-7", groups) == "15550000001-7"

@@ -47,7 +47,7 @@ async def received(who: Person) -> list[inbox.InboxRow]:
     return [dataclasses.replace(m, content=vault.open_text(m.number, m.peer, m.id, m.content)) for m in rows]
 
 
-async def test_a_message_to_a_group_is_read_by_everybody_there_and_receipts_say_so(person: MakePerson) -> None:
+async def test_a_group_message_is_read_by_all_members_and_acknowledged_by_receipts(person: MakePerson) -> None:
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
@@ -67,7 +67,7 @@ async def test_a_message_to_a_group_is_read_by_everybody_there_and_receipts_say_
         assert {kind for kind, _ in kinds} == {inbox.CONTROL, inbox.TEXT}
 
 
-async def test_the_key_goes_to_each_member_once_and_then_one_message_does_for_all(person: MakePerson) -> None:
+async def test_the_sender_key_is_distributed_once_per_member(person: MakePerson) -> None:
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
@@ -79,7 +79,7 @@ async def test_the_key_goes_to_each_member_once_and_then_one_message_does_for_al
             assert [message.kind for message in await received(who)] == [inbox.CONTROL, *[inbox.TEXT] * 5]
 
 
-async def test_many_at_a_time_are_all_read_in_order(person: MakePerson) -> None:
+async def test_many_concurrent_messages_are_all_read(person: MakePerson) -> None:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
@@ -89,7 +89,7 @@ async def test_many_at_a_time_are_all_read_in_order(person: MakePerson) -> None:
         assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
 
 
-async def test_a_phone_that_was_off_reads_what_was_sent_and_one_that_sends_need_not_be_connected(
+async def test_an_offline_phone_reads_later_and_a_sender_may_be_disconnected(
     person: MakePerson, live_network: LiveNetwork
 ) -> None:
     ada, bob = person(ADA), person(BOB)
@@ -108,7 +108,7 @@ async def test_a_phone_that_was_off_reads_what_was_sent_and_one_that_sends_need_
         await bob.reads("one", "two", "three")
 
 
-async def test_whoever_joins_reads_from_then_on(person: MakePerson) -> None:
+async def test_a_new_member_reads_messages_after_joining(person: MakePerson) -> None:
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob)
@@ -123,7 +123,7 @@ async def test_whoever_joins_reads_from_then_on(person: MakePerson) -> None:
         assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
 
 
-async def test_a_message_that_waited_while_the_group_changed_is_sealed_anew(
+async def test_a_message_queued_while_the_group_changed_is_encrypted_again(
     person: MakePerson, live_network: LiveNetwork
 ) -> None:
     ada, bob, cid = person(ADA), person(BOB), person(CID)
@@ -145,7 +145,7 @@ async def test_a_message_that_waited_while_the_group_changed_is_sealed_anew(
         await ada.fleet.wait_until_sent()
 
 
-async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_not_have(person: MakePerson) -> None:
+async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: MakePerson) -> None:
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
@@ -186,7 +186,7 @@ async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_
     await database.close()
 
 
-async def test_whoever_comes_back_is_given_the_key_again(person: MakePerson) -> None:
+async def test_a_returning_member_receives_the_key_again(person: MakePerson) -> None:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
@@ -201,7 +201,7 @@ async def test_whoever_comes_back_is_given_the_key_again(person: MakePerson) -> 
         await bob.reads("one", "two")
 
 
-async def test_a_phone_without_the_key_asks_its_author_and_reads_what_comes_next(person: MakePerson) -> None:
+async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(person: MakePerson) -> None:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
@@ -226,7 +226,7 @@ async def test_a_phone_without_the_key_asks_its_author_and_reads_what_comes_next
         assert ada.events(lost) == []
 
 
-async def test_a_new_phone_of_a_member_is_given_the_key(person: MakePerson) -> None:
+async def test_a_new_phone_of_a_member_receives_the_key(person: MakePerson) -> None:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
@@ -238,7 +238,7 @@ async def test_a_new_phone_of_a_member_is_given_the_key(person: MakePerson) -> N
         await bob.reads("one", "two")
 
 
-async def test_whoever_is_no_member_is_not_given_a_key(person: MakePerson) -> None:
+async def test_a_non_member_receives_no_key(person: MakePerson) -> None:
     ada, bob, dot = person(ADA), person(BOB), person(DOT)
     async with phones(ada, bob, dot):
         group = await meet(ada, bob)
@@ -253,7 +253,7 @@ async def test_whoever_is_no_member_is_not_given_a_key(person: MakePerson) -> No
 
 
 @pytest.mark.parametrize("fate", ["before", "after"])
-async def test_a_failed_commit_loses_no_group_message_and_shows_none_twice(person: MakePerson, fate: str) -> None:
+async def test_a_failed_commit_neither_loses_nor_repeats_a_group_message(person: MakePerson, fate: str) -> None:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
@@ -268,7 +268,7 @@ async def test_a_failed_commit_loses_no_group_message_and_shows_none_twice(perso
     assert [m.content for m in await received(bob) if m.kind == inbox.TEXT] == ["0", "1", "2", "3", "4", "5"]
 
 
-async def test_a_distribution_that_is_none_changes_nothing(person: MakePerson) -> None:
+async def test_an_invalid_distribution_changes_nothing(person: MakePerson) -> None:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)

@@ -69,7 +69,7 @@ async def reconcile(sender: Recorder, sent: dict[str, str], log_path: Path) -> N
 
 
 @pytest.mark.whole_system
-async def test_killed_between_commit_and_ack_nothing_is_lost_or_shown_twice(
+async def test_no_message_is_lost_or_shown_twice_when_killed_between_commit_and_ack(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     point = crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK
@@ -92,7 +92,7 @@ async def test_killed_between_commit_and_ack_nothing_is_lost_or_shown_twice(
 
 
 @pytest.mark.whole_system
-async def test_killed_at_any_moment_nothing_is_lost_or_shown_twice(
+async def test_no_message_is_lost_or_shown_twice_when_killed_at_any_time(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     async with business(live_network, tmp_path) as sender:

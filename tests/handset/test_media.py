@@ -106,12 +106,12 @@ def only(made: Any) -> AttachmentPointer:
         ("data", b"hello", kinds.UNKNOWN, "document"),
     ],
 )
-def test_a_file_is_sent_as_what_it_is(name: str, data: bytes, mime_type: str, kind: str) -> None:
+def test_a_file_is_sent_with_its_detected_type(name: str, data: bytes, mime_type: str, kind: str) -> None:
     assert transfer.detect(data[: kinds.HEAD], name) == (mime_type, kind)
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * CHUNK + 5])
-async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tmp_path: Path, size: int) -> None:
+async def test_a_saved_file_equals_the_sent_one(api: NetworkApi, device: Device, tmp_path: Path, size: int) -> None:
     data = random.Random(size).randbytes(size)  # the same in every run, as random bytes can look like a sound file
     seen: list[tuple[int, int]] = []
     made = await transfer.upload(
@@ -133,7 +133,7 @@ async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tm
 
 
 @pytest.mark.parametrize("kind", media_objects.KINDS)
-def test_the_business_understands_every_kind(kind: str) -> None:
+def test_the_business_reads_every_kind_of_media(kind: str) -> None:
     digest = base64.b64encode(bytes(32)).decode()
     key = base64.b64encode(bytes(64)).decode()
     made = {"blob": "b", "key": key, "digest": digest, "size": 3, "mime_type": "image/png", "sha256": "0" * 64}
@@ -153,21 +153,21 @@ def test_the_business_understands_every_kind(kind: str) -> None:
         ("big.png", PNG + bytes(5 * 2**20), {"kind": "image"}, "at most 5,242,880 are sent as image"),
     ],
 )
-async def test_a_file_that_cannot_be_sent_is_told_before_anything_goes_out(
+async def test_an_unsendable_file_is_reported_before_any_upload(
     api: NetworkApi, device: Device, tmp_path: Path, name: str, data: bytes, options: Any, why: str
 ) -> None:
     with pytest.raises(errors.BadFile, match=re.escape(why)):
         await transfer.upload(api, device, write(tmp_path, name, data), **options)
 
 
-async def test_what_is_no_file_is_told(api: NetworkApi, device: Device, tmp_path: Path) -> None:
+async def test_a_path_that_is_no_regular_file_is_reported(api: NetworkApi, device: Device, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "is no file"), (tmp_path / "pipe", "is no file")):
         with pytest.raises(errors.BadFile, match=why):
             await transfer.upload(api, device, path)
 
 
-async def test_what_is_too_large_for_its_kind_goes_as_a_document(
+async def test_a_file_too_large_for_its_kind_is_sent_as_a_document(
     api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
     made = await transfer.upload(api, device, write(tmp_path, "big.png", PNG + bytes(5 * 2**20)))
@@ -176,7 +176,9 @@ async def test_what_is_too_large_for_its_kind_goes_as_a_document(
     assert only(voice).kind == "voice"
 
 
-async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device: Device, tmp_path: Path) -> None:
+async def test_a_file_that_does_not_match_its_pointer_is_not_saved(
+    api: NetworkApi, device: Device, tmp_path: Path
+) -> None:
     good = only(await transfer.upload(api, device, write(tmp_path, "cat.png", PNG)))
     other = only(await transfer.upload(api, device, write(tmp_path, "dog.jpg", JPEG)))
     wrong = {
@@ -197,7 +199,7 @@ async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device
         assert list((tmp_path / "files").iterdir()) == [], what
 
 
-async def test_a_folder_that_cannot_be_written_and_a_network_that_is_away_are_told(
+async def test_an_unwritable_folder_and_an_unavailable_network_are_reported(
     live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "cat.png", PNG)
@@ -212,7 +214,7 @@ async def test_a_folder_that_cannot_be_written_and_a_network_that_is_away_are_to
     assert list((tmp_path / "files").iterdir()) == []
 
 
-async def test_a_file_that_changes_while_it_is_read_is_not_sent(
+async def test_a_file_that_changes_while_read_is_not_sent(
     live_network: LiveNetwork, api: NetworkApi, device: Device, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "log.txt", bytes(2 * CHUNK))
@@ -249,12 +251,12 @@ async def test_a_file_that_changes_while_it_is_read_is_not_sent(
         ("a." + "\N{GRINNING FACE}" * 16, "a." + "\N{GRINNING FACE}" * 3),
     ],
 )
-def test_a_name_leads_nowhere_else(filename: str, expected: str) -> None:
+def test_a_file_name_cannot_lead_outside_the_folder(filename: str, expected: str) -> None:
     assert pointers.name_of("image", filename, "image/png", "0" * 64) == expected
 
 
 @given(st.text())
-def test_any_name_can_be_a_file(filename: str) -> None:
+def test_any_filename_yields_a_valid_file_name(filename: str) -> None:
     name = pointers.name_of("document", filename, "x/y", "a" * 64)
     assert name not in ("", ".", "..")
     assert not set(name) & set("/\0\\")
@@ -272,7 +274,7 @@ def test_any_name_can_be_a_file(filename: str) -> None:
         max_leaves=10,
     ),
 )
-def test_any_json_has_files_or_none(kind: str, raw: Any) -> None:
+def test_any_json_is_read_without_an_exception(kind: str, raw: Any) -> None:
     assert pointers.find(kind, json.dumps({kind: raw})) == []
     reading.read(kind, json.dumps({kind: raw}))
 
@@ -284,7 +286,7 @@ async def pointed(sender: Recorder, path: Path, **options: Any) -> dict[str, Any
         return await transfer.upload(api, sender.fleet.devices[BUSINESS], path, **options)
 
 
-async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_the_terminal_shows_and_saves_pictures(live_network: LiveNetwork, tmp_path: Path) -> None:
     settings = settings_for(live_network, tmp_path / "ada")
     async with business(live_network, tmp_path) as sender, at_the_terminal(settings) as ada:
         await ada.until("Connected")
@@ -337,7 +339,7 @@ async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetw
         await ada.until("^! not saved: the network does not have the file")
 
 
-async def test_files_are_sent_from_the_terminal(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_the_terminal_sends_files(live_network: LiveNetwork, tmp_path: Path) -> None:
     write(tmp_path, "my cat.png", PNG)
     write(tmp_path, "note.ogg", OPUS)
     async with (
@@ -369,7 +371,7 @@ async def test_files_are_sent_from_the_terminal(live_network: LiveNetwork, tmp_p
         assert saved.read_bytes() == OPUS
 
 
-def test_a_transfer_that_takes_long_says_how_far_it_is() -> None:
+def test_a_long_transfer_reports_its_progress() -> None:
     lines: list[str] = []
     now = 0.0
     report = shelf.TransferProgress("film.mp4", lines.append, lambda: now)
@@ -390,7 +392,7 @@ def test_a_transfer_that_takes_long_says_how_far_it_is() -> None:
         ("", ("", "")),
     ],
 )
-def test_a_path_ends_at_a_space_or_its_quote(argument: str, expected: tuple[str, str]) -> None:
+def test_a_path_ends_at_a_space_or_its_closing_quote(argument: str, expected: tuple[str, str]) -> None:
     assert shelf.split(argument) == expected
 
 
@@ -398,7 +400,7 @@ def checked(result: str) -> float:
     return REGISTRY.get_sample_value("tidings_handset_files_total", {"result": result}) or 0.0
 
 
-async def test_robots_open_what_they_get_and_send_files_back(
+async def test_robots_open_received_files_and_return_files(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "handset.robots.checking")
@@ -419,6 +421,6 @@ async def test_robots_open_what_they_get_and_send_files_back(
     assert sorted(results) == [("FileLost", len(PNG)), ("opened", len(PNG)), ("opened", len(PNG))]
 
 
-def test_a_pointer_shows_no_key() -> None:
+def test_the_repr_of_a_pointer_shows_no_key() -> None:
     pointer = AttachmentPointer("b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64, kind="image")
     assert repr(pointer) == "AttachmentPointer(b, 3 bytes)"

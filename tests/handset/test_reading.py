@@ -139,7 +139,7 @@ def form_reply(token: str) -> dict[str, Any]:
         (("text", "no JSON"), ["[text]"]),
     ],
 )
-def test_a_message_is_shown_readably(message: tuple[str, str], lines: list[str]) -> None:
+def test_a_message_is_displayed_as_readable_lines(message: tuple[str, str], lines: list[str]) -> None:
     assert reading.read(*message).lines == lines
 
 
@@ -171,7 +171,9 @@ def test_a_message_is_shown_readably(message: tuple[str, str], lines: list[str])
         ),
     ],
 )
-def test_what_is_picked_is_what_the_webhook_gets(message: tuple[str, str], picked: str, answer: Any) -> None:
+def test_a_selected_choice_reaches_the_business_as_the_recorded_answer(
+    message: tuple[str, str], picked: str, answer: Any
+) -> None:
     thread = Thread(choices=reading.read(*message).choices, offered="gBEG1", newest="gBEG2")
     made = commands.compose(f"/pick {picked}", "15550000000", thread)
     understood = inbound.read(content.encode(made, "Ada"))
@@ -193,7 +195,7 @@ def test_what_is_picked_is_what_the_webhook_gets(message: tuple[str, str], picke
         ("catalogue", "1", "the catalogue would open"),
     ],
 )
-def test_a_button_that_sends_nothing_says_what_it_does(name: str, picked: str, told: str) -> None:
+def test_a_button_that_sends_nothing_reports_its_effect(name: str, picked: str, told: str) -> None:
     thread = Thread(choices=reading.read(*sent("template", name)).choices, offered="gBEG1", newest="gBEG2")
     with pytest.raises(commands.NothingToSend) as done:
         commands.compose(f"/pick {picked}", "15550000000", thread)
@@ -219,12 +221,12 @@ def test_a_button_that_sends_nothing_says_what_it_does(name: str, picked: str, t
         ("/unknown", "unknown"),
     ],
 )
-def test_what_is_typed_is_understood_by_the_business(line: str, kind: str) -> None:
+def test_the_business_reads_the_content_of_every_command(line: str, kind: str) -> None:
     made = commands.compose(line, "15550000000", Thread(newest="gBEG1", sent="ABGG1"))
     assert inbound.read(content.encode(made)).kind == kind
 
 
-def test_what_stands_beside_a_text_reaches_the_webhook() -> None:
+def test_reply_forward_about_and_ad_commands_reach_the_webhook() -> None:
     def entry(line: str) -> dict[str, Any]:
         made = commands.compose(line, "15550000000", Thread(newest="gBEG1"))
         body = json.loads(bodies.inbound("ABGG1", "15550110001", 1, inbound.read(content.encode(made))))
@@ -251,7 +253,7 @@ def test_what_stands_beside_a_text_reaches_the_webhook() -> None:
         composing.order("c", {"p": 2}, "please"),
     ],
 )
-def test_what_the_library_makes_is_understood_by_the_business(made: composing.Content) -> None:
+def test_the_business_reads_the_content_that_the_library_builds(made: composing.Content) -> None:
     assert inbound.read(content.encode(made)).kind == made["type"]
 
 
@@ -279,7 +281,7 @@ def test_what_the_library_makes_is_understood_by_the_business(made: composing.Co
         "/number five",
     ],
 )
-def test_a_command_that_makes_no_sense_says_how_to_use_it(line: str) -> None:
+def test_an_invalid_command_reports_its_usage(line: str) -> None:
     with pytest.raises(commands.Misused, match=r"Use /|There is no"):
         commands.compose(line, "1", Thread())
     with pytest.raises(commands.Misused, match="from 1 to 1"):
@@ -293,5 +295,5 @@ _JSON = st.recursive(
 
 
 @given(st.sampled_from([*reading._SHOW, "null", "x"]), _JSON)
-def test_anything_is_shown_somehow(kind: str, inside: Any) -> None:
+def test_any_content_yields_lines_to_show(kind: str, inside: Any) -> None:
     assert reading.read(*of(kind, inside)).lines

@@ -98,7 +98,7 @@ async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
     return business, device, world.keys[READER]
 
 
-async def test_a_message_that_could_not_be_decrypted_is_asked_for_and_shown_once(tmp_path: Path) -> None:
+async def test_an_undecryptable_message_is_requested_again_and_shown_once(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business, _, _ = await with_session(world)
         offer(world, business)
@@ -122,7 +122,7 @@ async def test_a_message_that_could_not_be_decrypted_is_asked_for_and_shown_once
         assert "other" not in kinds
 
 
-async def test_after_a_restart_a_repetition_is_still_known_as_such(tmp_path: Path) -> None:
+async def test_a_repetition_is_recognised_after_a_restart(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
         async with world.running():
             business, _, _ = await with_session(world)
@@ -137,7 +137,7 @@ async def test_after_a_restart_a_repetition_is_still_known_as_such(tmp_path: Pat
         assert [message.text for message in world.phone.shown] == ["hello", "found"]
 
 
-async def test_a_request_that_was_not_sent_before_the_end_goes_out_at_the_next_start(tmp_path: Path) -> None:
+async def test_a_retry_request_unsent_at_shutdown_is_sent_at_the_next_start(tmp_path: Path) -> None:
     clock = ManualClock()
     async with bench(tmp_path, READER, clock=clock) as world:
         async with world.running():
@@ -151,7 +151,7 @@ async def test_a_request_that_was_not_sent_before_the_end_goes_out_at_the_next_s
             assert sent(world, wire.RETRY)[0].refs == ["lost"]
 
 
-async def test_garbage_costs_few_sessions_and_a_bounded_number_of_requests(tmp_path: Path) -> None:
+async def test_undecryptable_messages_cause_few_sessions_and_bounded_retry_requests(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, clock=ManualClock()) as world, world.running():
         business, _, _ = await with_session(world)
         offer(world, business)
@@ -169,7 +169,7 @@ async def test_garbage_costs_few_sessions_and_a_bounded_number_of_requests(tmp_p
         assert len(set(asked)) <= mailroom.MAX_ASKED
 
 
-async def test_a_peer_that_lost_the_session_gets_the_message_again_on_a_new_one(tmp_path: Path) -> None:
+async def test_a_peer_that_lost_its_session_receives_the_message_on_a_new_one(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business, _, _ = await with_session(world)
         offer(world, business)
@@ -183,7 +183,7 @@ async def test_a_peer_that_lost_the_session_gets_the_message_again_on_a_new_one(
         assert (repeated.id != id, answered(business, repeated)["text"]) == (True, {"body": "precious"})
 
 
-async def test_a_message_goes_again_on_the_session_that_its_peer_has_just_opened(tmp_path: Path) -> None:
+async def test_a_message_is_resent_on_the_session_that_its_peer_just_opened(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business, device, keys = await with_session(world)
         ids = [await fleet.send(READER, business.number, f"precious {n}") for n in range(3)]
@@ -198,7 +198,7 @@ async def test_a_message_goes_again_on_the_session_that_its_peer_has_just_opened
         assert found == [f"precious {n}" for n in range(3)]
 
 
-async def test_only_its_recipient_gets_a_message_again_and_a_few_times_only(tmp_path: Path) -> None:
+async def test_a_message_is_resent_only_to_its_recipient_and_a_limited_number_of_times(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business, device, keys = await with_session(world)
         id = await fleet.send(READER, business.number, "precious")
@@ -214,7 +214,7 @@ async def test_only_its_recipient_gets_a_message_again_and_a_few_times_only(tmp_
         assert len(repetitions(world, id)) == MAX_ATTEMPTS
 
 
-async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next_start(tmp_path: Path) -> None:
+async def test_a_resend_that_waits_for_a_session_is_sent_at_the_next_start(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
         async with world.running() as fleet:
             business, _, _ = await with_session(world)
@@ -229,7 +229,7 @@ async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next
             assert answered(business, repetitions(world, id)[0])["text"] == {"body": "precious"}
 
 
-async def test_what_was_sent_is_kept_for_a_bounded_time_and_number(tmp_path: Path) -> None:
+async def test_sent_messages_are_kept_up_to_an_age_and_a_number(tmp_path: Path) -> None:
     clock = ManualClock()
 
     async def kept(world: Bench, ids: list[str]) -> list[str]:

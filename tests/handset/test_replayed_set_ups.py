@@ -21,7 +21,7 @@ async def evict(world: Bench, business: Business) -> None:
         await world.network.until_acked(world.network.deliver(business.seal(READER, f"later {n}")))
 
 
-async def test_a_first_message_is_not_shown_again_once_its_session_has_left_the_archive(tmp_path: Path) -> None:
+async def test_a_replayed_first_message_is_not_shown_after_its_session_is_gone(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
@@ -39,7 +39,7 @@ async def test_a_first_message_is_not_shown_again_once_its_session_has_left_the_
         assert [message.text for message in world.phone.shown] == ["pay 100", *(f"later {n}" for n in range(11))]
 
 
-async def test_in_one_batch_with_all_that_evicts_its_session_a_repetition_is_not_shown(tmp_path: Path) -> None:
+async def test_a_replay_is_not_shown_in_the_batch_that_evicts_its_session(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         frames: list[wire.Deliver] = []
@@ -51,7 +51,7 @@ async def test_in_one_batch_with_all_that_evicts_its_session_a_repetition_is_not
         assert [message.text for message in world.phone.shown] == [f"text {n}" for n in range(12)]
 
 
-async def test_base_keys_are_kept_of_first_messages_without_a_one_time_pre_key_only(tmp_path: Path) -> None:
+async def test_base_keys_are_recorded_only_without_a_one_time_pre_key(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         for one_time in (0, None):

@@ -24,7 +24,7 @@ def lines(settings: RobotsSettings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in settings.log_path.read_text().splitlines()]
 
 
-async def test_robots_of_several_prefixes_are_there_beside_each_other(
+async def test_robots_of_several_prefixes_run_side_by_side(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     settings = robots_settings.model_copy(update={"per_kind": 1, "prefixes": ("15550", "919876")})
@@ -39,7 +39,7 @@ async def test_robots_of_several_prefixes_are_there_beside_each_other(
             await sender.until(lambda kind=kind, id=message_id: sender.events(id) == expected[kind])  # type: ignore[misc]
 
 
-async def test_each_kind_of_robot_does_what_its_number_says(
+async def test_each_kind_of_robot_behaves_as_its_number_states(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     async with robots_running(robots_settings), business(live_network, tmp_path) as sender:
@@ -75,7 +75,7 @@ async def test_each_kind_of_robot_does_what_its_number_says(
     assert line["sha256"] == hashlib.sha256("to READS \u4f60\u597d".encode()).hexdigest()
 
 
-async def test_robots_started_again_keep_their_sessions(
+async def test_restarted_robots_keep_their_sessions(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     reader = number_of(Behaviour.READS, 0)
@@ -91,7 +91,7 @@ async def test_robots_started_again_keep_their_sessions(
     assert [line["id"] for line in lines(robots_settings)] == [first, second, third]
 
 
-async def test_robots_register_anew_when_the_network_has_forgotten_them(
+async def test_robots_register_again_when_the_network_lost_its_database(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     async with robots_running(robots_settings):
@@ -109,7 +109,7 @@ async def test_robots_register_anew_when_the_network_has_forgotten_them(
         await sender.until(lambda: "read" in sender.events(message))
 
 
-async def test_used_up_prekeys_are_made_again(
+async def test_consumed_prekeys_are_replenished(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     reader = number_of(Behaviour.READS, 0)
@@ -124,7 +124,7 @@ async def test_used_up_prekeys_are_made_again(
         assert fresh not in taken
 
 
-async def test_two_processes_of_robots_do_not_share_a_store(robots_settings: RobotsSettings) -> None:
+async def test_two_robot_processes_cannot_share_a_store(robots_settings: RobotsSettings) -> None:
     async with robots_running(robots_settings):
         with pytest.raises(errors.AlreadyRunning):
             await run_robots(robots_settings, asyncio.Event(), asyncio.Event())

@@ -74,7 +74,7 @@ async def count_base_keys(fleet: Fleet, device: Device) -> int:
         return await BASE_KEYS.count(connection, device.number)
 
 
-async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Fleet) -> None:
+async def test_lasting_keys_are_replaced_weekly_and_deleted_a_month_later(fleet: Fleet) -> None:
     assert await fleet.pass_() == 0
     device = fleet.devices[NUMBERS[0]]
     first = (await fleet.kept(device, prekeys.SIGNED), await fleet.kept(device, prekeys.KYBER_LAST))
@@ -99,7 +99,7 @@ async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Flee
     assert await fleet.kept(device, prekeys.ONE_TIME) == (await fleet.api.count_keys(device)).prekey_ids
 
 
-async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_again(fleet: Fleet) -> None:
+async def test_a_rotation_that_fails_before_its_upload_is_repeated(fleet: Fleet) -> None:
     fleet.clock.advance(WEEK + 1)
     async with NetworkApi("http://127.0.0.1:1") as away:
         rotation = PreKeyRotation(DeviceRegistry(fleet.context, away), fleet.devices)
@@ -111,14 +111,14 @@ async def test_a_rotation_that_dies_before_the_network_has_its_keys_is_made_agai
     assert len(await fleet.kept(device, prekeys.SIGNED)) == 3
 
 
-async def test_one_whom_the_network_refuses_holds_up_nobody(fleet: Fleet) -> None:
+async def test_a_device_refused_by_the_network_does_not_delay_others(fleet: Fleet) -> None:
     fleet.devices[NUMBERS[0]].token = "void"
     fleet.clock.advance(WEEK + 1)
     assert await fleet.pass_() == len(NUMBERS) - 1
     assert await fleet.pass_() == 0
 
 
-async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(fleet: Fleet) -> None:
+async def test_key_ids_wrap_at_24_bits_and_skip_those_in_use(fleet: Fleet) -> None:
     device = fleet.devices[NUMBERS[0]]
     kept = device.next_key_id
     device.next_key_id = e2ee.MAX_KEY_ID - 1

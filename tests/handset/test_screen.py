@@ -67,7 +67,7 @@ def from_mallory(rows: list[str]) -> None:
 
 @pytest.mark.parametrize("separator", BREAKS, ids=ascii)
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_line_break_in_a_text_begins_no_line_of_another_kind(show: Show, separator: str, forged: str) -> None:
+def test_a_line_break_in_a_text_cannot_start_a_forged_line(show: Show, separator: str, forged: str) -> None:
     rows = show(text(f"hello{separator}{forged}"))
     from_mallory(rows)
     assert rows[0].endswith("hello")
@@ -75,7 +75,7 @@ def test_a_line_break_in_a_text_begins_no_line_of_another_kind(show: Show, separ
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=ascii)
-def test_controls_and_marks_of_direction_are_replaced(show: Show, control: str) -> None:
+def test_control_and_bidi_characters_are_replaced(show: Show, control: str) -> None:
     rows = show(text(f"a{control}b"))
     from_mallory(rows)
     assert len(rows) == 1
@@ -83,7 +83,7 @@ def test_controls_and_marks_of_direction_are_replaced(show: Show, control: str) 
 
 
 @pytest.mark.parametrize("filler", [" ", "a", "\t", "你", "\u0301", "“"], ids=ascii)
-def test_a_long_line_is_folded_before_the_terminal_folds_it(show: Show, filler: str) -> None:
+def test_a_long_line_is_wrapped_to_the_terminal_width(show: Show, filler: str) -> None:
     for count in range(200):
         rows = show(text(filler * count + FORGED[0]), columns=80)
         from_mallory(rows)
@@ -106,14 +106,14 @@ def test_a_long_line_is_folded_before_the_terminal_folds_it(show: Show, filler: 
     ids=["buttons", "a list", "a document", "a location", "contacts", "system", "an order", "an unknown type"],
 )
 @pytest.mark.parametrize("separator", ["\n", "\r", "\u2028"], ids=ascii)
-def test_no_field_of_another_message_begins_such_a_line(show: Show, kind: str, content: Any, separator: str) -> None:
+def test_no_field_of_any_message_can_start_a_forged_line(show: Show, kind: str, content: Any, separator: str) -> None:
     bad = f"x{separator}{FORGED[0]}{separator}{FORGED[1]}"
     raw = json.dumps({"type": kind, kind: content}).replace("BAD", json.dumps(bad)[1:-1])
     from_mallory(show(ReceivedMessage(ADA, MALLORY, "m1", 1, 1, 1_000, kind.replace("BAD", bad), "", raw)))
 
 
 @pytest.mark.parametrize("separator", [*BREAKS, " " * 70], ids=ascii)
-def test_the_subject_of_a_group_and_what_a_message_quotes_stay_within_their_lines(show: Show, separator: str) -> None:
+def test_group_subjects_and_quoted_texts_stay_within_their_lines(show: Show, separator: str) -> None:
     subject = f"x{separator}{FORGED[0]}"
     rows = show(text("hi", group="g1"), groups={"g1": subject}, columns=80)
     # With a long subject, the head itself may be folded.
@@ -132,7 +132,7 @@ def test_the_subject_of_a_group_and_what_a_message_quotes_stay_within_their_line
         assert all(row.startswith("  | ") for row in rows[1:]), rows
 
 
-def test_an_unread_reason_of_the_network_stays_within_its_line(show: Show) -> None:
+def test_an_unknown_refusal_reason_stays_within_its_line(show: Show) -> None:
     rows = show(DeviceEvent(ADA, BUSINESS, "refused", ("m1",), f"x\n{FORGED[0]}\x1b[2J"))
     assert len(rows) == 1
     assert rows[0].startswith("! not sent to ")

@@ -48,7 +48,7 @@ async def database(database_factory: DatabaseFactory) -> Database:
     return await database_factory("handset")
 
 
-async def test_nothing_is_encrypted_before_everybody_has_the_key(database: Database) -> None:
+async def test_encryption_waits_until_all_members_have_the_key(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         assert await keys.encrypt(connection, ADA, GROUP.id, HELLO) is None
@@ -63,9 +63,7 @@ async def test_nothing_is_encrypted_before_everybody_has_the_key(database: Datab
 
 
 @pytest.mark.parametrize("what", ["left", "removed"])
-async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_nothing_more(
-    database: Database, what: str
-) -> None:
+async def test_the_old_key_encrypts_nothing_once_a_member_has_left(database: Database, what: str) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         await give_to_all(keys, connection)
@@ -87,7 +85,7 @@ async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_no
         assert chain_of((await encrypted(again, connection))[1]) == chain_of(body)
 
 
-async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that_rule_is_as_if_there_were_none(
+async def test_the_distribution_id_is_a_uuid_4_and_keys_with_older_ids_are_replaced(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = SenderKeyStore(VAULT)
@@ -107,7 +105,7 @@ async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that
         await encrypted(again, connection)
 
 
-async def test_a_holder_who_is_gone_by_what_the_network_answers_forces_a_new_key_too(database: Database) -> None:
+async def test_a_holder_missing_in_the_networks_group_description_forces_a_new_key(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         before = e2ee.DistributionMessage.parse(await give_to_all(keys, connection))
@@ -118,7 +116,7 @@ async def test_a_holder_who_is_gone_by_what_the_network_answers_forces_a_new_key
         assert (after.distribution_id, after.chain_id != before.chain_id) == (before.distribution_id, True)
 
 
-async def test_what_was_given_while_the_group_changed_does_not_count(database: Database) -> None:
+async def test_a_distribution_made_while_the_group_changed_does_not_count(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         preparation = await keys.prepare(connection, ADA, GROUP)
@@ -128,9 +126,7 @@ async def test_what_was_given_while_the_group_changed_does_not_count(database: D
 
 
 @pytest.mark.parametrize("what", ["somebody joined", "the phone was switched off"])
-async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_one(
-    database: Database, what: str
-) -> None:
+async def test_a_former_member_who_may_hold_an_uncounted_key_forces_a_new_one(database: Database, what: str) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         # The key may have been sent to all participants, Cid included.
@@ -151,7 +147,7 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
         assert (await encrypted(again, connection))[0] == left.epoch
 
 
-async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -> None:
+async def test_a_new_member_is_given_the_key_at_its_current_iteration(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
     pair = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 3, participants=GROUP.participants[:2])
     whole = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 4, participants=GROUP.participants)
@@ -166,7 +162,7 @@ async def test_whoever_joins_is_given_the_key_as_it_stands(database: Database) -
         assert (given.chain_id, given.iteration) == (first.chain_id, 1)
 
 
-async def test_a_member_with_a_new_identity_is_given_the_key_again(database: Database) -> None:
+async def test_a_member_with_a_new_identity_receives_the_key_again(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         await give_to_all(keys, connection)
@@ -175,7 +171,7 @@ async def test_a_member_with_a_new_identity_is_given_the_key_again(database: Dat
         assert (await keys.prepare(connection, ADA, GROUP)).missing == {BOB}
 
 
-async def test_a_message_is_read_once_with_the_key_that_was_given(database: Database) -> None:
+async def test_a_message_is_read_once_with_the_distributed_key(database: Database) -> None:
     ada, bob = SenderKeyStore(VAULT), SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         distribution = await give_to_all(ada, connection)
@@ -197,7 +193,7 @@ async def test_a_message_is_read_once_with_the_key_that_was_given(database: Data
             again.read(BOB, wire.Deliver(1, BOB, CID, "m1", wire.GROUP, 1, body, group=GROUP.id))
 
 
-async def test_of_a_group_that_one_has_left_no_key_remains(database: Database) -> None:
+async def test_leaving_a_group_deletes_its_keys(database: Database) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         await give_to_all(keys, connection)

@@ -15,7 +15,7 @@ def message(number: int) -> ReceivedMessage:
     return ReceivedMessage("15550110001", "15550000000", f"m{number}", number, 1, 1_000, "text", "hello")
 
 
-def test_the_record_is_two_files_of_bounded_size_and_both_are_known(tmp_path: Path) -> None:
+def test_the_log_consists_of_two_size_limited_files_that_are_both_searched(tmp_path: Path) -> None:
     path = tmp_path / "robots.jsonl"
     record = ShownLog(path, ManualClock(), limit=1000)
     for number in range(50):
@@ -33,7 +33,7 @@ def test_the_record_is_two_files_of_bounded_size_and_both_are_known(tmp_path: Pa
     assert path.stat().st_size > 10_000
 
 
-def test_a_message_that_is_no_text_is_known_by_what_a_person_reads(tmp_path: Path) -> None:
+def test_a_message_without_text_is_hashed_by_its_displayed_lines(tmp_path: Path) -> None:
     path = tmp_path / "robots.jsonl"
     record = ShownLog(path, ManualClock())
     filled = {"body": "Hello Ada", "buttons": [{"type": "quick_reply", "text": "Thanks"}]}

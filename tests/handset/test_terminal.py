@@ -91,7 +91,9 @@ def settings_for(network: LiveNetwork, folder: Path, *, key: str = SECRETS.regis
     )
 
 
-async def test_a_message_is_shown_and_read_and_a_typed_reply_arrives(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_a_message_is_shown_with_receipts_and_a_typed_reply_arrives(
+    live_network: LiveNetwork, tmp_path: Path
+) -> None:
     async with (
         business(live_network, tmp_path) as sender,
         at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada,
@@ -104,7 +106,7 @@ async def test_a_message_is_shown_and_read_and_a_typed_reply_arrives(live_networ
         await sender.until(lambda: [m.text for m in sender.messages] == ["hello back"])
 
 
-async def test_a_reply_is_shown_with_what_it_answers(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_a_reply_is_shown_with_the_message_it_answers(live_network: LiveNetwork, tmp_path: Path) -> None:
     settings = settings_for(live_network, tmp_path / "ada")
     text = {"type": "text", "text": {"body": "Soup"}}
     async with business(live_network, tmp_path) as sender:
@@ -124,7 +126,7 @@ async def test_a_reply_is_shown_with_what_it_answers(live_network: LiveNetwork, 
             await ada.until(r"\(answers gBEG-unseen\)\n  \| Soup")
 
 
-async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_business(
+async def test_a_list_is_shown_with_its_rows_and_the_selected_row_reaches_the_business(
     live_network: LiveNetwork, tmp_path: Path
 ) -> None:
     settings = settings_for(live_network, tmp_path / "ada").model_copy(update={"name": "Ada"})
@@ -158,7 +160,7 @@ async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_busi
         await sender.until(lambda: [m.type for m in sender.messages] == ["interactive", "button", "location"])
 
 
-async def test_a_handset_can_write_first_and_sees_the_receipts(
+async def test_a_handset_can_send_the_first_message_and_shows_receipts(
     live_network: LiveNetwork, robots_settings: RobotsSettings, tmp_path: Path
 ) -> None:
     async with robots_running(robots_settings), at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada:
@@ -174,7 +176,7 @@ async def test_a_handset_can_write_first_and_sees_the_receipts(
         await ada.until("not sent: 15559999999 is not registered")
 
 
-async def test_a_handset_started_again_is_not_registered_again(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_a_restarted_handset_does_not_register_again(live_network: LiveNetwork, tmp_path: Path) -> None:
     settings = settings_for(live_network, tmp_path / "ada")
     async with business(live_network, tmp_path) as sender:
         async with at_the_terminal(settings) as ada:
@@ -193,7 +195,7 @@ async def test_a_handset_started_again_is_not_registered_again(live_network: Liv
 
 
 @pytest.mark.parametrize("key", ["", "a key of another installation"])
-async def test_without_the_registration_key_the_code_is_asked_for(
+async def test_the_registration_code_is_requested_without_a_registration_key(
     live_network: LiveNetwork, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -208,7 +210,7 @@ async def test_without_the_registration_key_the_code_is_asked_for(
         await ada.until("Connected")
 
 
-async def test_a_locked_number_is_registered_with_its_code_and_pin(
+async def test_a_locked_number_registers_with_its_code_and_pin(
     live_network: LiveNetwork, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -233,7 +235,7 @@ def test_a_pin_is_6_to_20_digits(tmp_path: Path) -> None:
         TerminalSettings.read({**directory, "TIDINGS_HANDSET_PIN": "12345"})
 
 
-async def test_the_end_of_input_ends_it_after_what_was_typed_has_gone_out(
+async def test_end_of_input_stops_the_terminal_after_sending_typed_messages(
     live_network: LiveNetwork, tmp_path: Path
 ) -> None:
     async with business(live_network, tmp_path) as sender:
@@ -246,7 +248,7 @@ async def test_the_end_of_input_ends_it_after_what_was_typed_has_gone_out(
         await sender.until(lambda: [m.text for m in sender.messages] == ["last words"])
 
 
-async def test_a_network_that_is_away_is_said_once_and_waited_for(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_an_unavailable_network_is_reported_once_and_retried(live_network: LiveNetwork, tmp_path: Path) -> None:
     await live_network.stop()
     async with at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada:
         await ada.until("No answer from the network.*Trying again")
@@ -260,14 +262,16 @@ async def test_a_network_that_is_away_is_said_once_and_waited_for(live_network: 
 
 
 @pytest.mark.parametrize("number", ["", "+12", "+1555010000x", "1" * 16])
-async def test_a_wrong_number_is_one_clear_line(live_network: LiveNetwork, tmp_path: Path, number: str) -> None:
+async def test_an_invalid_number_is_reported_in_one_line(
+    live_network: LiveNetwork, tmp_path: Path, number: str
+) -> None:
     session = Session(settings_for(live_network, tmp_path / "ada"), number)
     assert await session.ended() == 2
     assert len(session.lines) == 1
     assert "is not a phone number" in session.lines[0]
 
 
-async def test_a_number_that_runs_already_is_one_clear_line(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_a_number_already_running_is_reported_in_one_line(live_network: LiveNetwork, tmp_path: Path) -> None:
     settings = settings_for(live_network, tmp_path / "ada")
     async with at_the_terminal(settings) as ada:
         await ada.until("Connected")
@@ -277,7 +281,7 @@ async def test_a_number_that_runs_already_is_one_clear_line(live_network: LiveNe
         assert "running already" in second.lines[0]
 
 
-async def test_a_robots_number_is_left_to_the_robots(
+async def test_the_terminal_refuses_a_number_of_the_robots(
     live_network: LiveNetwork, robots_settings: RobotsSettings
 ) -> None:
     async with robots_running(robots_settings):
@@ -286,7 +290,7 @@ async def test_a_robots_number_is_left_to_the_robots(
         assert session.lines == ["+15550110001 belongs to the robots of this data directory."]
 
 
-async def test_a_number_that_is_registered_elsewhere_ends_it(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_a_registration_elsewhere_ends_the_terminal(live_network: LiveNetwork, tmp_path: Path) -> None:
     first = settings_for(live_network, tmp_path / "first")
     async with at_the_terminal(first) as ada:
         await ada.until("Connected")
@@ -296,7 +300,7 @@ async def test_a_number_that_is_registered_elsewhere_ends_it(live_network: LiveN
             assert await ada.ended() == 1
 
 
-async def test_piped_input_and_output_work_as_a_program(live_network: LiveNetwork, tmp_path: Path) -> None:
+async def test_the_terminal_works_with_piped_input_and_output(live_network: LiveNetwork, tmp_path: Path) -> None:
     folder = tmp_path / "piped"
     folder.mkdir()
     program = (
@@ -328,7 +332,7 @@ async def test_piped_input_and_output_work_as_a_program(live_network: LiveNetwor
         await sender.until(lambda: [m.text for m in sender.messages] == ["from a pipe"])
 
 
-def test_text_from_others_cannot_move_the_cursor() -> None:
+def test_text_of_others_cannot_move_the_cursor() -> None:
     assert printable("a\x1b[2Jb\rc\u202ed") == "a\ufffd[2Jb\ufffdc\ufffdd"
     assert printable("ü 你好 \N{WAVING HAND SIGN}\tnext") == "ü 你好 \N{WAVING HAND SIGN}    next"
 

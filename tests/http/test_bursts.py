@@ -51,13 +51,13 @@ async def burst(server: Server, count: int, request: bytes, **options: object) -
 
 
 @pytest.mark.parametrize("count", [400, 1000])
-async def test_of_a_thousand_connections_at_once_from_an_address_that_has_logged_in_none_is_reset(count: int) -> None:
+async def test_a_burst_of_1000_connections_from_a_known_address_is_served_in_full(count: int) -> None:
     async with serve(limits=UnauthenticatedSettings()) as server:
         await log_in(server)
         assert await burst(server, count, KNOWN) == {"200": count}
 
 
-async def test_over_tls_too(tmp_path: Path) -> None:
+async def test_a_burst_of_tls_connections_from_a_known_address_is_served_in_full(tmp_path: Path) -> None:
     authority = Authority()
     context = authority.server_context(tmp_path, "localhost")
     options = {"ssl": ssl.create_default_context(cadata=authority.pem.decode()), "server_hostname": "localhost"}
@@ -66,7 +66,7 @@ async def test_over_tls_too(tmp_path: Path) -> None:
         assert await burst(server, 300, KNOWN, **options) == {"200": 300}
 
 
-async def test_more_than_may_wait_get_503_with_retry_after() -> None:
+async def test_known_connections_beyond_the_waiting_limit_get_503_with_retry_after() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections=2, waiting_known=3)
     async with serve(limits=limits, clock=ManualClock()) as server, contextlib.AsyncExitStack() as stack:
         await log_in(server)
@@ -88,7 +88,7 @@ async def test_more_than_may_wait_get_503_with_retry_after() -> None:
         assert (await answer(held[2][0]))[0] == 200
 
 
-async def test_of_an_address_that_has_not_logged_in_100_are_served_and_256_wait() -> None:
+async def test_an_unknown_address_has_100_connections_served_and_256_waiting() -> None:
     held = []
     async with serve(limits=UnauthenticatedSettings(), clock=ManualClock()) as server:
         for _ in range(100 + 256 + 10):
@@ -113,7 +113,7 @@ async def test_of_an_address_that_has_not_logged_in_100_are_served_and_256_wait(
     assert reset == 10
 
 
-async def test_refused_connections_are_logged_once_for_an_address(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_connections_are_logged_once_per_address(caplog: pytest.LogCaptureFixture) -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections_each=1, waiting_each=1)
     with caplog.at_level(logging.WARNING):
         async with serve(limits=limits, clock=ManualClock()) as server, connected(server), connected(server):
@@ -123,7 +123,7 @@ async def test_refused_connections_are_logged_once_for_an_address(caplog: pytest
     assert [(line.__dict__["peer"], line.__dict__["refused"]) for line in lines] == [("127.0.0.1", 1)]
 
 
-def test_the_line_after_a_minute_says_how_many_were_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_line_after_a_minute_counts_the_refused_connections(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     log = RefusalLog(clock)
     with caplog.at_level(logging.WARNING):
@@ -133,7 +133,7 @@ def test_the_line_after_a_minute_says_how_many_were_refused(caplog: pytest.LogCa
     assert [record.__dict__["refused"] for record in caplog.records] == [1, 3]
 
 
-def test_a_flood_from_many_addresses_is_a_hundred_lines_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_from_many_addresses_logs_at_most_100_lines_per_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     log = RefusalLog(clock)
     with caplog.at_level(logging.WARNING):

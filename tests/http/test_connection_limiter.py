@@ -22,7 +22,7 @@ from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.listener_settings import UnauthenticatedSettings
 
 
-async def test_requests_of_strangers_have_their_turn_and_those_of_others_do_not_wait() -> None:
+async def test_unauthenticated_requests_are_delayed_and_authenticated_ones_are_not() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=10.0)
     request = b"GET / HTTP/1.1\r\n\r\n"
     async with serve(limits=limits) as server, connected(server) as stranger, connected(server) as other:
@@ -37,7 +37,7 @@ async def test_requests_of_strangers_have_their_turn_and_those_of_others_do_not_
         assert server.served - before < 100
 
 
-async def test_a_request_that_would_wait_too_long_is_refused() -> None:
+async def test_a_request_whose_delay_would_be_too_long_is_refused() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.01)
     async with serve(limits=limits) as server, connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n" * 2)
@@ -46,7 +46,7 @@ async def test_a_request_that_would_wait_too_long_is_refused() -> None:
         assert server.served == 1
 
 
-async def test_connections_beyond_those_of_one_address_wait_for_a_place_until_one_of_them_has_logged_in() -> None:
+async def test_connections_beyond_the_limit_of_an_address_wait_until_one_logs_in() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections_each=2)
     async with serve(limits=limits) as server, contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connected(server)) for _ in range(20)]
@@ -56,7 +56,7 @@ async def test_connections_beyond_those_of_one_address_wait_for_a_place_until_on
             assert (await answer(reader))[0] == 200
 
 
-async def test_of_too_many_connections_the_oldest_stranger_makes_room_and_who_has_logged_in_stays() -> None:
+async def test_the_oldest_unauthenticated_connection_is_closed_at_the_limit() -> None:
     async with serve(connections=2) as server, connected(server) as good, connected(server) as idle:
         good[1].write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
         assert (await answer(good[0]))[0] == 200
@@ -72,7 +72,7 @@ PROXY = [ipaddress.ip_network("127.0.0.1")]
 
 
 @pytest.mark.parametrize("given", [b"known", b"good"])
-async def test_through_a_trusted_proxy_a_body_of_whoever_has_logged_in_may_be_long(given: bytes) -> None:
+async def test_authenticated_clients_behind_a_trusted_proxy_may_send_large_bodies(given: bytes) -> None:
     size = 9 * 2**20
     async with serve(trusted=PROXY) as server, connected(server) as (reader, writer):
         for _ in range(2):
@@ -81,7 +81,7 @@ async def test_through_a_trusted_proxy_a_body_of_whoever_has_logged_in_may_be_lo
             assert (await answer(reader))[0] == 200
 
 
-async def test_of_all_clients_that_have_not_logged_in_eight_mebibytes_are_held(server: Server) -> None:
+async def test_at_most_8_mib_of_unauthenticated_bodies_are_held(server: Server) -> None:
     head = b"POST /read HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n"
     async with contextlib.AsyncExitStack() as stack:
         found = [await stack.enter_async_context(connected(server)) for _ in range(4)]
@@ -93,7 +93,7 @@ async def test_of_all_clients_that_have_not_logged_in_eight_mebibytes_are_held(s
         assert (await answer(found[3][0]))[0] == 429
 
 
-async def test_what_is_refused_because_too_much_is_held_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_refused_for_held_memory_is_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limiter, "MAX_HELD", 10)
     monkeypatch.setattr(connection_limiter, "HELD_EACH", 10)
     async with serve() as server, connected(server) as (reader, writer):
@@ -106,7 +106,7 @@ async def test_what_is_refused_because_too_much_is_held_is_not_done(monkeypatch:
 @pytest.mark.parametrize(
     "lines", [[b"192.0.2.1,192.0.2.2"], [b"192.0.2.1", b"192.0.2.2"], [b"192.0.2.2", b"127.0.0.1"]]
 )
-def test_a_proxy_may_say_on_a_line_of_its_own_for_whom_it_speaks(lines: list[bytes]) -> None:
+def test_forwarded_for_headers_on_several_lines_are_combined(lines: list[bytes]) -> None:
     entrance = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=1, trusted=PROXY)
     admitted = entrance.enter("127.0.0.1", lambda: None)
     assert isinstance(admitted, connection_limiter.AdmittedConnection)
@@ -114,7 +114,7 @@ def test_a_proxy_may_say_on_a_line_of_its_own_for_whom_it_speaks(lines: list[byt
     assert admitted.payer == "192.0.2.2"
 
 
-def test_a_proxy_that_is_not_trusted_is_a_warning_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_untrusted_proxy_logs_one_warning_per_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     entrance = ConnectionLimiter(
         UnauthenticatedSettings(rate=0.0, rate_each=0.0), clock, connections=100, trusted=PROXY
@@ -142,7 +142,7 @@ def test_a_proxy_that_is_not_trusted_is_a_warning_in_ten_minutes(caplog: pytest.
     assert warnings() == [("10.0.0.7", 1), ("10.0.0.8", 2)]
 
 
-def test_what_a_proxy_asks_for_itself_waits_behind_no_stranger_and_is_bounded_for_itself() -> None:
+def test_a_proxy_s_own_requests_have_a_separate_rate_limit() -> None:
     limits = UnauthenticatedSettings(rate=10.0, rate_each=10.0)
     entrance = ConnectionLimiter(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])
 
@@ -165,7 +165,7 @@ def test_what_a_proxy_asks_for_itself_waits_behind_no_stranger_and_is_bounded_fo
     assert ask("10.0.0.2") == 0
 
 
-async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Path) -> None:
+async def test_a_connection_without_a_handshake_is_closed_for_another(tmp_path: Path) -> None:
     clock, context = ManualClock(), Authority().server_context(tmp_path, "localhost")
     limits = UnauthenticatedSettings(connections=1, rate=0.0, rate_each=0.0)
     async with serve(limits=limits, clock=clock, tls=context) as server, connected(server) as (reader, _):
@@ -179,7 +179,7 @@ async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Pat
             await soon(lambda: len(server.limiter) == 1)
 
 
-async def test_what_is_urgent_is_served_before_most_of_what_came_with_it(server: Server) -> None:
+async def test_urgent_requests_are_dispatched_before_most_others(server: Server) -> None:
     order: list[str] = []
     async with contextlib.AsyncExitStack() as stack:
         found = [await stack.enter_async_context(connected(server)) for _ in range(4 * 16)]
@@ -196,7 +196,7 @@ async def test_what_is_urgent_is_served_before_most_of_what_came_with_it(server:
 KNOWN = b" HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n"
 
 
-async def test_what_too_many_ask_for_is_refused_on_a_connection_that_stays_and_nothing_else_is(server: Server) -> None:
+async def test_only_overloaded_paths_are_refused_and_the_connection_is_kept(server: Server) -> None:
     done: list[str] = []
     server.on_path = done.append
     server.crowded = {"/full"}
@@ -210,7 +210,7 @@ async def test_what_too_many_ask_for_is_refused_on_a_connection_that_stays_and_n
     assert done == ["/other", "/full"]
 
 
-async def test_with_the_body_of_what_was_refused_nothing_is_done_and_the_next_request_is_served(server: Server) -> None:
+async def test_the_body_of_a_refused_request_is_skipped_and_the_next_request_served(server: Server) -> None:
     server.crowded = {"/full"}
     head = b"POST /full HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\nContent-Length: 4000\r\n\r\n"
     async with connected(server) as (reader, writer):
@@ -220,7 +220,7 @@ async def test_with_the_body_of_what_was_refused_nothing_is_done_and_the_next_re
         assert (await answer(reader))[0] == 200
 
 
-async def test_whose_refusal_had_to_wait_is_served_when_there_is_room_by_then(server: Server) -> None:
+async def test_a_request_with_a_delayed_refusal_is_served_if_the_overload_has_ended(server: Server) -> None:
     server.limiter.refusals = dispatch_limit.RefusalLimit(rate=100)
     server.crowded = {"/full"}
     async with connected(server) as (first, writer), connected(server) as (second, other):
@@ -231,7 +231,7 @@ async def test_whose_refusal_had_to_wait_is_served_when_there_is_room_by_then(se
         assert (await answer(second))[0] == 200
 
 
-async def test_whoever_leaves_before_his_refusal_is_forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disconnect_cancels_a_delayed_refusal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch_limit, "PACE", 60.0)
     server.limiter.refusals = dispatch_limit.RefusalLimit(rate=1 / 60)
     server.crowded = {"/full"}
@@ -245,7 +245,7 @@ async def test_whoever_leaves_before_his_refusal_is_forgotten(server: Server, mo
         assert server.limiter.refusals._waiting[0][1]() is dispatch_limit.CANCELLED
 
 
-async def test_who_waits_to_be_begun_is_crowded_out_by_so_much_the_sooner(server: Server) -> None:
+async def test_the_dispatch_delay_counts_towards_the_overload_check(server: Server) -> None:
     delays: list[float] = []
 
     def is_overloaded(path: str, delay: float) -> bool:
@@ -266,7 +266,7 @@ async def test_who_waits_to_be_begun_is_crowded_out_by_so_much_the_sooner(server
         assert (await answer(first))[0] == 200
 
 
-async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> None:
+async def test_requests_beyond_the_dispatch_queue_limit_are_refused(server: Server) -> None:
     server.limiter.dispatch_limit = dispatch_limit.DispatchLimit(each=1, waiting=2)
     async with contextlib.AsyncExitStack() as stack:
         found = [await stack.enter_async_context(connected(server)) for _ in range(40)]
@@ -276,7 +276,7 @@ async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> Non
     assert set(statuses) == {200, 503}
 
 
-async def test_of_clients_that_hang_up_together_few_are_closed_in_a_turn(server: Server) -> None:
+async def test_few_disconnected_clients_are_closed_per_event_loop_iteration(server: Server) -> None:
     server.limiter.farewells = dispatch_limit.DispatchLimit(each=1, waiting=math.inf)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(20):
@@ -291,7 +291,7 @@ async def test_of_clients_that_hang_up_together_few_are_closed_in_a_turn(server:
     assert {before - after for before, after in itertools.pairwise(left)} == {0, 1}
 
 
-async def test_for_whoever_has_hung_up_nothing_is_begun(server: Server) -> None:
+async def test_requests_of_disconnected_clients_are_not_dispatched(server: Server) -> None:
     paths: list[str] = []
     server.on_path = paths.append
     # No request is dispatched until the test allows it.

@@ -75,7 +75,7 @@ async def test_the_host_of_an_absolute_target_is_checked_as_well(named: Server) 
             assert (await answer(reader))[0] == expected
 
 
-async def test_a_wrong_host_is_refused_in_its_place_behind_a_request_that_is_served(named: Server) -> None:
+async def test_a_wrong_host_in_a_pipelined_request_is_refused_after_the_first_is_served(named: Server) -> None:
     async with connected(named) as (reader, writer):
         writer.write(b"GET /a HTTP/1.1\r\nHost: api.example.com\r\n\r\nGET /b HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         assert (await answer(reader))[0] == 200
@@ -86,7 +86,7 @@ async def test_a_wrong_host_is_refused_in_its_place_behind_a_request_that_is_ser
 @pytest.mark.parametrize(
     "path", ["/", "/health", "/health/live", "/health/ready", "/health/load", "/metrics", "/v1/metrics"]
 )
-async def test_health_and_metrics_are_served_by_every_address(named: Server, path: str) -> None:
+async def test_health_and_metrics_are_served_for_every_host(named: Server, path: str) -> None:
     async with connected(named) as (reader, writer):
         writer.write(b"GET %b HTTP/1.1\r\nHost: 10.1.2.3:9090\r\n\r\n" % path.encode())
         assert (await answer(reader))[0] == 200
@@ -98,7 +98,7 @@ async def test_without_configured_names_every_host_is_served(server: Server) -> 
         assert (await answer(reader))[0] == 200
 
 
-def test_loopback_names_are_for_clients_on_this_machine() -> None:
+def test_loopback_names_are_accepted_only_from_this_machine() -> None:
     names = Hosts(["api.example.com"])
     assert names.host_error([(b"host", b"localhost")], b"/x", is_local=True) == ""
     assert "TIDINGS_HTTP_HOSTS" in names.host_error([(b"host", b"localhost")], b"/x", is_local=False)
@@ -121,13 +121,13 @@ def test_another_origin_is_an_error(origin: bytes) -> None:
 @pytest.mark.parametrize(
     "value", ["api.example.com:443", "https://api.example.com", "*", "a b", "-a.example.com", "*.*.a"]
 )
-def test_what_is_no_name_is_refused_at_start(value: str) -> None:
+def test_an_invalid_host_name_stops_the_start(value: str) -> None:
     with pytest.raises(SettingsError, match="TIDINGS_HTTP_HOSTS"):
         Listener.read({"TIDINGS_HTTP_HOSTS": f"api.example.com,{value}"})
 
 
 @pytest.mark.parametrize("names", ["tidings.example", "*.tidings.example"])
-def test_a_long_host_is_refused_without_work(names: str) -> None:
+def test_a_long_host_is_refused_with_little_cpu(names: str) -> None:
     configured = Hosts(hosts.parse(names))
     long = b"a." * 30_000 + b"tidings.example"
     started = time.thread_time()

@@ -23,7 +23,7 @@ CHUNKED = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     [b"GET / HTTP/1.1\r\nA: ", CHUNKED % b"/read" + b"2\r\nab\r\n0\r\nA: ", CHUNKED % b"/" + b"0\r\nA: "],
     ids=["before the body", "after the body", "after the body and the answer"],
 )
-async def test_headers_without_an_end_are_not_kept(server: Server, begun: bytes, piece: bytes) -> None:
+async def test_endless_headers_close_the_connection(server: Server, begun: bytes, piece: bytes) -> None:
     async with connected(server) as (_, writer):
         writer.write(begun)
         with pytest.raises(ConnectionError):
@@ -31,9 +31,7 @@ async def test_headers_without_an_end_are_not_kept(server: Server, begun: bytes,
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_whose_headers_after_the_body_are_too_many_is_told_so_if_there_was_no_answer(
-    server: Server, more: int
-) -> None:
+async def test_too_many_trailers_get_400_before_a_response_was_sent(server: Server, more: int) -> None:
     async with connected(server) as (reader, writer):
         writer.write(CHUNKED % b"/read" + b"2\r\nab\r\n")
         assert await server.received.get() == b"ab"
@@ -44,7 +42,7 @@ async def test_whose_headers_after_the_body_are_too_many_is_told_so_if_there_was
         assert (status, b"headers after" in body) == ((400, True) if more else (200, False))
 
 
-async def test_empty_lines_without_an_end_are_not_read(server: Server) -> None:
+async def test_endless_empty_lines_close_the_connection(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert await answer(reader) == (200, b"")
@@ -52,7 +50,7 @@ async def test_empty_lines_without_an_end_are_not_read(server: Server) -> None:
             await write_on(writer, b"\r\n" * 4_096)
 
 
-async def test_what_is_wrapped_around_a_long_body_is_no_long_head(server: Server) -> None:
+async def test_chunk_extensions_and_trailers_do_not_count_as_head(server: Server) -> None:
     extended = b"1;" + b"e" * 30_000 + b"\r\nx\r\n"
     async with connected(server) as (reader, writer):
         for _ in range(2):
@@ -65,14 +63,14 @@ async def test_what_is_wrapped_around_a_long_body_is_no_long_head(server: Server
 
 
 @pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nA: a"])
-async def test_a_head_that_does_not_come_in_time_ends_the_connection(begun: bytes) -> None:
+async def test_a_head_timeout_closes_the_connection(begun: bytes) -> None:
     async with serve(head_timeout=0.05) as server, connected(server) as (reader, writer):
         writer.write(begun)
         assert (await reader.read()).count(b"200 OK") == begun.count(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize("rest", [b"b", b"bc", b"bc\r\n"], ids=["some", "all", "more"])
-async def test_the_rest_of_a_request_that_was_answered_early_does_not_keep_the_connection_open(rest: bytes) -> None:
+async def test_the_rest_of_an_early_answered_request_does_not_keep_the_connection_open(rest: bytes) -> None:
     async with serve(keep_alive=1) as server, connected(server) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
         assert await answer(reader) == (200, b"")
@@ -80,7 +78,7 @@ async def test_the_rest_of_a_request_that_was_answered_early_does_not_keep_the_c
         assert await reader.read() == b""
 
 
-async def test_any_number_of_requests_in_one_write_may_ask_for_http_2(server: Server) -> None:
+async def test_many_pipelined_requests_may_ask_for_an_http_2_upgrade(server: Server) -> None:
     asking = b"POST /read HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\n%04d"
     async with connected(server) as (reader, writer):
         writer.write(b"".join(asking % n for n in range(2_500)))
@@ -94,7 +92,7 @@ def segments_of(writer: asyncio.StreamWriter) -> int:
     return int.from_bytes(information[152:156], sys.byteorder)
 
 
-async def test_the_head_of_an_answer_and_its_body_come_in_one_segment(server: Server) -> None:
+async def test_a_response_s_head_and_body_are_sent_in_one_segment(server: Server) -> None:
     async with connected(server) as (reader, writer):
         for n in range(1, 4):
             writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\n\r\nab")
@@ -103,14 +101,14 @@ async def test_the_head_of_an_answer_and_its_body_come_in_one_segment(server: Se
 
 
 @pytest.mark.parametrize("asked", [b"HEAD /", b"GET /nothing"])
-async def test_the_head_of_an_answer_without_a_body_comes_too(server: Server, asked: bytes) -> None:
+async def test_the_head_of_a_response_without_a_body_is_sent(server: Server, asked: bytes) -> None:
     async with connected(server) as (reader, writer):
         for _ in range(2):
             writer.write(asked + b" HTTP/1.1\r\n\r\n")
             assert await answer(reader) == (200, b"")
 
 
-async def test_who_waits_to_be_told_to_go_on_is_told(server: Server) -> None:
+async def test_expect_100_continue_gets_a_100_response(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -119,7 +117,7 @@ async def test_who_waits_to_be_told_to_go_on_is_told(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/", b"/read"])
-async def test_requests_that_wait_for_others_are_not_read_without_end(server: Server, path: bytes) -> None:
+async def test_at_most_16_pipelined_requests_are_read_ahead(server: Server, path: bytes) -> None:
     request = b"GET %b HTTP/1.1\r\nA: %b\r\n\r\n" % (path, b"a" * 200)
     count = 2**21 // len(request)
     longest = 0
@@ -137,7 +135,7 @@ async def test_requests_that_wait_for_others_are_not_read_without_end(server: Se
     assert longest == 16
 
 
-async def test_more_headers_than_that_are_refused_whether_their_head_ends_or_not(server: Server) -> None:
+async def test_too_many_headers_are_refused_even_in_an_unfinished_head(server: Server) -> None:
     for end in (b"\r\n", b""):
         async with connected(server) as (reader, writer):
             writer.write(b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * (128 + 2) + end)
@@ -156,7 +154,7 @@ async def test_http_0_9_is_refused(server: Server, sent: bytes) -> None:
     assert server.served == 0
 
 
-async def test_who_does_not_read_is_not_read_and_is_cut_off() -> None:
+async def test_a_client_that_does_not_read_is_not_read_and_is_disconnected() -> None:
     async with serve(stalled=0.2) as server, connected(server) as (_, writer):
         body = b"x" * 1_000_000
         writer.write(b"POST /read HTTP/1.1\r\nAuthorization: good\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -165,7 +163,7 @@ async def test_who_does_not_read_is_not_read_and_is_cut_off() -> None:
         assert server.served < 100
 
 
-async def test_who_reads_slowly_is_served() -> None:
+async def test_a_client_that_reads_slowly_is_served() -> None:
     async with serve(stalled=0.3) as server, connected(server) as (reader, writer):
         body = b"x" * 8_000_000
         writer.write(b"POST /read HTTP/1.1\r\nAuthorization: good\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -178,7 +176,7 @@ async def test_who_reads_slowly_is_served() -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_what_nobody_will_read_is_not_kept(server: Server) -> None:
+async def test_the_unread_rest_of_a_body_is_discarded(server: Server) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 100_000)
         assert await answer(reader) == (200, b"")
@@ -189,7 +187,7 @@ async def test_what_nobody_will_read_is_not_kept(server: Server) -> None:
         assert await answer(reader) == (200, b"")
 
 
-async def test_what_is_kept_of_a_connection_goes_with_it(server: Server, no_collector: None) -> None:
+async def test_a_closed_connection_is_freed(server: Server, no_collector: None) -> None:
     async with connected(server) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert await answer(reader) == (200, b"")

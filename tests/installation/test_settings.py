@@ -26,7 +26,7 @@ class Process(env.Variables):
     follows: Annotated[int, env.made(lambda data: data["a"] + 1)] = env.MADE
 
 
-def test_every_mistake_is_reported_at_once_and_none_that_only_follows_from_another() -> None:
+def test_all_invalid_variables_are_reported_at_once_without_follow_up_errors() -> None:
     wrong = {"A": "x", "B": "maybe", "C": "nowhere", "D": "150..80", "E": "ORACLE", "F": "-1", "G": "nan"}
     with pytest.raises(SettingsError) as caught:
         Process.read(wrong)
@@ -38,18 +38,18 @@ def test_every_mistake_is_reported_at_once_and_none_that_only_follows_from_anoth
     )
 
 
-def test_good_values_are_read_and_an_empty_one_counts_as_unset() -> None:
+def test_valid_values_are_read_and_an_empty_one_counts_as_unset() -> None:
     found = Process.read({"A": "7", "B": "off", "C": "x:1", "D": "80..150", "E": "mysql", "F": "", "G": "2"})
     assert found == Process(a=7, b=False, c=("x", 1), d=(0.08, 0.15), e="MYSQL", f=3 * env.MIB, g=2.0, follows=8)
     assert Process.read({"D": "20"}).d == (0.02, 0.02)
 
 
-def test_a_variable_in_lower_case_and_the_environment_itself_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lower_case_variables_and_os_environ_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A", "9")
     assert Process.read({"a": "5"}).a == Process().a == 1
 
 
-def test_settings_do_not_change_and_do_not_keep_the_environment() -> None:
+def test_settings_are_immutable_and_do_not_retain_the_environment() -> None:
     found = Process.read({"A": "2", "PASSWORD": "hidden"})
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         found.a = 3  # type: ignore[misc]
@@ -57,7 +57,7 @@ def test_settings_do_not_change_and_do_not_keep_the_environment() -> None:
 
 
 @pytest.mark.parametrize("port", ["²", "65536", "", "-1", "http"])
-def test_a_port_that_is_none_is_refused(port: str) -> None:
+def test_an_invalid_port_is_refused(port: str) -> None:
     with pytest.raises(SettingsError, match="not host:port"):
         Process.read({"C": f"host:{port}"})
 
@@ -71,13 +71,13 @@ def databases(directory: Path, **variables: str) -> Databases:
     return Databases.read({"TIDINGS_DATA_DIR": str(directory), **variables})
 
 
-def test_nothing_set_means_sqlite_in_the_data_directory(tmp_path: Path) -> None:
+def test_the_default_database_is_sqlite_in_the_data_directory(tmp_path: Path) -> None:
     where = databases(tmp_path).business
     assert where.url == f"sqlite+aiosqlite:///{tmp_path}/business.db"
     assert where.engine == "sqlite"
 
 
-def test_the_names_of_the_original_lead_to_mysql_and_its_password_is_never_shown(tmp_path: Path) -> None:
+def test_on_premises_variables_configure_mysql_and_hide_the_password(tmp_path: Path) -> None:
     where = databases(
         tmp_path,
         WA_DB_ENGINE="MYSQL",
@@ -91,7 +91,7 @@ def test_the_names_of_the_original_lead_to_mysql_and_its_password_is_never_shown
     assert repr(where) == "DatabaseSettings(mysql+aiomysql://db:3307/tidings_network)"
 
 
-def test_the_password_of_the_database_may_be_in_a_file(tmp_path: Path) -> None:
+def test_the_database_password_may_come_from_a_file(tmp_path: Path) -> None:
     kept = tmp_path / "password"
     kept.write_text("p@ss\n")
     asked = {"WA_DB_ENGINE": "MYSQL", "WA_DB_PASSWORD_FILE": str(kept)}
@@ -103,7 +103,7 @@ def test_the_password_of_the_database_may_be_in_a_file(tmp_path: Path) -> None:
         databases(tmp_path, **asked)
 
 
-def test_a_server_elsewhere_is_spoken_to_over_tls_unless_plaintext_is_asked_for(tmp_path: Path) -> None:
+def test_a_remote_database_requires_tls_unless_plaintext_is_allowed(tmp_path: Path) -> None:
     elsewhere = {"WA_DB_ENGINE": "MYSQL", "WA_DB_HOSTNAME": "db.example"}
     with pytest.raises(SettingsError, match=r"WA_DB_HOSTNAME: db.example .*: set WA_DB_SSL_CA, or .*=database$"):
         databases(tmp_path, **elsewhere)
@@ -117,7 +117,7 @@ def test_a_server_elsewhere_is_spoken_to_over_tls_unless_plaintext_is_asked_for(
             databases(tmp_path, **elsewhere, **{**own, missing: ""}, WA_DB_SSL_CA="/ca.pem")
 
 
-def test_an_address_may_name_the_files_for_tls_and_keeps_the_rest_of_its_query(tmp_path: Path) -> None:
+def test_a_database_url_may_name_tls_files_and_keeps_other_query_parameters(tmp_path: Path) -> None:
     address = "mysql+aiomysql://me:p%40ss@[2001:db8::1]:3307/x"
     variables = {"TIDINGS_NETWORK_DB_URL": f"{address}?ssl_ca=/srv/ca.pem&program_name=t", "WA_DB_SSL_CA": "/other.pem"}
     found = databases(tmp_path, **variables)
@@ -130,19 +130,19 @@ def test_an_address_may_name_the_files_for_tls_and_keeps_the_rest_of_its_query(t
         databases(tmp_path, TIDINGS_NETWORK_DB_URL=address)
 
 
-def test_variables_of_the_original_that_are_not_needed_are_not_looked_at(tmp_path: Path) -> None:
+def test_on_premises_variables_are_ignored_when_urls_are_set(tmp_path: Path) -> None:
     ours = {f"TIDINGS_{family}_DB_URL": "mysql+aiomysql://me@127.0.0.1/x" for family in ("BUSINESS", "NETWORK")}
     found = databases(tmp_path, **ours, WA_DB_ENGINE="PGSQL", WA_DB_PORT="none")
     assert found.business.engine == "mysql"
 
 
-def test_an_address_of_its_own_wins_and_an_unknown_kind_is_refused_without_its_password(tmp_path: Path) -> None:
+def test_a_database_url_takes_precedence_and_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="postgresql://db/x") as caught:
         databases(tmp_path, TIDINGS_NETWORK_DB_URL="postgresql://me:secret@db/x", WA_DB_ENGINE="MYSQL")
     assert "secret" not in str(caught.value)
 
 
-def test_mistakes_of_the_database_are_reported_with_the_others_and_once(tmp_path: Path) -> None:
+def test_database_setting_errors_are_reported_once_with_the_others(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         databases(tmp_path, WA_DB_PORT="none", TIDINGS_LOG_LEVEL="loud")
     assert str(caught.value) == (
@@ -151,7 +151,7 @@ def test_mistakes_of_the_database_are_reported_with_the_others_and_once(tmp_path
     )
 
 
-def test_a_data_directory_that_cannot_be_made_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
+def test_an_impossible_data_directory_raises_settingserror(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"^data directory [^;]*$"):
         databases(tmp_path / "file" / "data")

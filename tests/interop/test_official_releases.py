@@ -134,7 +134,9 @@ async def _converse(ours: Ours, official: Official) -> None:
 
 @pytest.mark.parametrize("kyber", [True, False], ids=["pqxdh", "x3dh"])
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_session_that_we_set_up_carries_both_ways(official: Official, release: str, kyber: bool) -> None:
+async def test_a_session_that_we_initiate_carries_messages_both_ways(
+    official: Official, release: str, kyber: bool
+) -> None:
     if kyber and release == OLD:
         pytest.skip("what we set up with a Kyber pre-key has the post-quantum ratchet, which it cannot follow")
     if not kyber and release != OLD:
@@ -150,7 +152,9 @@ async def test_a_session_that_we_set_up_carries_both_ways(official: Official, re
 
 @pytest.mark.parametrize("kyber", [True, False], ids=["pqxdh", "x3dh"])
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_session_that_they_set_up_carries_both_ways(official: Official, release: str, kyber: bool) -> None:
+async def test_a_session_that_they_initiate_carries_messages_both_ways(
+    official: Official, release: str, kyber: bool
+) -> None:
     if not kyber and release != OLD:
         pytest.skip("it demands a Kyber pre-key")
     ours = Ours()
@@ -164,7 +168,7 @@ async def test_a_session_that_they_set_up_carries_both_ways(official: Official, 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_session_survives_storage_and_hundreds_of_messages_one_way(official: Official, release: str) -> None:
+async def test_a_session_survives_storage_and_hundreds_of_one_way_messages(official: Official, release: str) -> None:
     ours = Ours()
     ours.record = e2ee.SessionRecord.initiate(ours.identity, 815, await official.bundle(kyber=release != OLD))
     for number in range(LONG):
@@ -176,7 +180,7 @@ async def test_a_session_survives_storage_and_hundreds_of_messages_one_way(offic
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_sender_keys_are_read_on_both_sides(official: Official) -> None:
+async def test_both_sides_read_each_others_sender_keys(official: Official) -> None:
     own, theirs = e2ee.SenderKeyRecord.create(), None
     await official("process_distribution", distribution=_encode(own.distribution()))
     distribution = _decode((await official("distribute"))["distribution"])

@@ -23,7 +23,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
     return await database_factory("business")
 
 
-async def test_a_link_key_that_running_processes_do_not_have_is_refused_and_names_them(database: Database) -> None:
+async def test_a_link_key_other_than_that_of_running_processes_is_refused(database: Database) -> None:
     await checks.require_link(database, "the link key")
     async with database.transaction() as connection:
         await webapp_nodes.renew(connection, WEBAPP, forget=60)
@@ -33,7 +33,7 @@ async def test_a_link_key_that_running_processes_do_not_have_is_refused_and_name
         await checks.require_link(database, "another key")
 
 
-async def test_a_key_of_tokens_is_compared_with_webapps_only(database: Database) -> None:
+async def test_the_token_key_is_compared_with_that_of_webapps_only(database: Database) -> None:
     await checks.require_tokens(database, "the key of tokens")
     async with database.transaction() as connection:
         await nodes.join(connection, CoreappNode("core1", "b" * 16, "127.0.0.1:6252", 5.0))
@@ -44,7 +44,7 @@ async def test_a_key_of_tokens_is_compared_with_webapps_only(database: Database)
         await checks.require_tokens(database, "the key of tokens")
 
 
-async def test_when_nobody_runs_a_key_may_be_changed(database: Database) -> None:
+async def test_a_key_may_be_changed_while_no_process_runs(database: Database) -> None:
     await checks.require_link(database, "the link key")
     async with database.transaction() as connection:
         await webapp_nodes.renew(connection, WEBAPP, forget=60)
@@ -57,7 +57,7 @@ async def test_when_nobody_runs_a_key_may_be_changed(database: Database) -> None
     assert "another" not in kept.key_id
 
 
-def test_a_data_directory_is_one_number_s(tmp_path: Path) -> None:
+def test_a_data_directory_belongs_to_one_number(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     for _ in range(2):
         data_directory.require_number(directory, "15550000000")
@@ -67,6 +67,6 @@ def test_a_data_directory_is_one_number_s(tmp_path: Path) -> None:
     data_directory.require_number(directory, "15551111111")
 
 
-def test_a_directory_that_cannot_be_written_is_nobody_s(tmp_path: Path) -> None:
+def test_an_unwritable_data_directory_records_no_number(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     data_directory.require_number(tmp_path / "file", "15550000000")

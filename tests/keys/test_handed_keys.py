@@ -74,7 +74,7 @@ async def containers(database_factory: DatabaseFactory, tmp_path: Path) -> Conta
     return found
 
 
-async def test_keys_are_made_by_the_provisioning_and_made_current_by_a_coreapp(
+async def test_provisioning_creates_keys_and_a_coreapp_makes_them_current(
     containers: Containers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = {name: containers.rotation(name)._keys.keys[0] for name in (key_checks.MASTER, key_checks.SETTINGS)}
@@ -111,7 +111,7 @@ async def test_keys_are_made_by_the_provisioning_and_made_current_by_a_coreapp(
     assert not [key for key in old.values() if key.hex() in every]
 
 
-async def test_nobody_seals_under_a_new_key_before_everybody_opens_it(
+async def test_a_new_key_seals_only_after_every_process_can_open_it(
     containers: Containers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[SecretKeys, SecretKeys]] = []
@@ -132,7 +132,7 @@ async def test_nobody_seals_under_a_new_key_before_everybody_opens_it(
         assert other.keys[0] in one.keys
 
 
-async def test_a_key_that_is_current_and_a_kind_that_is_none_are_refused(
+async def test_dropping_the_current_key_or_naming_an_unknown_kind_is_refused(
     containers: Containers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = json.loads((containers.directory / "secrets" / "coreapp.json").read_text())

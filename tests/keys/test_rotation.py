@@ -108,7 +108,7 @@ async def scene(database_factory: DatabaseFactory, tmp_path: Path) -> Scene:
     return made
 
 
-async def test_a_new_key_takes_the_place_of_the_old_one_which_then_opens_nothing(scene: Scene) -> None:
+async def test_rotation_replaces_the_old_key_which_then_opens_nothing(scene: Scene) -> None:
     await scene.start()
     old = scene.secrets()
     await scene.rotate()
@@ -139,7 +139,7 @@ async def test_a_new_key_takes_the_place_of_the_old_one_which_then_opens_nothing
 
 
 @pytest.mark.parametrize("stop_at", range(1, 10))
-async def test_a_rotation_that_is_killed_anywhere_goes_on_with_the_same_key(
+async def test_a_killed_rotation_resumes_with_the_same_key(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
     await scene.start()
@@ -172,7 +172,7 @@ async def test_a_rotation_that_is_killed_anywhere_goes_on_with_the_same_key(
         assert (await scene.rotation(name).state()).left == 0
 
 
-async def test_a_new_key_that_only_some_processes_were_given_before_a_kill_is_given_to_the_others(
+async def test_a_new_key_written_for_some_processes_before_a_kill_reaches_all(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scene.start()
@@ -194,7 +194,7 @@ async def test_a_new_key_that_only_some_processes_were_given_before_a_kill_is_gi
     assert await scene.settings(webapp.keys) == [b"canary"] * 3 + [URL.encode()]
 
 
-async def test_of_two_rotations_at_once_one_gives_up_and_no_key_is_lost(scene: Scene) -> None:
+async def test_one_of_two_concurrent_rotations_fails_and_no_key_is_lost(scene: Scene) -> None:
     await scene.start()
     [old] = scene.secrets().master_key.keys
     both = f"{'01' * 32} {old.hex()}"
@@ -211,7 +211,7 @@ async def test_of_two_rotations_at_once_one_gives_up_and_no_key_is_lost(scene: S
     assert await scene.data_keys([bytes.fromhex("01" * 32)]) == {DATA_KEY}
 
 
-async def test_a_wrong_key_is_one_clear_line_at_the_first_start_and_every_other(scene: Scene) -> None:
+async def test_a_wrong_key_fails_every_start_with_a_one_line_error(scene: Scene) -> None:
     wrong = SecretKeys((b"w" * 32,), lambda: (b"w" * 32,), "TIDINGS_MASTER_KEY_FILE")
     with pytest.raises(SettingsError, match=r"^TIDINGS_MASTER_KEY_FILE: is not the master key that this database"):
         await checks.require_master(scene.database, wrong)
@@ -223,7 +223,7 @@ async def test_a_wrong_key_is_one_clear_line_at_the_first_start_and_every_other(
         await checks.require_master(scene.database, wrong)
 
 
-async def test_keys_that_are_given_are_rotated_by_putting_a_new_one_before_the_old(scene: Scene) -> None:
+async def test_configured_keys_rotate_when_a_new_key_precedes_the_old(scene: Scene) -> None:
     await scene.start()
     [old] = scene.secrets().master_key.keys
     given: tuple[bytes, ...] = (old,)
@@ -239,7 +239,7 @@ async def test_keys_that_are_given_are_rotated_by_putting_a_new_one_before_the_o
     assert scene.secrets().master_key.keys == (old,), "our own files are not touched"
 
 
-async def test_the_address_of_the_webhook_is_sealed_at_start_and_its_version_stays(scene: Scene) -> None:
+async def test_the_webhook_url_is_sealed_at_start_and_its_version_stays(scene: Scene) -> None:
     async with scene.database.reading() as connection:
         version = await application_settings.find_version(connection, ME)
     await scene.start()
@@ -251,7 +251,7 @@ async def test_the_address_of_the_webhook_is_sealed_at_start_and_its_version_sta
     assert URL.encode() in await scene.settings(scene.secrets().settings_key.keys)
 
 
-async def test_a_row_that_changes_meanwhile_keeps_its_change(scene: Scene) -> None:
+async def test_a_concurrently_changed_row_is_not_overwritten(scene: Scene) -> None:
     await scene.start()
     async with scene.database.transaction() as connection:
         rows = await sealed_rows.list_settings(connection)
@@ -263,7 +263,7 @@ async def test_a_row_that_changes_meanwhile_keeps_its_change(scene: Scene) -> No
         assert list(await sealed_rows.list_settings(connection)) == list(rows)
 
 
-def test_wrapped_keys_name_their_master_key_and_open_under_no_other() -> None:
+def test_a_wrapped_key_names_its_master_key_and_opens_under_no_other() -> None:
     one, two = b"1" * 32, b"2" * 32
     wrapped = MasterKeys([one]).wrap(1, DATA_KEY)
     assert MasterKeys([two, one]).unwrap(1, wrapped) == DATA_KEY
@@ -281,7 +281,7 @@ def test_wrapped_keys_name_their_master_key_and_open_under_no_other() -> None:
     assert (late.unwrap(1, wrapped), late.current, asked) == (DATA_KEY, master_keys.key_id(one), [1])
 
 
-def test_a_running_process_finds_a_new_settings_key_by_itself() -> None:
+def test_a_running_process_loads_a_new_settings_key() -> None:
     keys: list[bytes] = [b"1" * 32]
     running = SecretSealer(*keys, read=lambda: tuple(keys))
     keys.insert(0, b"2" * 32)

@@ -41,7 +41,7 @@ CHECKED = [text for text in SAMPLES if text not in ("text/plain; charset=utf-8",
         ('text/plain; title=""', 'text/plain; title=""', "document"),
     ],
 )
-def test_a_type_is_taken_in_any_spelling(given: str, text: str, kind: str) -> None:
+def test_a_media_type_is_accepted_in_any_spelling(given: str, text: str, kind: str) -> None:
     found = kinds.parse(given)
     assert (found.text, found.kind, found.limit) == (text, kind, kinds.LIMITS[kind])
     assert kinds.parse(found.text) == found
@@ -70,7 +70,7 @@ def test_a_type_is_taken_in_any_spelling(given: str, text: str, kind: str) -> No
         "text/plain" + "".join(f";x{n}=1" for n in range(40)),
     ],
 )
-def test_what_is_no_type_or_is_not_taken_is_refused(given: str) -> None:
+def test_an_invalid_or_unsupported_type_is_refused(given: str) -> None:
     with pytest.raises(UnusableType):
         kinds.parse(given)
 
@@ -80,7 +80,7 @@ TYPES = re.compile(r'[a-z]/[a-z](; ?[a-z]{1,2}=("[ !#-[\]-~]*"|[a-z]))*', re.ASC
 
 
 @hypothesis.given(st.text(max_size=300) | st.from_regex(TYPES, fullmatch=True))
-def test_any_text_is_a_type_or_refused(given: str) -> None:
+def test_parsing_any_text_yields_a_type_or_a_refusal(given: str) -> None:
     try:
         found = kinds.parse(given)
     except UnusableType:
@@ -113,7 +113,7 @@ def test_a_file_of_another_type_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", CHECKED)
 @hypothesis.given(head=st.binary(max_size=64))
-def test_any_bytes_are_a_file_or_refused(text: str, head: bytes) -> None:
+def test_checking_any_bytes_yields_acceptance_or_a_refusal(text: str, head: bytes) -> None:
     of = kinds.parse(text)
     for file in (head, SAMPLES[text][: len(head)] + head):
         with contextlib.suppress(UnusableType):
@@ -121,7 +121,7 @@ def test_any_bytes_are_a_file_or_refused(text: str, head: bytes) -> None:
 
 
 @pytest.mark.parametrize("make", [media_samples.webp, media_samples.webp_lossless, media_samples.webp_lossy])
-def test_a_sticker_is_512_pixels_square_and_stands_still(make: object) -> None:
+def test_a_sticker_must_be_512_pixels_square_and_not_animated(make: object) -> None:
     of = kinds.parse("image/webp")
     assert callable(make)
     of.check(make(512, 512))
@@ -134,7 +134,7 @@ def test_a_sticker_is_512_pixels_square_and_stands_still(make: object) -> None:
         of.check(b"RIFF\0\0\0\0WEBPALPH" + b"\0" * 20)
 
 
-def test_a_document_may_be_of_any_type_and_the_others_only_of_theirs() -> None:
+def test_a_document_may_be_of_any_type_and_other_kinds_only_of_their_own() -> None:
     for text in SAMPLES:
         assert [kind for kind in kinds.KINDS if kinds.may_be_sent_as(text, kind)] == [
             kind for kind in kinds.KINDS if kind in (kinds.parse(text).kind, "document")

@@ -146,24 +146,24 @@ async def run(directory: Path) -> AsyncIterator[Run]:
 
 
 @pytest.mark.parametrize("panel", files.panels(), ids=lambda panel: f"{panel.dashboard}: {panel.title}")
-async def test_every_query_of_a_panel_has_data(run: Run, panel: files.Panel) -> None:
+async def test_every_panel_query_returns_data(run: Run, panel: files.Panel) -> None:
     for query, _ in panel.queries:
         assert await run.series(query), query
 
 
 @pytest.mark.parametrize("alert", files.alerts(), ids=lambda alert: alert.name)
-async def test_what_an_alert_measures_is_there(run: Run, alert: files.Alert) -> None:
+async def test_every_alert_expression_returns_data(run: Run, alert: files.Alert) -> None:
     assert await run.series(alert.measured), alert.measured
 
 
-async def test_what_was_done_to_the_installation_was_seen(run: Run) -> None:
+async def test_faults_in_the_installation_fire_the_expected_alerts(run: Run) -> None:
     expected = {"TidingsMessagesRefused", "TidingsCallbacksFailing", "TidingsProcessDown", "TidingsShardWithoutOwner"}
     assert expected <= run.fired
     quiet = {"TidingsMediaDamaged", "TidingsCallbacksGivenUp", "TidingsShardWithTwoOwners", "TidingsDatabaseAway"}
     assert not quiet & run.fired
 
 
-async def test_the_panels_are_drawn_from_what_prometheus_answers(run: Run, directory: Path) -> None:
+async def test_a_picture_of_the_panels_is_drawn_from_prometheus_data(run: Run, directory: Path) -> None:
     target = Path(os.environ.get("PICTURE") or directory / "dashboards.png")
     await picture.draw(target, files.panels(), run.prometheus, run.started, run.ended)
     assert await asyncio.to_thread(lambda: target.stat().st_size) > 100_000

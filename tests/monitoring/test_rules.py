@@ -10,7 +10,7 @@ from harness import prometheus
 from harness.prometheus import CONFIGURATION
 
 
-def test_the_configuration_is_one(tmp_path: Path) -> None:
+def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     targets = {"webapp": ["127.0.0.1:1"], "coreapp": ["127.0.0.1:2"], "network": ["127.0.0.1:3"]}
     prepared = prometheus.prepare(tmp_path, "key", targets)
     assert "SUCCESS" in prometheus.promtool("check", "config", str(prepared))
@@ -19,15 +19,15 @@ def test_the_configuration_is_one(tmp_path: Path) -> None:
     assert "SUCCESS" in said
 
 
-def test_the_rules_are_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     assert "SUCCESS" in prometheus.promtool("check", "rules", "--lint-fatal", "rules/recording.yml", "rules/alerts.yml")
 
 
-def test_every_alert_fires_when_it_should_and_only_then() -> None:
+def test_promtool_passes_the_alert_tests() -> None:
     assert "SUCCESS" in prometheus.promtool("test", "rules", "tests/alerts_test.yml")
 
 
-def test_a_wrong_threshold_would_be_found(tmp_path: Path) -> None:
+def test_a_wrong_threshold_fails_the_alert_tests(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "tests").mkdir()
     for name in ("rules/recording.yml", "rules/alerts.yml", "tests/alerts_test.yml"):

@@ -24,7 +24,7 @@ async def _call(port: int) -> bytes:
         writer.close()
 
 
-async def test_after_a_burst_connections_are_taken_at_the_pace_and_none_is_lost() -> None:
+async def test_connections_beyond_the_burst_are_accepted_at_the_rate_without_loss() -> None:
     server = RateLimitedServer(socket_server.listen("127.0.0.1", 0), Greeter, rate=50, burst=5)
     server.start()
     try:
@@ -36,7 +36,7 @@ async def test_after_a_burst_connections_are_taken_at_the_pace_and_none_is_lost(
         server.close()
 
 
-async def test_a_closed_server_takes_no_more() -> None:
+async def test_a_closed_server_accepts_no_connections() -> None:
     server = RateLimitedServer(socket_server.listen("127.0.0.1", 0), Greeter, rate=50, burst=5)
     server.start()
     port = server.sockets[0].getsockname()[1]

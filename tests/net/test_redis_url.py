@@ -16,13 +16,15 @@ from tidings.net.redis_url import UnusableRedisUrl
         ("valkeys://[fd00::5]:7000", "rediss://[fd00::5]:7000", [("fd00::5", 7000)], True),
     ],
 )
-def test_a_server_is_redis_or_valkey(url: str, plain: str, hosts: list[tuple[str, int]], is_secure: bool) -> None:
+def test_redis_and_valkey_urls_name_one_server(
+    url: str, plain: str, hosts: list[tuple[str, int]], is_secure: bool
+) -> None:
     found = redis_url.parse(url)
     assert (found.plain, list(found.hosts), found.is_secure, found.master) == (plain, hosts, is_secure, "")
 
 
 @pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel"])
-def test_sentinels_are_several_hosts_and_the_name_of_a_master(scheme: str) -> None:
+def test_sentinel_urls_have_several_hosts_and_a_master_name(scheme: str) -> None:
     found = redis_url.parse(f"{scheme}://ann:p%40w@one,two:26380,[fd00::5]:1/presence/3")
     assert list(found.hosts) == [("one", 26379), ("two", 26380), ("fd00::5", 1)]
     assert (found.master, found.database, found.username, found.password) == ("presence", 3, "ann", "p@w")
@@ -42,7 +44,7 @@ def test_sentinels_are_several_hosts_and_the_name_of_a_master(scheme: str) -> No
         "redis+sentinel://one/presence/zero",
     ],
 )
-def test_another_form_is_one_clear_error_without_the_password(url: str) -> None:
+def test_other_urls_raise_unusableredisurl_without_the_password(url: str) -> None:
     with pytest.raises(UnusableRedisUrl) as caught:
         redis_url.parse(url.replace("://", "://:secret@"))
     assert "secret" not in str(caught.value)

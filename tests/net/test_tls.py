@@ -76,7 +76,7 @@ def count(result: str) -> float:
     return metrics.value("tidings_tls_handshakes_total", listener="test", result=result) or 0.0
 
 
-async def test_only_those_with_a_certificate_of_the_authority_are_let_in(
+async def test_only_clients_with_a_certificate_of_the_authority_are_admitted(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = OURS.files(tmp_path, "server", NAME)
@@ -105,7 +105,7 @@ async def test_only_those_with_a_certificate_of_the_authority_are_let_in(
     assert said["error"] == "TLS: peer did not return a certificate"
 
 
-async def test_a_server_by_another_name_or_of_another_authority_or_past_its_end_is_refused(
+async def test_a_server_with_a_wrong_name_authority_or_expired_certificate_is_refused(
     serve: Serve, tmp_path: Path
 ) -> None:
     trust = TlsFiles(authorities=OURS.files(tmp_path, "any", NAME).authorities)
@@ -120,9 +120,7 @@ async def test_a_server_by_another_name_or_of_another_authority_or_past_its_end_
         assert words.lower() in tls.describe(caught.value).lower()
 
 
-async def test_the_servers_of_a_role_share_the_name_of_their_certificate_whatever_their_hosts_are(
-    serve: Serve, tmp_path: Path
-) -> None:
+async def test_servers_of_a_role_are_verified_by_the_role_name_on_any_host(serve: Serve, tmp_path: Path) -> None:
     port = await serve(tls.server("link", OURS.files(tmp_path, "server", "coreapp")))
     trust = TlsFiles(authorities=str(tmp_path / "server.ca"))
     with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
@@ -132,7 +130,7 @@ async def test_the_servers_of_a_role_share_the_name_of_their_certificate_whateve
         await converse(port, tls.client("link", trust, server_name="webapp"), "coreapp")
 
 
-async def test_renewed_files_are_for_connections_from_then_on_and_broken_ones_change_nothing(
+async def test_new_connections_use_renewed_files_and_broken_files_are_ignored(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = tls.server("link", OURS.files(tmp_path, "server", "first", NAME))
@@ -160,7 +158,7 @@ async def test_renewed_files_are_for_connections_from_then_on_and_broken_ones_ch
         await converse(port, trust)
 
 
-def test_files_that_cannot_be_used_are_named_and_no_passphrase_is_asked_for(tmp_path: Path) -> None:
+def test_unusable_tls_files_are_named_without_a_passphrase_prompt(tmp_path: Path) -> None:
     good = OURS.files(tmp_path, "good", NAME)
     (tmp_path / "other.key").write_bytes(OURS.issue("other")[0])
     (tmp_path / "empty.pem").write_bytes(b"")
@@ -176,7 +174,7 @@ def test_files_that_cannot_be_used_are_named_and_no_passphrase_is_asked_for(tmp_
             tls.server("link", files, clients=Clients.REQUIRED if files.authorities else Clients.NONE)
 
 
-def test_an_end_within_thirty_days_is_warned_of_once_a_day_and_shown(
+def test_expiry_within_30_days_logs_a_daily_warning_and_sets_a_metric(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = OURS.files(tmp_path, "server", NAME, days=20)
@@ -206,7 +204,7 @@ def test_an_end_within_thirty_days_is_warned_of_once_a_day_and_shown(
     assert [kind for kind, _ in warned()] == ["authority"]
 
 
-async def test_handshakes_that_do_not_come_are_bounded_and_end(serve: Serve, tmp_path: Path) -> None:
+async def test_missing_handshakes_are_limited_and_time_out(serve: Serve, tmp_path: Path) -> None:
     port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=4, of_all=6, seconds=0.5)
     late, refused = count("late"), count("refused")
     silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
@@ -225,7 +223,7 @@ async def test_handshakes_that_do_not_come_are_bounded_and_end(serve: Serve, tmp
     assert await converse(port, tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))) == NAME
 
 
-async def test_handshakes_that_go_on_give_their_places_to_others(
+async def test_unfinished_handshakes_are_closed_for_new_connections(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_server, "GRACE", 0.0)
@@ -240,7 +238,7 @@ async def test_handshakes_that_go_on_give_their_places_to_others(
         writer.close()
 
 
-async def test_strangers_begin_so_many_a_second_and_known_ones_as_they_like(serve: Serve, tmp_path: Path) -> None:
+async def test_handshakes_of_unauthenticated_clients_are_rate_limited(serve: Serve, tmp_path: Path) -> None:
     server = tls.server("link", OURS.files(tmp_path, "server", NAME), clients=Clients.REQUIRED)
     port = await serve(server, rate=0.001, burst=2)
     known = tls.client("link", OURS.files(tmp_path, "client", "webapp"))
@@ -258,7 +256,7 @@ async def test_strangers_begin_so_many_a_second_and_known_ones_as_they_like(serv
     assert await converse(port, known) == NAME
 
 
-async def test_one_who_goes_in_the_middle_of_the_handshake_leaves_its_place(serve: Serve, tmp_path: Path) -> None:
+async def test_a_disconnect_during_the_handshake_frees_its_slot(serve: Serve, tmp_path: Path) -> None:
     port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=1)
     failed = count("failed")
     for _ in range(3):
@@ -270,7 +268,7 @@ async def test_one_who_goes_in_the_middle_of_the_handshake_leaves_its_place(serv
     assert count("failed") - failed == 3
 
 
-async def test_what_comes_with_the_end_of_the_handshake_is_not_lost(serve: Serve, tmp_path: Path) -> None:
+async def test_data_in_the_last_handshake_segment_is_not_lost(serve: Serve, tmp_path: Path) -> None:
     files = OURS.files(tmp_path, "server", NAME)
     port = await serve(tls.server("link", files))
     context: FileContext = tls.client("link", TlsFiles(authorities=files.authorities))
@@ -301,7 +299,7 @@ def _pair(files: TlsFiles) -> tuple[str, str]:
     return files.chain, files.key
 
 
-def test_a_key_with_a_passphrase_is_refused_without_asking(tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_is_refused_without_a_prompt(tmp_path: Path) -> None:
     command = "openssl ec -aes256 -passout pass:secret -in {0} -out {1} 2>/dev/null"
     files = OURS.files(tmp_path, "server", NAME)
     locked = str(tmp_path / "locked.key")

@@ -61,11 +61,11 @@ class Limiter:
         ("", "192.0.2.1", False),
     ],
 )
-def test_an_address_is_one_of_ipv4_or_a_64_of_ipv6(one: str, other: str, same: bool) -> None:
+def test_limits_apply_per_ipv4_address_or_ipv6_64_prefix(one: str, other: str, same: bool) -> None:
     assert (unauthenticated.key_of(one) == unauthenticated.key_of(other)) is same
 
 
-def test_each_address_has_its_own_places(clock: ManualClock) -> None:
+def test_each_address_has_its_own_slots(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(2, 0, 0), together=OPEN))
     first, _ = limiter.enter("192.0.2.1"), limiter.enter("::ffff:192.0.2.1")
     assert limiter.refusal("192.0.2.1") == ADDRESS
@@ -77,7 +77,7 @@ def test_each_address_has_its_own_places(clock: ManualClock) -> None:
     assert len(limiter.table) == 3
 
 
-def test_who_has_logged_in_takes_no_place_and_its_address_is_known_for_an_hour(clock: ManualClock) -> None:
+def test_a_login_frees_its_slot_and_makes_the_address_known_for_an_hour(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(1, 0, 0), together=Bounds(3, 0, 0)))
     limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
     assert len(limiter.table) == 0
@@ -92,7 +92,7 @@ def test_who_has_logged_in_takes_no_place_and_its_address_is_known_for_an_hour(c
     assert limiter.refusal("192.0.2.1") == ADDRESS
 
 
-def test_strangers_do_not_keep_out_who_is_known(clock: ManualClock) -> None:
+def test_unknown_addresses_do_not_exhaust_the_limits_of_known_ones(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(2, 1, 5)))
     limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
     for host in ("192.0.2.2", "192.0.2.3"):
@@ -105,7 +105,7 @@ def test_strangers_do_not_keep_out_who_is_known(clock: ManualClock) -> None:
     assert limiter.table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
 
 
-def test_for_a_connection_of_any_kind_a_stranger_makes_room_before_one_that_is_known(clock: ManualClock) -> None:
+def test_replace_closes_connections_of_unknown_addresses_before_known_ones(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=OPEN, together=OPEN))
     limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
     limiter.enter("192.0.2.1", "known")
@@ -116,7 +116,7 @@ def test_for_a_connection_of_any_kind_a_stranger_makes_room_before_one_that_is_k
     assert limiter.closed == ["unknown", "known"]
 
 
-def test_when_all_places_are_used_the_oldest_that_is_not_busy_makes_room(clock: ManualClock) -> None:
+def test_without_free_slots_the_oldest_idle_connection_is_closed(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=OPEN, together=Bounds(3, 0, 0)))
     limiter.enter("192.0.2.1", "busy").busy = True
     limiter.enter("192.0.2.2", "oldest")
@@ -130,14 +130,14 @@ def test_when_all_places_are_used_the_oldest_that_is_not_busy_makes_room(clock: 
     assert len(limiter.table) == 3
 
 
-def test_connections_of_a_trusted_proxy_are_counted_for_all_only(clock: ManualClock) -> None:
+def test_connections_of_a_trusted_proxy_count_only_towards_the_total(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(1, 0, 0), together=Bounds(2, 0, 0), trusted=[PROXY]))
     limiter.enter("10.0.0.1")
     limiter.enter("10.0.0.1")
     assert limiter.refusal("10.0.0.1") == ALL
 
 
-def test_tokens_are_those_of_the_address_and_of_all(clock: ManualClock) -> None:
+def test_tokens_are_taken_from_the_bucket_of_the_address_and_the_total(clock: ManualClock) -> None:
     table = UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 3))
     assert [table.take("192.0.2.1"), table.take("192.0.2.1")] == [None, None]
     assert table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
@@ -151,7 +151,7 @@ def test_tokens_are_those_of_the_address_and_of_all(clock: ManualClock) -> None:
     assert table.take("192.0.2.2") is None
 
 
-def test_who_reserves_waits_behind_those_before(clock: ManualClock) -> None:
+def test_reservations_wait_behind_earlier_ones(clock: ManualClock) -> None:
     table = UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(9, 10, 20))
     assert [table.reserve("192.0.2.1") for _ in range(5)] == pytest.approx([0.0, 0.0, 1.0, 2.0, 3.0])
     assert table.reserve("192.0.2.2") == 0.0
@@ -159,19 +159,19 @@ def test_who_reserves_waits_behind_those_before(clock: ManualClock) -> None:
     assert table.reserve("192.0.2.1") == pytest.approx(1.0)
 
 
-def test_a_rate_of_zero_is_no_bound(clock: ManualClock) -> None:
+def test_a_rate_of_zero_is_no_limit(clock: ManualClock) -> None:
     table = UnauthenticatedClients(clock, each=OPEN, together=OPEN)
     assert table.take("192.0.2.1", 1e9) is None
     assert table.reserve("192.0.2.1", 1e9) == 0.0
 
 
-def test_more_than_the_bucket_holds_is_done_when_it_is_full(clock: ManualClock) -> None:
+def test_a_cost_above_the_burst_passes_when_the_bucket_is_full(clock: ManualClock) -> None:
     table = UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 2))
     assert table.take("192.0.2.1", 5.0) is None
     assert table.take("192.0.2.1") == Refusal(ADDRESS, 4.0)
 
 
-def test_no_more_addresses_are_remembered_than_that_and_all_together_stay_bounded(clock: ManualClock) -> None:
+def test_remembered_addresses_are_limited_and_the_total_limit_still_holds(clock: ManualClock) -> None:
     table = UnauthenticatedClients(clock, each=Bounds(9, 1, 1), together=Bounds(9, 1, 50), remembered=10)
     refused = [table.take(f"192.0.2.{n}") for n in range(100)]
     assert refused.count(None) == 50
@@ -230,7 +230,7 @@ def test_a_login_refunds_what_its_connection_has_consumed(clock: ManualClock) ->
         ("10.0.0.1", b"," * 60_000 + b"198.51.100.1", "198.51.100.1"),
     ],
 )
-def test_a_trusted_proxy_speaks_for_the_last_address_that_is_no_proxys(
+def test_a_trusted_proxy_forwards_for_the_last_address_that_is_not_a_proxy(
     clock: ManualClock, peer: str, header: bytes | None, whose: str
 ) -> None:
     table = UnauthenticatedClients(clock, each=OPEN, together=OPEN, trusted=[PROXY])

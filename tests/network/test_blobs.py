@@ -85,7 +85,7 @@ async def rows(network: Network) -> set[str]:
         await database.close()
 
 
-async def test_what_one_device_leaves_another_fetches_whole(network: Network) -> None:
+async def test_a_blob_uploaded_by_one_device_is_fetched_by_another(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     data = os.urandom(3 * MIB + 1)
@@ -108,7 +108,7 @@ async def test_what_one_device_leaves_another_fetches_whole(network: Network) ->
     assert (await upload(network, data))[0] == 507
 
 
-async def test_a_body_of_unknown_length_is_taken(network: Network) -> None:
+async def test_a_body_of_unknown_length_is_accepted(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     status, answer = await upload(network, chunks(MIB + 7))
@@ -116,7 +116,7 @@ async def test_a_body_of_unknown_length_is_taken(network: Network) -> None:
     assert await download(network, answer["id"]) == (200, bytes(MIB + 7))
 
 
-async def test_a_length_over_the_limit_is_refused_before_a_byte_is_read(network: Network) -> None:
+async def test_a_content_length_over_the_limit_is_refused_before_reading_the_body(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     reader, writer = await asyncio.open_connection(*network.addresses.http)
@@ -136,7 +136,7 @@ async def test_an_empty_body_is_refused(network: Network) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_an_upload_that_breaks_off_leaves_nothing(network: Network, announced: bool) -> None:
+async def test_an_interrupted_upload_leaves_nothing(network: Network, announced: bool) -> None:
     await network.start()
     await network.register(ALICE)
     _, writer = await asyncio.open_connection(*network.addresses.http)
@@ -158,7 +158,7 @@ async def until(condition: Any) -> None:
     await polling.until(condition, seconds=PATIENCE, pause=0.01)
 
 
-async def test_only_devices_leave_and_fetch_blobs(network: Network) -> None:
+async def test_only_devices_upload_and_fetch_blobs(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     _, answer = await upload(network, b"ciphertext")
@@ -175,7 +175,7 @@ async def test_only_devices_leave_and_fetch_blobs(network: Network) -> None:
     assert len(names(network)) == 1
 
 
-async def test_a_full_directory_is_told_until_something_expires(network: Network) -> None:
+async def test_a_full_directory_is_reported_until_a_blob_expires(network: Network) -> None:
     clock = ManualClock(time.time())
     await network.start(clock=clock, blobs=BlobSettings(directory=network.blobs.directory, quota=1000, ttl=10))
     await network.register(ALICE, BOB)
@@ -201,9 +201,7 @@ async def until_taken(network: Network) -> None:
     await polling.until(is_taken, seconds=PATIENCE, pause=0.01)
 
 
-async def test_the_log_says_of_each_upload_what_became_of_it(
-    network: Network, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_records_the_result_of_each_upload(network: Network, caplog: pytest.LogCaptureFixture) -> None:
     await network.start()
     await network.register(ALICE)
     caplog.set_level("INFO", logger=routes.log.name)
@@ -216,7 +214,7 @@ async def test_the_log_says_of_each_upload_what_became_of_it(
     assert [(entry["result"], entry["bytes"]) for entry in moved] == [("stored", 1), ("invalid", 0), ("unavailable", 0)]
 
 
-async def test_one_transfer_too_many_is_to_come_again(network: Network) -> None:
+async def test_transfers_over_the_limit_are_refused_with_retry_after(network: Network) -> None:
     await network.start(limits=Limits(transfers=1))
     await network.register(ALICE, BOB)
     go = asyncio.Event()
@@ -240,7 +238,7 @@ async def test_one_transfer_too_many_is_to_come_again(network: Network) -> None:
         assert (await upload(network, b""))[0] == 400
 
 
-async def test_a_transfer_that_stands_still_is_ended_and_a_long_one_is_not(
+async def test_a_stalled_transfer_is_ended_and_a_slow_one_is_not(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "SILENCE_SECONDS", 0.2)
@@ -264,7 +262,7 @@ async def test_a_transfer_that_stands_still_is_ended_and_a_long_one_is_not(
     assert len(names(network)) == 1
 
 
-async def test_a_process_that_dies_between_file_and_row_leaves_an_orphan_and_no_row(
+async def test_a_crash_between_file_and_row_leaves_an_orphan_that_is_removed_later(
     database_factory: DatabaseFactory, network: Network
 ) -> None:
     await network.start()
@@ -307,9 +305,7 @@ def settings(quota: int, ttl: int = 10) -> BlobSettings:
     return BlobSettings(directory=Path("elsewhere"), quota=quota, device_quota=2**40, ttl=ttl)
 
 
-async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_else(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_the_sweeper_removes_only_expired_blobs_and_old_orphans(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
     kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, settings(MIB, 7200))
     await kept.open()
@@ -357,7 +353,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
     await kept.add(ALICE, chunks(MIB), MIB if announced else None)
 
 
-async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Database, tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_like_a_full_directory(database: Database, tmp_path: Path) -> None:
     full = DirectoryStore(tmp_path / "blobs", reserve=2**62)
     kept = BlobStore(database, full, ManualClock(time.time()), settings(MIB))
     await kept.open()
@@ -367,7 +363,7 @@ async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Dat
     assert os.listdir(full.directory) == []
 
 
-async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Database, tmp_path: Path) -> None:
+async def test_a_started_download_completes_after_expiry(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
     kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, settings(MIB))
     await kept.open()
@@ -379,7 +375,7 @@ async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Data
     await found.file.close()
 
 
-async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
+async def test_the_quota_of_a_failed_upload_is_refunded(database: Database, tmp_path: Path) -> None:
     kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), settings(100))
     await kept.open()
     for size in (90, None):
@@ -388,7 +384,7 @@ async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Dat
     await kept.add(ALICE, chunks(100), 100)
 
 
-async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is_counted_once(
+async def test_concurrent_blobs_share_transactions_and_owners_are_counted_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), settings(MIB))
@@ -413,13 +409,13 @@ async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is
     assert kept.quota.stored == 2100
 
 
-async def test_a_directory_that_cannot_be_made_is_one_clear_error(network: Network, tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_one_clear_error(network: Network, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotStore, match=r"TIDINGS_NETWORK_BLOB_DIR .*Not a directory"):
         await network.start(blobs=BlobSettings(directory=tmp_path / "file" / "blobs"))
 
 
-async def test_messages_go_on_while_a_blob_is_on_its_way(network: Network) -> None:
+async def test_messages_flow_during_an_upload(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -431,7 +427,7 @@ async def test_messages_go_on_while_a_blob_is_on_its_way(network: Network) -> No
     assert [status for status, _ in await asyncio.gather(*uploads)] == [201, 201]
 
 
-async def test_while_the_directory_is_not_mounted_a_blob_is_not_gone(network: Network) -> None:
+async def test_an_unmounted_directory_does_not_make_blobs_count_as_gone(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     status, answer = await upload(network, b"x" * 1000)
@@ -462,7 +458,7 @@ async def test_while_the_directory_is_not_mounted_a_blob_is_not_gone(network: Ne
     assert await download(network, answer["id"]) == (200, b"x" * 1000)
 
 
-async def test_a_node_with_a_directory_of_its_own_does_not_start(network: Network, tmp_path: Path) -> None:
+async def test_a_node_with_a_different_blob_directory_does_not_start(network: Network, tmp_path: Path) -> None:
     await network.start()
     await network.stop()
     shared, network.blobs = network.blobs, network.blobs.model_copy(update={"directory": tmp_path / "blobs"})

@@ -37,7 +37,7 @@ async def test_a_second_login_of_the_same_device_on_one_connection_changes_nothi
     await client.nothing_came()
 
 
-async def test_the_highest_epoch_stays_and_a_lower_one_is_told_so(network: Network) -> None:
+async def test_the_highest_epoch_stays_attached_and_a_lower_one_is_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     token = network.tokens[ALICE]
@@ -79,7 +79,7 @@ async def test_the_highest_epoch_stays_and_a_lower_one_is_told_so(network: Netwo
         await client.close()
 
 
-async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -> None:
+async def test_many_devices_log_in_on_one_connection(network: Network) -> None:
     await network.start()
     numbers = [f"1555010{i:04}" for i in range(300)]
     await network.register(*numbers, ALICE, prekeys=0)
@@ -114,7 +114,7 @@ async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -
         b'{"t":"logout","n":9223372036854775808,"number":"15550000001"}',
     ],
 )
-async def test_a_malformed_frame_is_answered_with_bad_frame_and_the_end(network: Network, data: bytes) -> None:
+async def test_a_malformed_frame_closes_the_connection_with_bad_frame(network: Network, data: bytes) -> None:
     await network.start()
     client = await network.connect()
     if network.transport != "json" and data.startswith(b"{"):
@@ -135,7 +135,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("data", [NOT_UTF8, NESTED], ids=["no UTF-8", "nested"])
-async def test_a_frame_that_no_decoder_gets_to_the_end_of_is_a_malformed_one(
+async def test_a_frame_that_fails_to_decode_closes_the_connection_with_bad_frame(
     network: Network, data: dict[bool, bytes]
 ) -> None:
     await network.start()
@@ -146,14 +146,14 @@ async def test_a_frame_that_no_decoder_gets_to_the_end_of_is_a_malformed_one(
     assert (closing.reason, closing.number) == (device.BAD_FRAME, "")
 
 
-async def test_a_frame_that_is_too_long_is_not_read(network: Network) -> None:
+async def test_an_oversized_frame_is_not_read(network: Network) -> None:
     await network.start()
     client = await network.connect(transport="tcp")
     await client.link.send_raw(bytes(4 * 1024 * 1024 + 1))
     assert (await client.next(device.Closing)).reason == device.BAD_FRAME
 
 
-async def test_a_websocket_without_one_of_our_subprotocols_is_denied_with_the_list_of_them(network: Network) -> None:
+async def test_a_websocket_without_a_known_subprotocol_is_refused_with_their_list(network: Network) -> None:
     await network.start()
     headers = {
         "Connection": "Upgrade",
@@ -193,7 +193,7 @@ async def test_a_silent_connection_is_closed_as_idle_and_pings_keep_one_open(net
 
 
 @pytest.mark.one_node
-async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
+async def test_connections_over_the_limit_are_refused(network: Network) -> None:
     await network.start(limits=Limits(connections=1))
     first = await network.connect()
     second = await network.connect()
@@ -201,7 +201,7 @@ async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
     await first.nothing_came()
 
 
-async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(network: Network) -> None:
+async def test_a_slow_reader_is_disconnected_and_loses_nothing(network: Network) -> None:
     await network.start(
         limits=Limits(
             write_buffer=1_000_000, window=100_000, window_bytes=2**40, session_bytes=2**40, undecided_bytes=2**40
@@ -232,7 +232,7 @@ async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(netwo
     assert sorted(await stored(network)) == sorted(f"m{i}" for i in range(len(sent)))
 
 
-async def test_stopping_stores_what_is_undecided_accepts_it_and_says_why_it_closes(network: Network) -> None:
+async def test_stopping_stores_and_accepts_undecided_envelopes_and_sends_the_reason(network: Network) -> None:
     await network.start(limits=Limits(window=2), clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -246,7 +246,7 @@ async def test_stopping_stores_what_is_undecided_accepts_it_and_says_why_it_clos
     assert await stored(network) == [f"m{i}" for i in range(4)]
 
 
-async def test_the_mailbox_survives_a_restart_and_so_does_its_order(network: Network) -> None:
+async def test_the_mailbox_and_its_order_survive_a_restart(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -266,7 +266,7 @@ async def test_the_mailbox_survives_a_restart_and_so_does_its_order(network: Net
     await bob.nothing_came()
 
 
-async def test_registering_anew_ends_the_old_devices_connection(network: Network) -> None:
+async def test_registering_again_disconnects_the_previous_device(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -278,7 +278,7 @@ async def test_registering_anew_ends_the_old_devices_connection(network: Network
     await alice.nothing_came()
 
 
-async def test_whoever_has_fetched_a_bundle_hears_of_a_new_identity(network: Network) -> None:
+async def test_a_device_that_fetched_a_bundle_is_notified_of_the_new_identity(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -293,7 +293,7 @@ async def test_whoever_has_fetched_a_bundle_hears_of_a_new_identity(network: Net
     await alice.nothing_came()
 
 
-async def test_a_new_identity_is_told_also_when_the_number_was_unregistered_in_between(network: Network) -> None:
+async def test_a_new_identity_is_announced_even_after_the_number_was_unregistered(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -315,7 +315,7 @@ async def test_a_new_identity_is_told_also_when_the_number_was_unregistered_in_b
     await alice.nothing_came()
 
 
-async def test_whose_bundle_was_fetched_hears_of_a_new_identity_of_the_fetcher(network: Network) -> None:
+async def test_a_fetchers_new_identity_is_announced_to_the_owner_of_the_bundle(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -331,7 +331,7 @@ async def unregister(network: Network, number: str) -> None:
     assert status == 200
 
 
-async def test_registering_again_with_the_same_identity_disturbs_nobody(network: Network) -> None:
+async def test_registering_again_with_the_same_identity_notifies_nobody(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     body = registration(BOB)

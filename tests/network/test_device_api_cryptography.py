@@ -12,7 +12,7 @@ from tidings import e2ee
 from tidings.e2ee import chains, curve, kdf, kem, pq_ratchet, ratchet, session_setup
 
 
-def test_the_values_of_the_session_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_test_vectors_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
     told = values(fences("values", section("Values to check a program against"))[0])
     queue = [told[f"{name} private"] for name in ("business base", "business ratchet", "handset ratchet")]
     queue.append(bytes([7]) * 32)
@@ -69,14 +69,14 @@ def test_the_values_of_the_session_are_right(monkeypatch: pytest.MonkeyPatch) ->
     assert step == (told["root key 2"], told["handset chain key 0"])
 
 
-def test_the_walk_through_carries_the_values() -> None:
+def test_the_walkthrough_uses_the_test_vectors() -> None:
     told = values(fences("values")[0])
     bodies = [json.loads(body).get("body") for _, body in example_frames(section("A client in 12 steps"))]
     sent = {base64.b64decode(body) for body in bodies if body}
     assert sent == {told["PreKeySignalMessage"], told["null SignalMessage"], told["reply SignalMessage"]}
 
 
-def test_the_values_of_the_quiet_ratchet_and_of_kyber_are_right() -> None:
+def test_post_quantum_ratchet_and_kyber_test_vectors_are_correct() -> None:
     told = values(fences("values")[1])
     initiator, responder = pq_ratchet.start(told["third key"])
     assert (initiator, responder) == (told["initiator chain key"], told["responder chain key"])
@@ -89,7 +89,7 @@ def test_the_values_of_the_quiet_ratchet_and_of_kyber_are_right() -> None:
     assert kem.round_3(told["ML-KEM secret"], ciphertext) == told["round 3 secret"]
 
 
-def test_the_values_of_the_sender_key_are_right() -> None:
+def test_sender_key_test_vectors_are_correct() -> None:
     told = values(fences("values")[3])
     assert curve.KeyPair.from_private(told["signing private"]).public == told["signing public"]
     assert told["chain key"] in told["distribution message"]

@@ -50,7 +50,7 @@ def figures(text: str) -> list[int]:
     return [int(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", text)]
 
 
-def test_the_limits_are_those_of_the_code() -> None:
+def test_documented_limits_match_the_code() -> None:
     limits, files, quotas, allowed = Limits(), BlobSettings(directory=Path("blobs")), Quotas(), DeviceRateLimits()
     mib = 1024 * 1024
     default_ttl = Settings.model_fields["message_ttl"].default
@@ -145,14 +145,14 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert (record.MAX_ARCHIVED, record.MAX_LENGTH) == (10, 256 * 1024)
 
 
-def test_every_close_code_is_told() -> None:
+def test_every_close_code_is_documented() -> None:
     text = section("WebSocket")
     for reason, code in websocket_connection.CLOSE_CODES.items():
         assert f"{code} (`{reason}`)" in text
     assert f"{websocket_frames.POLICY_VIOLATION} (everything else)" in text
 
 
-def test_every_subprotocol_and_every_path_is_told() -> None:
+def test_every_subprotocol_and_path_is_documented() -> None:
     assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(
         websocket_connection.SUBPROTOCOLS
     )
@@ -178,7 +178,7 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     assert len(calls) > 12
 
 
-def test_every_status_and_reason_over_http_is_told() -> None:
+def test_every_http_status_and_reason_is_documented() -> None:
     told = {(int(row[0]), row[1].strip("`")) for row in table(section("Errors"), "status")}
     source = "\n".join(path.read_text() for path in Path(network.app.__file__).parent.rglob("*.py"))
     kinds = {kind.reason: kind.status for kind in errors_of(network.errors.RequestError)}

@@ -42,25 +42,25 @@ def check_fields(kind: type[msgspec.Struct], rows: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("tag", ALL_FRAMES)
-def test_every_frame_has_its_fields_types_defaults_and_an_example(tag: str) -> None:
+def test_every_frame_is_documented_with_fields_types_defaults_and_an_example(tag: str) -> None:
     text = section(f"`{tag}`")
     check_fields(ALL_FRAMES[tag], table(text, "field"))
     arrow = "→" if tag in FROM_DEVICE else "←"
     assert any(found == arrow and json.loads(body)["t"] == tag for found, body in example_frames(text))
 
 
-def test_a_bundle_is_described() -> None:
+def test_the_bundle_is_documented() -> None:
     check_fields(device.Bundle, table(section("`bundles`"), "bundle field"))
 
 
 @pytest.mark.parametrize(("arrow", "body"), sorted(set(example_frames())))
-def test_every_example_is_a_frame_that_comes_out_as_it_went_in(arrow: str, body: str) -> None:
+def test_every_example_frame_round_trips(arrow: str, body: str) -> None:
     frames: Any = device.FromDevice if arrow == "→" else device.FromNetwork
     frame = msgspec.json.decode(body, type=frames)
     assert json.loads(msgspec.json.encode(frame)) == json.loads(body)
 
 
-def test_every_kind_of_envelope_and_every_reason_is_explained() -> None:
+def test_every_envelope_kind_and_reason_is_documented() -> None:
     constants = {value for name, value in vars(device).items() if name.isupper() and isinstance(value, str)}
     kinds = {row[0].strip("`") for row in table(section("Kinds of envelope"), "`kind`")}
     reasons = {row[0].strip("`") for row in table(section("Reasons"), "reason")}
@@ -70,7 +70,7 @@ def test_every_kind_of_envelope_and_every_reason_is_explained() -> None:
     assert kinds == of_devices | notices
 
 
-def test_the_messagepack_example_is_the_frame_beside_it() -> None:
+def test_the_messagepack_example_encodes_the_frame_beside_it() -> None:
     text = section("Encoding of frames")
     ((_, body),) = example_frames(text)
     data = hex_dump(text)
@@ -80,7 +80,7 @@ def test_the_messagepack_example_is_the_frame_beside_it() -> None:
     assert f"`{len(data).to_bytes(4, 'big').hex(' ')}` would stand before it" in text
 
 
-def test_the_tcp_example_is_its_length_and_the_frame_beside_it() -> None:
+def test_the_tcp_example_is_the_length_and_the_frame_beside_it() -> None:
     text = section("TCP")
     ((_, body),) = example_frames(text)
     data = hex_dump(text)
@@ -88,7 +88,7 @@ def test_the_tcp_example_is_its_length_and_the_frame_beside_it() -> None:
     assert msgspec.msgpack.decode(data[4:], type=device.FromDevice) == msgspec.json.decode(body, type=device.FromDevice)
 
 
-def test_the_slots_of_the_example_are_those_of_the_code_and_the_partitions_too() -> None:
+def test_slots_and_partitions_of_the_example_match_the_code() -> None:
     text = section("Partitions")
     (numbers,) = re.findall(r"The numbers (\d+) and (\d+) are in the slots", text)
     slots = [addresses.slot_of(number) for number in numbers]
@@ -101,18 +101,18 @@ def test_the_slots_of_the_example_are_those_of_the_code_and_the_partitions_too()
     assert f"{', '.join(str(count) for count in addresses.COUNTS[:-1])} or {addresses.COUNTS[-1]}" in section("`login`")
 
 
-def test_the_change_of_a_group_in_the_example_is_the_one_beside_it() -> None:
+def test_the_group_change_example_decodes_to_the_one_beside_it() -> None:
     text = section("Kinds of envelope")
     (body,) = [json.loads(body)["body"] for _, body in example_frames(text) if '"group_changed"' in body]
     assert base64.b64decode(body).decode() == fences("json", text)[0].strip()
 
 
 @pytest.mark.parametrize("line", [line for block in fences("json") for line in block.splitlines()])
-def test_every_json_example_is_json(line: str) -> None:
+def test_every_json_example_is_valid(line: str) -> None:
     assert isinstance(json.loads(line), dict)
 
 
-def test_every_link_within_the_page_and_to_other_pages_leads_somewhere() -> None:
+def test_every_link_of_the_page_resolves() -> None:
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):

@@ -60,7 +60,9 @@ def without_tokens(answer: Any) -> Any:
     return [without_tokens(value) for value in answer] if isinstance(answer, list) else answer
 
 
-async def test_every_http_example_gets_the_answer_beside_it(net: Network, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_http_example_returns_the_documented_response(
+    net: Network, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     tokens: dict[str, str] = {}
     # The page's placeholders for the group and its invite, with the values that the network returned.
@@ -104,7 +106,7 @@ async def test_every_http_example_gets_the_answer_beside_it(net: Network, caplog
     assert len(tokens) == 3
 
 
-async def test_the_blob_example_is_what_comes_back_and_its_pointer_leads_to_the_file(net: Network) -> None:
+async def test_the_blob_example_downloads_unchanged_and_decrypts_with_its_pointer(net: Network) -> None:
     await net.register("15550100001")
     told = values(fences("values")[2])
     authorization = {"Authorization": f"Bearer {net.tokens['15550100001']}"}
@@ -127,7 +129,7 @@ async def test_the_blob_example_is_what_comes_back_and_its_pointer_leads_to_the_
 
 @pytest.mark.parametrize("pieces", [[b'{"t":"ping","x":"\xff"}'], [b'{"t":"ping","x":"\xe2', b'\x82"}']])
 @pytest.mark.parametrize("subprotocol", ["tidings.v1.json", "tidings.v1.msgpack"])
-async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_without_a_traceback(
+async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_no_traceback(
     net: Network, caplog: pytest.LogCaptureFixture, subprotocol: str, pieces: list[bytes]
 ) -> None:
     host, port = net.addresses.http
@@ -147,9 +149,7 @@ async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_without
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_the_line_with_the_code_is_in_the_log_as_it_is_shown(
-    net: Network, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_line_with_the_code_is_as_documented(net: Network, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with net.http.post("/v1/codes", json={"number": "15550100001"}) as answer:
         assert answer.status == 202
@@ -162,7 +162,7 @@ async def test_the_line_with_the_code_is_in_the_log_as_it_is_shown(
     assert json.loads(log.JSONFormatter("network").format(record)) == json.loads(told_json)
 
 
-async def test_before_its_ok_a_device_may_do_nothing_and_after_it_a_skipped_delivery_comes_at_the_next_login_only(
+async def test_requests_before_ok_fail_and_skipped_deliveries_repeat_at_next_login(
     net: Network,
 ) -> None:
     await net.register("15550100001", "15550100002")

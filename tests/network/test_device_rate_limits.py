@@ -22,7 +22,7 @@ async def key_ids(client: Client, asker: str, count: int, target: str = BOB) -> 
     return [(await client.ask(fetch(target, asker=asker))).bundles[0].prekey_id for _ in range(count)]
 
 
-async def test_a_device_gets_a_few_one_time_keys_of_another_in_a_day_and_leaves_the_rest_to_others(
+async def test_a_device_gets_a_limited_number_of_one_time_keys_of_a_number_per_day(
     network: Network,
 ) -> None:
     clock = ManualClock()
@@ -43,7 +43,7 @@ async def test_a_device_gets_a_few_one_time_keys_of_another_in_a_day_and_leaves_
     assert await key_ids(carol, CAROL, 3) == [5, None, None]
 
 
-async def test_many_fetches_at_once_get_no_more_one_time_keys_than_one_after_the_other(network: Network) -> None:
+async def test_concurrent_fetches_get_no_more_one_time_keys_than_sequential_ones(network: Network) -> None:
     await network.start(rate_limits=DeviceRateLimits(one_time=3))
     await network.register(ALICE, BOB, prekeys=50)
     alice = await network.connect(ALICE)
@@ -53,7 +53,7 @@ async def test_many_fetches_at_once_get_no_more_one_time_keys_than_one_after_the
     assert sum(answer.bundles[0].prekey_id is not None for answer in answers) == 3
 
 
-async def test_fetches_and_checks_beyond_a_burst_are_asked_again_later(network: Network) -> None:
+async def test_fetches_and_checks_beyond_the_burst_are_refused_until_later(network: Network) -> None:
     clock = ManualClock()
     rate_limits = DeviceRateLimits(
         fetch_rate=1, fetch_burst=3, check_rate=1, check_burst=4, businesses=frozenset({CAROL})
@@ -75,7 +75,7 @@ async def test_fetches_and_checks_beyond_a_burst_are_asked_again_later(network: 
     assert {type(await carol.ask(fetch(BOB, asker=CAROL))) for _ in range(2)} >= {device.Failed}
 
 
-async def test_changes_of_groups_beyond_a_burst_are_too_often_and_looking_is_free(network: Network) -> None:
+async def test_group_changes_beyond_the_burst_are_refused_and_reads_are_free(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, rate_limits=DeviceRateLimits(group_rate=1, group_burst=2))
     await network.register(ALICE)
@@ -89,7 +89,7 @@ async def test_changes_of_groups_beyond_a_burst_are_too_often_and_looking_is_fre
     assert (await call(network, "PUT", ALICE, f"/{group}", {"subject": "Soup"}))[0] == 200
 
 
-async def test_one_number_has_a_quota_of_files_and_uploads_and_others_go_on(network: Network) -> None:
+async def test_blob_quota_and_upload_rate_are_per_number(network: Network) -> None:
     blobs = BlobSettings(directory=network.blobs.directory, quota=10_000, device_quota=300)
     await network.start(blobs=blobs, rate_limits=DeviceRateLimits(blob_rate=0.001, blob_burst=4))
     await network.register(ALICE, BOB)
@@ -109,7 +109,7 @@ async def test_one_number_has_a_quota_of_files_and_uploads_and_others_go_on(netw
     assert await upload(BOB, 300) == (201, "")
 
 
-def test_nobody_has_more_room_for_files_than_is_still_free() -> None:
+def test_a_reservation_cannot_exceed_the_free_share_of_the_quota() -> None:
     quota = BlobQuota(1000, 900)
     quota.count(600)
     with pytest.raises(QuotaUsed), quota.reservation("a", 450, 10):
@@ -122,7 +122,7 @@ def test_nobody_has_more_room_for_files_than_is_still_free() -> None:
         pass
 
 
-def test_nodes_that_know_nothing_of_each_other_keep_to_an_owners_quota_and_rarely_count() -> None:
+def test_uncoordinated_nodes_respect_an_owners_quota_and_rarely_recount() -> None:
     nodes, stored, counts, uploads = [BlobQuota(10**9, 100_000) for _ in range(16)], 0, 0, 0
     for node in itertools.cycle(nodes):
         share = node.share("a", 10)
@@ -140,7 +140,7 @@ def test_nodes_that_know_nothing_of_each_other_keep_to_an_owners_quota_and_rarel
     assert counts < uploads / 4
 
 
-def test_what_is_stored_while_an_owner_is_counted_is_not_missed_and_what_is_gone_is_seen_at_the_next_count() -> None:
+def test_a_count_includes_concurrent_uploads_and_a_removal_forces_a_new_count() -> None:
     quota = BlobQuota(10_000, 9_000)
     share = quota.share("a")
     quota.add("a", 100)
@@ -153,7 +153,7 @@ def test_what_is_stored_while_an_owner_is_counted_is_not_missed_and_what_is_gone
     assert quota.share("a").counted is None
 
 
-def test_what_there_is_none_of_is_not_counted() -> None:
+def test_fetching_an_absent_one_time_key_consumes_nothing() -> None:
     rate_limits = DeviceRateLimiter(DeviceRateLimits(one_time=1), ManualClock())
     for _ in range(5):
         assert rate_limits.take_one_time("a", "b")

@@ -45,7 +45,7 @@ async def test_a_code_from_the_log_registers_a_number_once(network: Network, cap
     assert reason(again) == (401, "wrong_code")
 
 
-async def test_a_code_is_void_after_five_wrong_guesses(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_code_is_invalid_after_five_wrong_guesses(network: Network, caplog: pytest.LogCaptureFixture) -> None:
     await network.start()
     code = await sent_code(network, caplog)
     wrong = "000000" if code != "000000" else "111111"
@@ -56,7 +56,7 @@ async def test_a_code_is_void_after_five_wrong_guesses(network: Network, caplog:
     assert reason(answer) == (401, "wrong_code")
 
 
-async def test_one_address_has_so_many_codes_and_wrong_tries_and_the_registration_key_has_no_such_limit(
+async def test_codes_and_wrong_guesses_are_limited_per_address_without_the_key(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -93,7 +93,7 @@ async def test_a_code_is_valid_for_ten_minutes_and_for_its_own_number(
     assert reason(late) == (401, "wrong_code")
 
 
-async def test_a_client_that_asks_for_http_2_is_served_over_http_1(network: Network) -> None:
+async def test_a_client_that_offers_http_2_is_served_over_http_1(network: Network) -> None:
     await network.start()
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
     for number in ("15550300001", "15550300002"):
@@ -101,7 +101,7 @@ async def test_a_client_that_asks_for_http_2_is_served_over_http_1(network: Netw
             assert (answer.status, (await answer.json())["number"]) == (202, number)
 
 
-async def test_codes_for_one_number_are_rationed(network: Network) -> None:
+async def test_codes_for_one_number_are_rate_limited(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     for _ in range(5):
@@ -116,7 +116,7 @@ async def test_codes_for_one_number_are_rationed(network: Network) -> None:
     assert (await network.request("POST", "/v1/codes", {"number": ALICE}))[0] == 202
 
 
-async def test_the_registration_key_registers_without_a_code_and_nothing_else_does(network: Network) -> None:
+async def test_only_the_registration_key_registers_without_a_code(network: Network) -> None:
     await network.start()
     for token in ("", "wrong", REGISTRATION_KEY + "x", "schlüssel"):
         for path, body in (
@@ -129,7 +129,7 @@ async def test_the_registration_key_registers_without_a_code_and_nothing_else_do
     assert len(answer["token"]) >= 43
 
 
-async def test_a_bulk_of_500_registers_and_one_more_does_not(network: Network) -> None:
+async def test_a_bulk_of_500_numbers_is_accepted_and_501_refused(network: Network) -> None:
     await network.start()
     bodies = [registration(f"1555030{i:04}", prekeys=3, kyber=False) for i in range(501)]
     answer = await network.request("POST", "/v1/registrations/bulk", {"registrations": bodies}, token=REGISTRATION_KEY)
@@ -142,7 +142,7 @@ async def test_a_bulk_of_500_registers_and_one_more_does_not(network: Network) -
     assert len({entry["token"] for entry in body["registrations"]}) == 500
 
 
-async def test_a_bulk_with_a_number_twice_or_one_bad_key_registers_nobody(network: Network) -> None:
+async def test_a_bulk_with_a_repeated_number_or_an_invalid_key_registers_nothing(network: Network) -> None:
     await network.start()
     twice = {"registrations": [registration(ALICE), registration(ALICE)]}
     bad = {"registrations": [registration(ALICE), {**registration(BOB), "identity_key": "AAAA"}]}
@@ -152,7 +152,7 @@ async def test_a_bulk_with_a_number_twice_or_one_bad_key_registers_nobody(networ
     assert (await network.request("GET", f"/v1/keys/{ALICE}", token="any"))[0] == 401
 
 
-async def test_a_device_that_unregisters_is_unknown_to_everybody(network: Network) -> None:
+async def test_an_unregistered_device_is_unknown_to_all_requests(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -191,7 +191,7 @@ async def test_a_device_that_unregisters_is_unknown_to_everybody(network: Networ
         ("GET", "/v1/connect", b"", (404, "not_found")),
     ],
 )
-async def test_a_wrong_request_gets_the_status_and_reason_that_say_what_to_mend(
+async def test_an_invalid_request_gets_the_documented_status_and_reason(
     network: Network, method: str, path: str, data: bytes, expected: tuple[int, str]
 ) -> None:
     await network.start()
@@ -201,7 +201,7 @@ async def test_a_wrong_request_gets_the_status_and_reason_that_say_what_to_mend(
 
 
 @pytest.mark.one_node
-async def test_health_and_metrics_tell_what_is_there(network: Network) -> None:
+async def test_health_and_metrics_report_connected_devices(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     await network.connect(ALICE)
@@ -213,7 +213,7 @@ async def test_health_and_metrics_tell_what_is_there(network: Network) -> None:
     assert "tidings_network_envelopes_total" in text
 
 
-async def test_the_same_registration_again_changes_nothing_and_needs_no_other_proof(network: Network) -> None:
+async def test_repeating_a_registration_changes_nothing_and_needs_no_other_proof(network: Network) -> None:
     await network.start()
     body = registration(ALICE) | {"token": "t" * 43}
     path = "/v1/registrations"
@@ -235,7 +235,7 @@ async def test_the_same_registration_again_changes_nothing_and_needs_no_other_pr
     assert (await network.request("POST", path, body | {"token": "t" * 42}))[0] == 400
 
 
-async def test_a_whole_bulk_again_changes_nothing(network: Network) -> None:
+async def test_repeating_a_bulk_registration_changes_nothing(network: Network) -> None:
     await network.start()
     bodies = [registration(number) | {"token": letter * 43} for number, letter in ((ALICE, "a"), (BOB, "b"))]
     for _ in range(2):

@@ -32,7 +32,7 @@ async def net(database_factory: DatabaseFactory) -> AsyncIterator[Network]:
     await net.remove()
 
 
-def test_the_stranger_shares_only_the_cryptography_with_us() -> None:
+def test_the_documented_client_imports_only_the_cryptography() -> None:
     tree = ast.parse(Path(documented_device.__file__).read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {
@@ -62,7 +62,7 @@ async def documented_devices(
     await handset.disconnect()
 
 
-async def test_a_stranger_receives_acknowledges_sends_receipts_and_replies(
+async def test_the_documented_client_receives_acknowledges_and_replies(
     documented_devices: tuple[DocumentedDevice, DocumentedDevice],
 ) -> None:
     business, handset = documented_devices
@@ -87,7 +87,7 @@ async def test_a_stranger_receives_acknowledges_sends_receipts_and_replies(
     assert (business.duplicates, handset.duplicates, business.refused, handset.refused) == (0, 0, {}, {})
 
 
-async def test_a_stranger_shows_a_message_once_that_is_delivered_until_it_acknowledges(
+async def test_the_documented_client_shows_a_repeated_delivery_once(
     documented_devices: tuple[DocumentedDevice, DocumentedDevice],
 ) -> None:
     business, handset = documented_devices
@@ -115,7 +115,7 @@ async def test_a_stranger_shows_a_message_once_that_is_delivered_until_it_acknow
     assert texts == list(zip(ids, ("one", "two", "three", "four"), strict=True))
 
 
-async def test_what_a_stranger_could_not_read_it_asks_for_and_shows_once(
+async def test_the_documented_client_recovers_an_unreadable_message_and_shows_it_once(
     documented_devices: tuple[DocumentedDevice, DocumentedDevice],
 ) -> None:
     business, handset = documented_devices
@@ -140,7 +140,7 @@ async def test_what_a_stranger_could_not_read_it_asks_for_and_shows_once(
     assert (business.refused, handset.refused) == ({}, {})
 
 
-async def test_a_stranger_uploads_keys_when_the_network_asks_and_hears_of_refusals_and_new_identities(
+async def test_the_documented_client_handles_low_keys_refusals_and_new_identities(
     net: Network, documented_devices: tuple[DocumentedDevice, DocumentedDevice]
 ) -> None:
     business, handset = documented_devices
@@ -168,7 +168,7 @@ async def test_a_stranger_uploads_keys_when_the_network_asks_and_hears_of_refusa
     await renewed.disconnect()
 
 
-async def test_a_first_message_under_another_identity_than_the_registered_one_is_refused(
+async def test_a_first_message_under_another_than_the_registered_identity_is_refused(
     net: Network, documented_devices: tuple[DocumentedDevice, DocumentedDevice]
 ) -> None:
     business, handset = documented_devices

@@ -38,7 +38,7 @@ class Mailbox:
         return refusal
 
 
-def test_a_pair_sends_1000_envelopes_at_once_and_then_500_per_second() -> None:
+def test_a_pair_may_send_1000_envelopes_at_once_and_then_500_per_second() -> None:
     mailbox = Mailbox()
 
     def burst() -> int:
@@ -53,7 +53,7 @@ def test_a_pair_sends_1000_envelopes_at_once_and_then_500_per_second() -> None:
     assert 490 <= burst() <= 505
 
 
-def test_one_sender_has_16_mib_of_a_mailbox_and_another_finds_room() -> None:
+def test_one_sender_may_fill_16_mib_of_a_mailbox_and_others_still_have_room() -> None:
     mailbox = Mailbox()
     assert [mailbox.send(size=MIB) for _ in range(16)] == [None] * 16
     refusal = mailbox.send(size=MIB)
@@ -62,7 +62,7 @@ def test_one_sender_has_16_mib_of_a_mailbox_and_another_finds_room() -> None:
     assert mailbox.send(CAROL, size=MIB) is None
 
 
-def test_one_sender_has_10_000_envelopes_of_a_mailbox() -> None:
+def test_one_sender_may_store_10_000_envelopes_in_a_mailbox() -> None:
     mailbox = Mailbox()
     for _ in range(10_000):
         mailbox.clock.advance(0.002)
@@ -77,7 +77,7 @@ def test_one_sender_has_10_000_envelopes_of_a_mailbox() -> None:
     ("call", "burst", "rate"),
     [("fetch", 20_000, 200), ("check", 1_000_000, 100), ("group", 500, 5), ("blob", 5000, 2)],
 )
-def test_calls_of_one_device_are_a_burst_and_then_a_rate(call: str, burst: int, rate: int) -> None:
+def test_calls_of_one_device_have_a_burst_and_a_rate(call: str, burst: int, rate: int) -> None:
     clock = ManualClock()
     limits = DeviceRateLimiter(DeviceRateLimits(), clock)
     assert limits.take(call, ALICE, burst) == 0
@@ -88,7 +88,7 @@ def test_calls_of_one_device_are_a_burst_and_then_a_rate(call: str, burst: int, 
     assert limits.take(call, BOB, burst) == 0
 
 
-def test_one_device_gets_5_one_time_keys_of_a_number_and_5_more_in_a_day() -> None:
+def test_one_device_gets_5_one_time_keys_of_a_number_per_day() -> None:
     clock = ManualClock()
     limits = DeviceRateLimiter(DeviceRateLimits(), clock)
     assert [limits.take_one_time(ALICE, BOB) for _ in range(6)] == [True] * 5 + [False]
@@ -96,7 +96,7 @@ def test_one_device_gets_5_one_time_keys_of_a_number_and_5_more_in_a_day() -> No
     assert [limits.take_one_time(ALICE, BOB) for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_the_other_defaults_are_those_of_the_page(tmp_path: Any) -> None:
+def test_other_defaults_match_the_page(tmp_path: Any) -> None:
     quotas, limits, blobs = Quotas(), Limits(), read(tmp_path).blobs
     assert (quotas.mailbox, quotas.mailbox_bytes) == (1_000_000, 1024 * MIB)
     assert (quotas.stored_bytes, quotas.stored_rate) == (1024 * MIB, 256 * 1024)

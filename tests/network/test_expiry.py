@@ -7,7 +7,7 @@ from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 
-async def test_the_sender_of_an_expired_message_is_told_which(network: Network) -> None:
+async def test_the_sender_is_notified_which_message_expired(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, message_ttl=3600, expiry_interval=0.05)
     await network.register(ALICE, BOB)
@@ -31,7 +31,7 @@ async def test_the_sender_of_an_expired_message_is_told_which(network: Network) 
     await bob.nothing_came()
 
 
-async def test_an_expired_envelope_is_not_delivered_even_before_it_is_removed(network: Network) -> None:
+async def test_an_expired_envelope_is_not_delivered_even_before_its_deletion(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, expiry_interval=3600)
     await network.register(ALICE, BOB)
@@ -45,7 +45,7 @@ async def test_an_expired_envelope_is_not_delivered_even_before_it_is_removed(ne
     assert await stored(network) == ["short", "long"]
 
 
-async def test_what_is_in_flight_does_not_expire_until_its_device_is_gone(network: Network) -> None:
+async def test_an_envelope_in_flight_does_not_expire_until_its_device_disconnects(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, expiry_interval=0.05)
     await network.register(ALICE, BOB, CAROL)
@@ -64,7 +64,7 @@ async def test_what_is_in_flight_does_not_expire_until_its_device_is_gone(networ
     assert notice.refs == ["in-flight"]
 
 
-async def test_an_offline_sender_gets_the_notice_at_its_next_login(network: Network) -> None:
+async def test_an_offline_sender_receives_the_expiry_notice_at_its_next_login(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, expiry_interval=0.05)
     await network.register(ALICE, BOB, CAROL)

@@ -15,9 +15,7 @@ PATIENCE = 30.0
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
 @pytest.mark.parametrize("way", [TCP, WS_JSON, WS_MSGPACK])
-async def test_a_fleet_sends_and_gets_everything_once_and_comes_back_for_what_it_missed(
-    network: Network, way: str
-) -> None:
+async def test_a_fleet_receives_everything_once_including_what_it_missed_offline(network: Network, way: str) -> None:
     await network.start()
     for number in (ALICE, BOB):
         await network.register(number)

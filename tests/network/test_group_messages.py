@@ -15,7 +15,7 @@ from tidings.storage.network import groups
 from tidings.wire import device
 
 
-async def test_every_other_participant_gets_a_copy_online_or_not(network: Network) -> None:
+async def test_every_other_participant_receives_a_copy_online_or_offline(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     await network.register(ALICE, BOB, CAROL)
@@ -41,7 +41,7 @@ async def test_every_other_participant_gets_a_copy_online_or_not(network: Networ
     assert await stored(network) == []
 
 
-async def test_group_messages_private_ones_and_changes_come_in_the_order_in_which_they_were_taken(
+async def test_group_messages_private_ones_and_changes_arrive_in_accepted_order(
     network: Network,
 ) -> None:
     await network.start()
@@ -56,7 +56,7 @@ async def test_group_messages_private_ones_and_changes_come_in_the_order_in_whic
     await bob.nothing_came()
 
 
-async def test_a_stale_epoch_a_stranger_and_a_group_that_is_none_are_refused(network: Network) -> None:
+async def test_a_stale_epoch_a_non_member_and_an_unknown_group_are_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     group = await make(network, ALICE, BOB)
@@ -84,7 +84,7 @@ async def test_a_stale_epoch_a_stranger_and_a_group_that_is_none_are_refused(net
     assert await refusal(bob) == device.NOT_PARTICIPANT
 
 
-async def test_a_repeated_message_is_dropped_also_after_a_restart_with_everything_acknowledged(
+async def test_a_repeated_message_is_dropped_even_after_a_restart(
     network: Network,
 ) -> None:
     await network.start()
@@ -109,7 +109,7 @@ async def test_a_repeated_message_is_dropped_also_after_a_restart_with_everythin
     await bob.nothing_came()
 
 
-async def test_whoever_was_removed_gets_no_copy_and_whoever_blocked_the_author_neither(network: Network) -> None:
+async def test_removed_members_and_members_who_blocked_the_author_receive_no_copy(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL, DAVE)
     group = await make(network, ALICE, BOB, CAROL, DAVE)
@@ -136,7 +136,7 @@ async def test_whoever_was_removed_gets_no_copy_and_whoever_blocked_the_author_n
     assert ids(await carol.deliveries(1)) == ["m2"]
 
 
-async def test_a_copy_expires_without_a_word_and_the_message_stays_known_until_then(network: Network) -> None:
+async def test_an_expired_copy_causes_no_notice_and_its_repetition_is_a_duplicate(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, message_ttl=7200, expiry_interval=0.05)
     group, alice, bob = await pair_in_group(network)
@@ -168,7 +168,7 @@ async def _remembered(network: Network) -> int:
         return int((await connection.execute(query)).scalar_one())
 
 
-async def test_receipts_say_which_group_their_messages_were_sent_to(network: Network) -> None:
+async def test_receipts_name_the_group_of_their_messages(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -183,7 +183,7 @@ async def test_receipts_say_which_group_their_messages_were_sent_to(network: Net
     assert (kept.kind, kept.group, kept.refs) == (device.DELIVERED, "15550000001-5", ["m1"])
 
 
-async def test_copies_beyond_the_window_wait_and_keep_their_place(network: Network) -> None:
+async def test_copies_beyond_the_window_wait_in_order(network: Network) -> None:
     await network.start(limits=Limits(window=3))
     group, alice, bob = await pair_in_group(network)
     expected = []
@@ -202,7 +202,7 @@ async def test_copies_beyond_the_window_wait_and_keep_their_place(network: Netwo
     assert [id_ for id_ in seen if id_.startswith("p")] == [f"p{i}" for i in range(10)]
 
 
-async def test_while_people_come_and_go_each_message_stands_between_the_changes_it_was_sent_between(
+async def test_messages_keep_their_position_between_group_changes(
     network: Network,
 ) -> None:
     await network.start()

@@ -60,7 +60,7 @@ POINTS = (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, crashpoints.AFTER_DEVICE_ACK_
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_process_that_dies_with_copies_in_memory_has_each_delivered(
+async def test_copies_in_memory_of_a_killed_process_are_delivered(
     database_factory: DatabaseFactory, point: str
 ) -> None:
     network = Network((await database_factory("network")).settings, "tcp")
@@ -137,7 +137,7 @@ async def pair_in_group(database_factory: DatabaseFactory) -> AsyncIterator[tupl
     assert (await stored(network), await kept(network)) == ([], [])
 
 
-async def test_a_commit_that_nobody_heard_of_is_found_by_the_next_try_and_delivered_once(
+async def test_a_commit_with_a_lost_response_is_found_by_the_retry_and_delivered_once(
     pair_in_group: tuple[Network, str, Client, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, group, alice, bob = pair_in_group
@@ -154,7 +154,7 @@ async def test_a_commit_that_nobody_heard_of_is_found_by_the_next_try_and_delive
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
-async def test_what_was_kept_and_refused_as_overloaded_comes_all_the_same_and_before_what_is_sent_then(
+async def test_messages_stored_but_refused_as_overloaded_precede_later_ones(
     pair_in_group: tuple[Network, str, Client, Client], monkeypatch: pytest.MonkeyPatch, comes_again: bool
 ) -> None:
     _, group, alice, bob = pair_in_group
@@ -172,7 +172,7 @@ async def test_what_was_kept_and_refused_as_overloaded_comes_all_the_same_and_be
     await bob.nothing_came()
 
 
-async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(
+async def test_during_a_database_outage_a_message_is_refused_and_later_accepted(
     mortal: tuple[Network, MariaDB], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "PATIENCE", 0.5)
@@ -189,7 +189,7 @@ async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(
 
 
 @pytest.mark.parametrize("what", ["join", "leave"])
-async def test_a_process_that_dies_before_it_answers_has_made_the_change_once(
+async def test_a_change_of_a_process_killed_before_its_response_is_made_once(
     database_factory: DatabaseFactory, what: str
 ) -> None:
     network = Network((await database_factory("network")).settings, "tcp")

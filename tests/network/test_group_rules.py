@@ -47,7 +47,7 @@ def names(state: GroupState) -> set[str]:
 
 
 @given(st.lists(_asks(), max_size=40))
-def test_a_group_keeps_an_admin_and_its_epoch_tells_of_everybody_who_comes_and_goes(asks: list[Ask]) -> None:
+def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(asks: list[Ask]) -> None:
     state = rules.create(CHAT).state
     for ask in asks:
         try:
@@ -84,7 +84,7 @@ def test_the_largest_notice_of_the_largest_group_fits_into_an_envelope() -> None
     assert len(schemas.notice(note, outcome.state)) < 16_384
 
 
-def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
+def test_a_message_is_judged_by_membership_and_epoch() -> None:
     alice, bob, carol, dave = NUMBERS[:4]
     chat = Chat(f"{alice}-5", alice, "Lunch", 5000, 7, "code", "")
     group = AddressedGroup(chat, [alice, bob, carol], {carol: {alice}})
@@ -97,14 +97,14 @@ def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
     assert judge(device.Send(1, bob, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
 
 
-def test_one_transaction_takes_so_many_copies_and_bytes_and_always_one_message() -> None:
+def test_one_transaction_is_limited_in_copies_and_bytes_but_takes_one_message() -> None:
     assert count_fitting([]) == 0
     assert count_fitting([(10 * kept_messages.COPIES, 2 * kept_messages.BYTES)]) == 1
     assert count_fitting([(1, 0)] * 2 * kept_messages.COPIES) == kept_messages.COPIES
     assert count_fitting([(2, kept_messages.BYTES // 4)] * 5) == 2
 
 
-async def test_who_is_in_a_group_is_read_once_for_each_epoch(database_factory: DatabaseFactory) -> None:
+async def test_group_membership_is_read_once_per_epoch(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     memberships = Memberships(remembered=4)
     chats = {id_: Chat(id_, NUMBERS[0], "Lunch", 5000, 1, id_, "") for id_ in ("a", "b")}

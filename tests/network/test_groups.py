@@ -17,7 +17,7 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 PNG = b"\x89PNG\r\n\x1a\n another"
 
 
-async def test_a_group_is_made_joined_renamed_and_left_and_everybody_in_it_is_told(network: Network) -> None:
+async def test_a_group_is_created_joined_renamed_and_left_and_its_members_are_notified(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     await network.register(ALICE, BOB, CAROL)
@@ -63,7 +63,7 @@ async def test_a_group_is_made_joined_renamed_and_left_and_everybody_in_it_is_to
     assert await refused(network, "GET", CAROL, f"/{id_}") == "403 not_participant"
 
 
-async def test_two_groups_of_one_second_have_two_ids(network: Network) -> None:
+async def test_two_groups_created_in_one_second_get_different_ids(network: Network) -> None:
     await network.start(clock=ManualClock())
     await network.register(ALICE)
     ids = {await make(network, ALICE) for _ in range(3)}
@@ -74,7 +74,7 @@ async def test_two_groups_of_one_second_have_two_ids(network: Network) -> None:
     assert len(ids) == 4
 
 
-async def test_only_admins_change_a_group_and_strangers_see_nothing_of_it(network: Network) -> None:
+async def test_only_admins_change_a_group_and_only_members_see_it(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL, DAVE)
     id_ = await make(network, ALICE, BOB)
@@ -99,7 +99,7 @@ async def test_only_admins_change_a_group_and_strangers_see_nothing_of_it(networ
     assert (status, answer["error"]["reason"]) == (401, "unauthorized")
 
 
-async def test_admins_are_made_and_unmade_but_one_remains(network: Network) -> None:
+async def test_admins_are_added_and_removed_but_one_remains(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL, DAVE)
     id_ = await make(network, ALICE, BOB, CAROL)
@@ -125,7 +125,7 @@ async def test_admins_are_made_and_unmade_but_one_remains(network: Network) -> N
     assert participants(await done(network, "GET", CAROL, f"/{id_}")) == {ALICE: True, CAROL: False}
 
 
-async def test_whoever_is_removed_hears_of_it_once_and_of_nothing_after_it(network: Network) -> None:
+async def test_a_removed_member_is_notified_once_and_of_nothing_later(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     id_ = await make(network, ALICE, BOB, CAROL)
@@ -142,7 +142,7 @@ async def test_whoever_is_removed_hears_of_it_once_and_of_nothing_after_it(netwo
     assert await refused(network, "GET", BOB, f"/{id_}") == "403 not_participant"
 
 
-async def test_a_code_that_was_renewed_lets_nobody_in(network: Network) -> None:
+async def test_a_renewed_invite_code_invalidates_the_old_one(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     id_ = await make(network, ALICE)
@@ -158,7 +158,7 @@ async def test_a_code_that_was_renewed_lets_nobody_in(network: Network) -> None:
     assert await refused(network, "POST", CAROL, "/join", {"code": new}) == "404 no_such_invite"
 
 
-async def test_a_group_has_an_icon_when_an_admin_gives_it_one(network: Network) -> None:
+async def test_an_admin_sets_and_deletes_the_group_icon(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     id_ = await make(network, ALICE, BOB)
@@ -179,7 +179,7 @@ async def test_a_group_has_an_icon_when_an_admin_gives_it_one(network: Network) 
     assert words(await changes(bob, 3)) == ["icon"] * 3
 
 
-async def test_a_group_and_a_number_have_their_bounds(network: Network) -> None:
+async def test_group_and_membership_limits_are_enforced(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     for subject in ("", "x" * 101, None, 5):
@@ -207,7 +207,7 @@ async def test_a_group_and_a_number_have_their_bounds(network: Network) -> None:
     assert await refused(network, "POST", CAROL, "", {"subject": "One more"}) == "400 too_many"
 
 
-async def test_a_number_that_is_taken_out_of_the_directory_leaves_its_groups(network: Network) -> None:
+async def test_an_unregistered_number_leaves_its_groups(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     ids = [await make(network, ALICE, BOB, subject=f"{i}") for i in range(52)]
@@ -225,7 +225,7 @@ async def test_a_number_that_is_taken_out_of_the_directory_leaves_its_groups(net
     assert status == 401
 
 
-async def test_whoever_registers_anew_is_still_in_its_groups(network: Network) -> None:
+async def test_a_reregistered_number_stays_in_its_groups(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     id_ = await make(network, ALICE, BOB)

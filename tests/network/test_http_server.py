@@ -112,7 +112,7 @@ async def until_served(address: Address) -> None:
                     return
 
 
-async def test_a_head_without_an_end_is_refused_rather_than_kept() -> None:
+async def test_an_endless_request_head_is_refused() -> None:
     async with serve() as address, connected(address) as (_, writer):
         writer.write(b"GET / HTTP/1.1\r\nA: ")
         with pytest.raises(ConnectionError):
@@ -122,13 +122,13 @@ async def test_a_head_without_an_end_is_refused_rather_than_kept() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nA: a"])
-async def test_a_head_that_does_not_come_in_time_ends_the_connection(begun: bytes) -> None:
+async def test_a_late_request_head_closes_the_connection(begun: bytes) -> None:
     async with serve(head_timeout=0.05) as address, connected(address) as (reader, writer):
         writer.write(begun)
         assert await reader.read() == b""
 
 
-async def test_one_connection_too_many_waits_until_there_is_room_and_the_oldest_idle_stranger_makes_it() -> None:
+async def test_a_connection_over_the_limit_replaces_the_oldest_idle_one() -> None:
     async with serve(connections=2) as address, connected(address) as first, connected(address) as second:
         assert await is_served(*first)
         assert await is_served(*second)
@@ -140,7 +140,7 @@ async def test_one_connection_too_many_waits_until_there_is_room_and_the_oldest_
         await until_served(address)
 
 
-async def test_what_became_a_websocket_takes_no_place() -> None:
+async def test_a_websocket_occupies_no_http_connection_slot() -> None:
     async with (
         serve(connections=1, head_timeout=0.05) as address,
         open_websocket(address) as first,
@@ -155,7 +155,7 @@ async def test_what_became_a_websocket_takes_no_place() -> None:
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
-async def test_the_network_takes_the_number_of_connections_from_its_limits(database_factory: DatabaseFactory) -> None:
+async def test_the_network_applies_its_http_connection_limit(database_factory: DatabaseFactory) -> None:
     network = Network((await database_factory("network")).settings, "tcp")
     await network.start(limits=Limits(http=1))
     async with connected(network.addresses.http) as held, connected(network.addresses.http) as (reader, writer):
@@ -168,7 +168,7 @@ async def test_the_network_takes_the_number_of_connections_from_its_limits(datab
     await network.remove()
 
 
-async def test_nothing_is_kept_of_the_request_that_became_a_websocket(no_collector: None) -> None:
+async def test_the_http_request_of_a_websocket_is_freed(no_collector: None) -> None:
     async with serve() as address, open_websocket(address):
         await polling.until(lambda: not any(isinstance(thing, LimitedHttpProtocol) for thing in gc.get_objects()))
 

@@ -30,7 +30,7 @@ async def until_there_are(network: Network, *, rows: list[str], messages: list[s
     await polling.until(are_there, seconds=PATIENCE, pause=0.02)
 
 
-async def test_a_message_is_one_row_until_all_who_are_there_have_acknowledged_it(network: Network) -> None:
+async def test_a_group_message_is_one_row_until_all_attached_members_acknowledge_it(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB, CAROL, DAVE)
     group = await make(network, ALICE, BOB, CAROL, DAVE)
@@ -63,7 +63,7 @@ async def test_a_message_is_one_row_until_all_who_are_there_have_acknowledged_it
     assert (await stored(network), await kept(network)) == ([], [])
 
 
-async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(network: Network) -> None:
+async def test_copies_for_attached_devices_need_no_mailbox_query(network: Network) -> None:
     await network.start()
     group, alice, bob = await pair_in_group(network)
     group_send(alice, ALICE, group, "settles", 2)
@@ -88,7 +88,7 @@ async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(n
         assert any(statement.startswith("SELECT") for statement in noted)
 
 
-async def test_a_copy_that_is_not_acknowledged_in_time_is_stored_and_its_message_goes(network: Network) -> None:
+async def test_an_unacknowledged_copy_is_stored_and_its_message_row_deleted(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     group, alice, bob = await pair_in_group(network)
@@ -107,7 +107,7 @@ async def test_a_copy_that_is_not_acknowledged_in_time_is_stored_and_its_message
     await bob.nothing_came()
 
 
-async def test_a_device_that_goes_gets_its_copies_again_when_it_comes_back_and_in_order(network: Network) -> None:
+async def test_a_reconnecting_device_receives_its_copies_again_in_order(network: Network) -> None:
     await network.start(limits=Limits(window=2, store_after=60.0))
     group, alice, bob = await pair_in_group(network)
     for i in range(5):
@@ -130,7 +130,7 @@ async def test_a_device_that_goes_gets_its_copies_again_when_it_comes_back_and_i
     await until_there_are(network, rows=[], messages=[])
 
 
-async def test_a_clean_stop_puts_what_is_undecided_into_the_mailbox_and_leaves_no_message(network: Network) -> None:
+async def test_a_clean_stop_moves_undecided_copies_to_mailboxes_and_keeps_no_message(network: Network) -> None:
     await network.start(limits=Limits(window=2, store_after=60.0))
     group, alice, bob = await pair_in_group(network)
     for i in range(5):
@@ -153,7 +153,7 @@ async def test_a_clean_stop_puts_what_is_undecided_into_the_mailbox_and_leaves_n
     await until_there_are(network, rows=[], messages=[])
 
 
-async def test_copies_beyond_what_may_be_in_memory_are_stored_with_the_message(network: Network) -> None:
+async def test_copies_over_the_memory_limit_are_stored_with_the_message(network: Network) -> None:
     await network.start(limits=Limits(undecided=8, store_after=60.0))
     group, alice, bob = await pair_in_group(network)
     await until_there_are(network, rows=[], messages=[])
@@ -171,7 +171,7 @@ async def test_copies_beyond_what_may_be_in_memory_are_stored_with_the_message(n
     assert seen == [f"{turn}-{i}" for turn in range(2) for i in range(5)]
 
 
-async def test_messages_in_memory_are_bounded_by_their_bytes_too_of_one_sender(network: Network) -> None:
+async def test_messages_in_memory_are_bounded_by_bytes_per_sender(network: Network) -> None:
     await network.start(limits=Limits(undecided_bytes=4 * 8 * 10_000, store_after=60.0))
     group, alice, bob = await pair_in_group(network)
     await until_there_are(network, rows=[], messages=[])
@@ -182,7 +182,7 @@ async def test_messages_in_memory_are_bounded_by_their_bytes_too_of_one_sender(n
     assert ids(await bob.deliveries(4)) == ["m0", "m1", "m2", "m3"]
 
 
-async def test_what_a_copy_took_of_a_mailbox_is_free_again_however_it_was_decided(network: Network) -> None:
+async def test_the_mailbox_quota_of_a_decided_copy_is_refunded(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, quotas=Quotas(share=2))
     group, alice, bob = await pair_in_group(network)
@@ -200,7 +200,7 @@ async def test_what_a_copy_took_of_a_mailbox_is_free_again_however_it_was_decide
         await until_there_are(network, rows=[], messages=[])
 
 
-async def test_a_copy_and_a_message_to_its_reader_may_have_one_id(network: Network) -> None:
+async def test_a_copy_and_a_private_message_may_share_an_id(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     group, alice, bob = await pair_in_group(network)
     private = alice.send(ALICE, BOB, "same")
@@ -214,7 +214,7 @@ async def test_a_copy_and_a_message_to_its_reader_may_have_one_id(network: Netwo
     assert await alice.accepted(1) == [private]
 
 
-async def test_a_block_holds_from_when_it_is_made_though_blocks_are_remembered(network: Network) -> None:
+async def test_a_block_applies_immediately_despite_the_block_cache(network: Network) -> None:
     await network.start()
     group, alice, bob = await pair_in_group(network)
     for turn, blocks in enumerate((False, True, False)):
@@ -234,7 +234,7 @@ async def test_a_block_holds_from_when_it_is_made_though_blocks_are_remembered(n
             await alice.accepted(1)
 
 
-async def test_what_a_process_left_comes_in_its_place_among_what_was_stored_and_only_once(network: Network) -> None:
+async def test_messages_left_by_a_process_are_delivered_once_in_order_with_stored_ones(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     await network.register(ALICE, BOB, CAROL)

@@ -85,7 +85,7 @@ def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> ClusterNod
     return ClusterNode(server, membership(), links or PlayedLinks(), router, directory=None, filled=None)
 
 
-async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:
+async def test_a_login_cancelled_during_its_claim_leaves_no_claim() -> None:
     server = PlayedServer()
     server.gate.clear()
     mine = a_presence(server)
@@ -100,7 +100,7 @@ async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:
     assert not mine.unclaimed
 
 
-async def test_a_login_that_ends_while_it_is_claimed_gives_its_place_back_to_who_is_attached() -> None:
+async def test_a_cancelled_login_returns_its_claim_to_the_attached_device() -> None:
     server = PlayedServer()
     mine = a_presence(server)
     assert await mine.claim(ALICE, 0, device.WHOLE)
@@ -116,7 +116,7 @@ async def test_a_login_that_ends_while_it_is_claimed_gives_its_place_back_to_who
     assert mine.unclaimed
 
 
-async def test_a_claim_that_redis_does_not_have_is_said_again_soon() -> None:
+async def test_a_claim_missing_in_redis_is_repeated_soon() -> None:
     server = PlayedServer(away)
     node = a_node(server)
     assert await node.claim(ALICE, 0, device.WHOLE)
@@ -129,7 +129,7 @@ async def test_a_claim_that_redis_does_not_have_is_said_again_soon() -> None:
     assert not node.presence.unclaimed
 
 
-async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() -> None:
+async def test_state_changed_while_a_repetition_of_claims_fails_is_kept() -> None:
     def change() -> None:
         node._announcements.untold = node.exchange.relocation_check.lost_track = True
         away()
@@ -144,7 +144,7 @@ async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() 
     assert node.exchange.relocation_check.lost_track
 
 
-async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_attached_elsewhere() -> None:
+async def test_an_expel_frame_for_an_unreachable_node_is_sent_again_later() -> None:
     links = PlayedLinks(away=1)
     node = a_node(PlayedServer(), links)
     node._replaced((ALICE, 0), Claim(0, 1, 0, 7, OTHER))
@@ -155,7 +155,7 @@ async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_atta
     assert links.taken == [frames.Expel(ALICE, 0, 7)]
 
 
-async def test_another_server_that_answers_the_heartbeat_is_given_the_claims_again() -> None:
+async def test_a_new_redis_server_receives_all_claims_again() -> None:
     class PlayedBeats:
         run_id, primaries = b"first", frozenset[str]()
 

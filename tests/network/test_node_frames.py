@@ -36,7 +36,7 @@ class PlayedLinks:
 
 
 @pytest.mark.parametrize("error", [RedisClusterException("no node"), SlotNotCoveredError("no slot")])
-async def test_a_redis_cluster_out_of_reach_is_redis_that_is_away(error: Exception) -> None:
+async def test_an_unreachable_redis_cluster_counts_as_redis_away(error: Exception) -> None:
     class Client:
         async def hgetall(self, key: str) -> None:
             raise error
@@ -47,7 +47,7 @@ async def test_a_redis_cluster_out_of_reach_is_redis_that_is_away(error: Excepti
         await connections.fields("key")
 
 
-def test_the_load_of_a_node_that_cannot_be_read_is_left_out() -> None:
+def test_an_unreadable_load_of_a_node_is_skipped() -> None:
     load = frames.Load("one", load=0.5)
     assert readable_loads({"a": msgspec.json.encode(load), "b": b'{"name": 5}', "c": b"\xff"}) == {"a": load}
 
@@ -72,14 +72,14 @@ async def send(
     return unsent
 
 
-async def test_frames_go_out_in_their_order() -> None:
+async def test_frames_are_sent_in_order() -> None:
     some = [frames.Moved(n) for n in range(3 * outbox.FRAMES)]
     links = PlayedLinks(takes=3)
     assert await send(links, some) == []
     assert links.taken == some
 
 
-async def test_what_is_behind_a_packet_that_was_not_taken_does_not_overtake_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frames_behind_a_rejected_batch_do_not_overtake_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "SIZE", 1)
     some = [frames.Moved(n) for n in range(3)]
     links = PlayedLinks(takes=1)
@@ -87,12 +87,12 @@ async def test_what_is_behind_a_packet_that_was_not_taken_does_not_overtake_it(m
     assert links.taken == some[:1]
 
 
-async def test_a_packet_that_cannot_be_written_is_reported_as_unsent() -> None:
+async def test_a_batch_that_cannot_be_encoded_is_reported_as_unsent() -> None:
     poisoned = [frames.Moved(1), frames.Forward(2, an_envelope(1, "m", ttl=2**70))]
     assert await send(PlayedLinks(takes=1), poisoned) == poisoned
 
 
-async def test_an_envelope_that_nobody_waits_for_any_more_is_not_sent() -> None:
+async def test_an_envelope_that_is_no_longer_wanted_is_not_sent() -> None:
     some = [frames.Forward(n, an_envelope(n, f"m{n}")) for n in range(3)]
     links = PlayedLinks(takes=1)
     assert await send(links, some, wanted=some[1:2]) == []
@@ -109,7 +109,7 @@ class Superseded:
         self.numbers.append(n)
 
 
-def test_an_envelope_on_its_way_stays_as_it_is_and_only_its_node_answers_for_it() -> None:
+def test_a_forwarded_envelope_is_not_changed_and_only_its_node_can_settle_it() -> None:
     forwards, first, second = Forwards(Limits()), Superseded(), Superseded()
     envelope = an_envelope(70, "m")
     n = forwards.add(PendingForward(envelope, first, 1, node=OTHER, due=1.0, tries=1))

@@ -109,7 +109,7 @@ class Raw:
         self.gone.set()
 
 
-async def test_each_hears_what_the_other_says_in_its_order(pair: Pair) -> None:
+async def test_both_nodes_receive_frames_in_order(pair: Pair) -> None:
     await pair.me.say(OTHER, frames.Moved(1), frames.Moved(2))
     await pair.me.say(OTHER, frames.Moved(3))
     await pair.other.say(ME, frames.ReadAll())
@@ -117,18 +117,18 @@ async def test_each_hears_what_the_other_says_in_its_order(pair: Pair) -> None:
     assert pair.me.heard == [(OTHER, frames.ReadAll())]
 
 
-async def test_a_frame_that_cannot_be_handled_does_not_keep_those_behind_it(pair: Pair) -> None:
+async def test_a_frame_that_cannot_be_handled_does_not_block_later_ones(pair: Pair) -> None:
     await pair.me.say(OTHER, frames.Hello(), frames.Moved(1))
     assert pair.other.heard == [(ME, frames.Moved(1))]
 
 
-async def test_a_packet_of_another_version_does_not_end_the_link(pair: Pair) -> None:
+async def test_a_batch_of_an_unknown_version_does_not_end_the_link(pair: Pair) -> None:
     await pair.me.links.post(OTHER, b"\xc1")
     await pair.me.say(OTHER, frames.Moved(1))
     assert pair.other.heard == [(ME, frames.Moved(1))]
 
 
-async def test_who_does_not_know_the_token_is_not_heard(pair: Pair, no_rest: None) -> None:
+async def test_a_node_with_a_wrong_token_is_refused(pair: Pair, no_rest: None) -> None:
     before = metrics.value("tidings_link_refused_total", why="wrong_key") or 0.0
     right = pair.me.membership.addresses[OTHER]
     pair.me.membership.addresses[OTHER] = LinkAddress(right.host, right.port, "an older node's, at the same port — ü")
@@ -138,7 +138,7 @@ async def test_who_does_not_know_the_token_is_not_heard(pair: Pair, no_rest: Non
     assert metrics.value("tidings_link_refused_total", why="wrong_key") == before + 1
 
 
-async def test_who_says_anything_before_the_token_is_not_heard(pair: Pair) -> None:
+async def test_frames_sent_before_the_token_are_refused(pair: Pair) -> None:
     caller = Raw()
     connection = await caller.call(pair.me.membership.addresses[ME])
     connection.send(frames.FrameBatch(frames.encode([frames.Moved(1)])))
@@ -147,7 +147,7 @@ async def test_who_says_anything_before_the_token_is_not_heard(pair: Pair) -> No
     assert pair.me.heard == []
 
 
-async def test_a_node_that_calls_again_is_not_heard_on_the_call_before(pair: Pair) -> None:
+async def test_a_second_connection_of_a_node_replaces_the_first(pair: Pair) -> None:
     address = pair.me.membership.addresses[ME]
     first, second = Raw(), Raw()
     for caller in (first, second):
@@ -161,7 +161,7 @@ async def test_a_node_that_calls_again_is_not_heard_on_the_call_before(pair: Pai
     assert not second.gone.is_set()
 
 
-async def test_what_a_node_does_not_take_in_time_is_given_up_with_the_link(
+async def test_a_batch_not_accepted_in_time_ends_the_link(
     pair: Pair, no_rest: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pair.me.say(OTHER, frames.Moved(1))
@@ -175,7 +175,7 @@ async def test_what_a_node_does_not_take_in_time_is_given_up_with_the_link(
     assert pair.other.heard == [(ME, frames.Moved(1)), (ME, frames.Moved(3))]
 
 
-async def test_a_node_that_broke_off_is_called_again(pair: Pair, no_rest: None) -> None:
+async def test_a_lost_connection_to_a_node_is_reestablished(pair: Pair, no_rest: None) -> None:
     await pair.me.say(OTHER, frames.Moved(1))
     (connection,) = pair.other.links._callers.values()
     connection.abort("played")
@@ -186,7 +186,7 @@ async def test_a_node_that_broke_off_is_called_again(pair: Pair, no_rest: None) 
     assert pair.other.heard[-1] == (ME, frames.Moved(3))
 
 
-async def test_after_a_failure_nothing_is_tried_for_a_while(pair: Pair) -> None:
+async def test_no_connection_is_attempted_for_a_while_after_a_failure(pair: Pair) -> None:
     pair.me.membership.is_away = True
     with pytest.raises(NodeAway, match="played"):
         await pair.me.say(OTHER, frames.Moved(1))
@@ -195,7 +195,7 @@ async def test_after_a_failure_nothing_is_tried_for_a_while(pair: Pair) -> None:
         await pair.me.say(OTHER, frames.Moved(1))
 
 
-async def test_where_a_node_is_called_is_asked_once(pair: Pair) -> None:
+async def test_the_address_of_a_node_is_looked_up_once(pair: Pair) -> None:
     await pair.me.say(OTHER, frames.Moved(1))
     pair.me.membership.is_away = True
     (connection,) = pair.other.links._callers.values()
@@ -205,12 +205,12 @@ async def test_where_a_node_is_called_is_asked_once(pair: Pair) -> None:
     assert pair.other.heard == [(ME, frames.Moved(1)), (ME, frames.Moved(2))]
 
 
-async def test_a_node_that_has_not_said_where_it_is_is_away(pair: Pair) -> None:
+async def test_a_node_without_a_known_address_is_away(pair: Pair) -> None:
     with pytest.raises(NodeAway, match="has not said"):
         await pair.me.say("third.3", frames.Moved(1))
 
 
-async def test_a_node_that_is_gone_is_left_at_once(pair: Pair) -> None:
+async def test_the_link_to_a_dead_node_is_closed_at_once(pair: Pair) -> None:
     await pair.me.say(OTHER, frames.Moved(1))
     connection = pair.me.links._links[OTHER]._connection
     assert connection is not None
@@ -218,7 +218,7 @@ async def test_a_node_that_is_gone_is_left_at_once(pair: Pair) -> None:
     assert not connection.is_open
 
 
-async def test_with_certificates_of_the_installation_nodes_hear_each_other(tmp_path: Path) -> None:
+async def test_nodes_with_certificates_of_the_installation_connect(tmp_path: Path) -> None:
     ours = Authority()
     pair = await Pair(ours.files(tmp_path, "me", "me"), ours.files(tmp_path, "other", "other")).open()
     await pair.me.say(OTHER, frames.Moved(1))
@@ -229,7 +229,7 @@ async def test_with_certificates_of_the_installation_nodes_hear_each_other(tmp_p
 
 
 @pytest.mark.parametrize("theirs", ["of another authority", "none"])
-async def test_without_a_certificate_of_the_installation_nobody_is_heard(tmp_path: Path, theirs: str) -> None:
+async def test_a_node_without_a_certificate_of_the_installation_is_refused(tmp_path: Path, theirs: str) -> None:
     files = Authority("Another authority").files(tmp_path, "me", "me") if theirs != "none" else PLAIN
     pair = await Pair(files, Authority().files(tmp_path, "other", "other")).open()
     with pytest.raises(NodeAway):
@@ -238,7 +238,7 @@ async def test_without_a_certificate_of_the_installation_nobody_is_heard(tmp_pat
     pair.close()
 
 
-async def test_an_address_that_is_taken_or_a_certificate_that_is_not_there_is_said(pair: Pair, tmp_path: Path) -> None:
+async def test_an_address_in_use_or_a_missing_certificate_is_reported(pair: Pair, tmp_path: Path) -> None:
     taken = pair.me.membership.addresses[ME]
     cluster = Cluster(url=REDIS, node_address=(taken.host, taken.port))
     with pytest.raises(CannotListen, match="TIDINGS_NETWORK_NODE_ADDRESS"):

@@ -65,7 +65,7 @@ class SlowMailboxes:
         monkeypatch.setattr(SqlMailbox, "change", changed)
 
 
-async def test_what_comes_after_an_envelope_that_another_node_did_not_take_does_not_overtake_it(
+async def test_envelopes_do_not_overtake_one_that_another_node_did_not_accept(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await network.start(limits=Limits(store_after=60.0))
@@ -101,7 +101,7 @@ async def test_what_comes_after_an_envelope_that_another_node_did_not_take_does_
         await alice.accepted(8)
 
 
-async def test_what_comes_when_redis_is_back_does_not_overtake_what_was_stored_while_it_was_away(
+async def test_envelopes_after_a_redis_outage_do_not_overtake_those_stored_during_it(
     network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await network.start()
@@ -137,7 +137,7 @@ async def test_what_comes_when_redis_is_back_does_not_overtake_what_was_stored_w
         await arrive(bob, "stored", "later")
 
 
-async def test_what_was_in_flight_when_a_device_left_a_node_comes_before_what_is_sent_to_it_there_later(
+async def test_envelopes_in_flight_at_a_device_move_precede_later_ones(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await network.start(limits=Limits(store_after=60.0))
@@ -222,7 +222,7 @@ def a_row(id: str) -> Envelope:
     return Envelope(1, ALICE, id, 0, 2**50, b"body", [], recipient=BOB, kind=device.GROUP)
 
 
-async def test_a_word_with_rows_is_not_all_that_was_stored_when_there_was_one_without() -> None:
+async def test_stored_rows_are_announced_only_if_all_of_them_are_known() -> None:
     for first, then in (((), (a_row("m"),)), ((a_row("m"),), ())):
         watched = Watched()
         watched.relocation_check.stored(BOB, first)
@@ -240,7 +240,7 @@ async def test_a_word_with_rows_is_not_all_that_was_stored_when_there_was_one_wi
     assert watched.outbox.frames == [frames.Stored(BOB, rows)]
 
 
-async def test_nobody_waits_behind_what_is_stored_for_longer_than_it_takes_or_than_is_allowed() -> None:
+async def test_waiting_for_stored_envelopes_ends_with_storage_or_after_a_time_limit() -> None:
     watched = Watched()
     sender = Sender()
     origin = watched.relocation_check.storing(BOB, sender)
@@ -262,7 +262,7 @@ async def test_nobody_waits_behind_what_is_stored_for_longer_than_it_takes_or_th
     assert not late.result()
 
 
-async def test_a_node_that_did_not_get_a_word_gets_no_envelope_before_it_knows_that_it_has_to_look() -> None:
+async def test_a_node_that_missed_an_announcement_must_read_all_mailboxes_first() -> None:
     watched = Watched()
     watched.outbox.has_room = False
     watched.relocation_check.stored(BOB)

@@ -71,7 +71,7 @@ async def store(mute: Mute, alice: Client, id: str) -> None:
     mute.is_on = False
 
 
-async def test_what_was_stored_and_never_announced_is_found_within_5_seconds(
+async def test_unannounced_stored_envelopes_are_found_within_5_seconds(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mute = Mute(monkeypatch)
@@ -87,7 +87,7 @@ async def test_what_was_stored_and_never_announced_is_found_within_5_seconds(
 
 
 @pytest.mark.parametrize("node", [1, 2], ids=["to the recipient's node", "to another node"])
-async def test_a_sender_that_changes_its_node_does_not_overtake_what_the_former_node_never_announced(
+async def test_a_sender_that_changes_nodes_does_not_overtake_unannounced_envelopes(
     network: Network, monkeypatch: pytest.MonkeyPatch, no_polls: None, node: int
 ) -> None:
     mute = Mute(monkeypatch)
@@ -103,7 +103,7 @@ async def test_a_sender_that_changes_its_node_does_not_overtake_what_the_former_
 
 
 @pytest.mark.parametrize("node", [1, 2], ids=["to the recipient's node", "to another node"])
-async def test_messages_to_a_group_do_not_overtake_what_the_former_node_never_announced(
+async def test_group_messages_do_not_overtake_unannounced_envelopes_of_a_former_node(
     network: Network, monkeypatch: pytest.MonkeyPatch, no_polls: None, node: int
 ) -> None:
     mute = Mute(monkeypatch)
@@ -123,7 +123,7 @@ async def test_messages_to_a_group_do_not_overtake_what_the_former_node_never_an
     await arrive(bob, "stored", "later")
 
 
-async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_go_to_another_node(
+async def test_an_unanswered_envelope_precedes_later_ones_sent_to_another_node(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver, came = Exchange._deliver, asyncio.Event()
@@ -148,7 +148,7 @@ async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_go_
         await alice.accepted(2)
 
 
-async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_are_stored(
+async def test_an_unanswered_envelope_precedes_later_stored_ones(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver, came = Exchange._deliver, asyncio.Event()
@@ -175,7 +175,7 @@ async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_are
         await arrive(bob, "0", "1")
 
 
-async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back(
+async def test_envelopes_stored_while_a_node_was_away_precede_later_ones(
     network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, no_polls: None
 ) -> None:
     make, gate = MailboxPolls.make, asyncio.Event()
@@ -208,7 +208,7 @@ async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back
         await arrive(bob, "stored", "later")
 
 
-async def test_a_poll_reads_the_mailboxes_that_are_filled_and_those_that_are_being_read() -> None:
+async def test_a_poll_reads_mailboxes_that_are_filled_or_being_read() -> None:
     class PlayedMailboxes:
         def __init__(self) -> None:
             self.read: list[str] = []
@@ -232,7 +232,7 @@ async def test_a_poll_reads_the_mailboxes_that_are_filled_and_those_that_are_bei
     assert mailboxes.read == [ALICE, CAROL]
 
 
-def test_numbers_follow_the_clock_of_redis_by_as_little_as_is_needed() -> None:
+def test_sequence_numbers_follow_the_redis_clock_with_minimal_correction() -> None:
     own = ManualClock(1000.0)
     clock = SharedClock(own)
 

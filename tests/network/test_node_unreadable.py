@@ -49,7 +49,7 @@ async def reach(alice: Client, sender: str, bob: Client, number: str, id: str) -
 
 
 @pytest.mark.parametrize(("partition", "value"), UNREADABLE)
-async def test_a_number_with_an_unreadable_claim_logs_in_and_overwrites_it(
+async def test_a_login_overwrites_an_unreadable_claim(
     network: Network, redis: RedisServer, caplog: pytest.LogCaptureFixture, partition: bytes, value: bytes
 ) -> None:
     await network.start(limits=Limits(store_after=60.0))
@@ -65,9 +65,7 @@ async def test_a_number_with_an_unreadable_claim_logs_in_and_overwrites_it(
     await reach(alice, ALICE, bob, BOB, "claimed")
 
 
-async def test_an_unreadable_claim_counts_as_absent_where_others_are_looked_for(
-    network: Network, redis: RedisServer
-) -> None:
+async def test_an_unreadable_claim_counts_as_absent_in_lookups(network: Network, redis: RedisServer) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice, carol = await network.connect(ALICE, node=0), await network.connect(CAROL, node=1)
@@ -83,7 +81,7 @@ async def test_an_unreadable_claim_counts_as_absent_where_others_are_looked_for(
 
 
 @pytest.mark.parametrize("kind", ["text", "list"])
-async def test_a_key_of_another_type_counts_as_absent_too(network: Network, redis: RedisServer, kind: str) -> None:
+async def test_a_claim_key_of_another_type_counts_as_absent(network: Network, redis: RedisServer, kind: str) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice = await network.connect(ALICE, node=0)
@@ -98,7 +96,7 @@ async def test_a_key_of_another_type_counts_as_absent_too(network: Network, redi
     await reach(alice, ALICE, bob, BOB, "claimed")
 
 
-async def test_an_unreadable_member_of_the_set_of_nodes_keeps_nobody_out(network: Network, redis: RedisServer) -> None:
+async def test_an_unreadable_node_entry_blocks_no_login(network: Network, redis: RedisServer) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     with redis.client() as server:

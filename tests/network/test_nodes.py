@@ -64,7 +64,7 @@ async def talk(alice: Client, bob: Client, *ids: str) -> None:
     assert await alice.accepted(len(ids)) == sent
 
 
-async def test_envelopes_go_from_node_to_node_unstored_and_in_order(network: Network) -> None:
+async def test_envelopes_pass_between_nodes_in_order_without_being_stored(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -81,7 +81,7 @@ async def test_envelopes_go_from_node_to_node_unstored_and_in_order(network: Net
     await bob.nothing_came()
 
 
-async def test_numbers_that_no_other_node_can_read_hold_up_nobody(network: Network) -> None:
+async def test_out_of_range_numbers_do_not_block_envelopes_between_nodes(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0, transport="json"), await network.connect(BOB, node=1)
@@ -95,7 +95,7 @@ async def test_numbers_that_no_other_node_can_read_hold_up_nobody(network: Netwo
     assert await alice.accepted(2) == sent
 
 
-async def test_a_login_at_another_node_replaces_the_attachment_and_moves_what_was_in_flight(network: Network) -> None:
+async def test_a_login_at_another_node_takes_over_envelopes_in_flight(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
     alice, first = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
@@ -125,7 +125,7 @@ async def test_an_older_epoch_is_refused_on_every_node(network: Network) -> None
     assert (await first.next(device.Closing)).reason == device.REPLACED
 
 
-async def test_a_number_that_is_registered_while_it_logs_in_is_not_attached_with_its_former_token(
+async def test_a_number_registered_during_its_login_is_refused_with_its_former_token(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await network.start()
@@ -174,7 +174,7 @@ async def test_partitions_of_one_device_may_be_attached_to_different_nodes(netwo
         assert (await client.next(device.Closing)).reason == device.REPLACED
 
 
-async def test_a_block_is_in_force_on_all_nodes_when_it_is_answered(network: Network) -> None:
+async def test_a_block_applies_on_all_nodes_once_it_is_confirmed(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=0)
@@ -185,7 +185,7 @@ async def test_a_block_is_in_force_on_all_nodes_when_it_is_answered(network: Net
     assert (await alice.next(device.Refused)).reason == device.BLOCKED
 
 
-async def test_whoever_registers_again_leaves_every_node(network: Network) -> None:
+async def test_a_new_registration_disconnects_the_number_on_every_node(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE, node=0)
@@ -193,7 +193,7 @@ async def test_whoever_registers_again_leaves_every_node(network: Network) -> No
     assert (await alice.next(device.Closing)).reason == device.REPLACED
 
 
-async def test_whoever_asked_one_node_in_vain_hears_of_a_registration_at_another(network: Network) -> None:
+async def test_a_checked_missing_number_is_announced_when_it_registers_at_another_node(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE, node=0)
@@ -204,7 +204,7 @@ async def test_whoever_asked_one_node_in_vain_hears_of_a_registration_at_another
     assert (notice.kind, notice.sender) == (device.IDENTITY, BOB)
 
 
-async def test_one_time_keys_are_handed_out_once_by_all_nodes_together(network: Network) -> None:
+async def test_one_time_keys_are_handed_out_once_across_all_nodes(network: Network) -> None:
     await network.start()
     await network.register(ALICE, CAROL)
     await network.register(BOB, prekeys=6)
@@ -219,7 +219,7 @@ async def test_one_time_keys_are_handed_out_once_by_all_nodes_together(network: 
     assert sorted(given) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_copies_for_a_group_reach_members_on_other_nodes(network: Network) -> None:
+async def test_group_copies_reach_members_on_other_nodes(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB, CAROL)
     group = await make(network, ALICE, BOB, CAROL)
@@ -235,7 +235,7 @@ async def test_copies_for_a_group_reach_members_on_other_nodes(network: Network)
     await bob.nothing_came()
 
 
-async def test_what_one_process_left_in_memory_is_put_into_mailboxes_by_the_node_that_starts_and_found_by_the_others(
+async def test_messages_left_in_memory_are_moved_to_mailboxes_by_a_starting_node(
     network: Network,
 ) -> None:
     await network.start()
@@ -259,7 +259,7 @@ async def test_what_one_process_left_in_memory_is_put_into_mailboxes_by_the_node
     await bob.nothing_came()
 
 
-async def test_an_operator_speaks_to_one_device_and_to_all_on_all_nodes(network: Network) -> None:
+async def test_operator_announcements_reach_one_or_all_devices_on_all_nodes(network: Network) -> None:
     await network.start(operator_key=KEY)
     await network.register(ALICE, BOB, CAROL)
     clients = [await network.connect(ALICE, node=0), await network.connect(BOB, node=1)]
@@ -282,7 +282,7 @@ async def test_an_operator_speaks_to_one_device_and_to_all_on_all_nodes(network:
     assert status == 401
 
 
-async def test_without_redis_nodes_serve_their_own_store_the_rest_and_come_back(
+async def test_without_redis_nodes_serve_their_devices_store_the_rest_and_recover(
     network: Network, redis: RedisServer
 ) -> None:
     await network.start()
@@ -311,7 +311,7 @@ async def test_without_redis_nodes_serve_their_own_store_the_rest_and_come_back(
     assert (await health(network, "/health/ready"))[0] == 200
 
 
-async def test_nodes_that_do_not_reach_each_other_store_what_they_have_and_go_on_when_they_do(
+async def test_nodes_that_cannot_reach_each_other_store_envelopes_and_recover(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await network.start()
@@ -332,7 +332,7 @@ async def test_nodes_that_do_not_reach_each_other_store_what_they_have_and_go_on
     await talk(alice, bob, "after")
 
 
-async def test_a_node_that_stops_lets_its_devices_go_one_after_the_other(network: Network) -> None:
+async def test_a_stopping_node_disconnects_its_devices_gradually(network: Network) -> None:
     await network.start(drain=0.5)
     await network.register(*(numbers := [f"1555010{i:04}" for i in range(5)]))
     clients = [await network.connect(number, node=0) for number in numbers]

@@ -34,7 +34,7 @@ def client(database: Database, key: ApiKey, *, is_local: bool) -> httpx.AsyncCli
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
-async def test_where_others_reach_the_network_its_metrics_take_the_key(
+async def test_metrics_on_a_public_address_require_the_api_key(
     database_factory: DatabaseFactory, pair: tuple[str, str]
 ) -> None:
     database = await database_factory("network")
@@ -53,7 +53,7 @@ async def test_where_others_reach_the_network_its_metrics_take_the_key(
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
-async def test_the_monitoring_key_announces_nothing(network: Network) -> None:
+async def test_the_monitoring_key_cannot_send_announcements(network: Network) -> None:
     await network.start(api_key=KEY, operator_key=OPERATOR_KEY)
     for path in ("/v1/announcements", "/v1/announcements/15550100001"):
         for key, status in ((KEY, 401), (OPERATOR_KEY, 202 if path.endswith("s") else 404)):
@@ -64,7 +64,7 @@ async def test_the_monitoring_key_announces_nothing(network: Network) -> None:
 
 @pytest.mark.one_node
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
-async def test_metrics_on_a_listener_of_their_own_speak_tls_and_are_nowhere_else(network: Network) -> None:
+async def test_a_separate_metrics_listener_uses_tls_and_is_the_only_one(network: Network) -> None:
     port = free_port()
     await network.start(api_key=KEY, metrics_address=("0.0.0.0", port))
     headers = {"Authorization": f"Apikey {KEY}"}
@@ -80,7 +80,7 @@ async def test_metrics_on_a_listener_of_their_own_speak_tls_and_are_nowhere_else
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
-async def test_without_an_operator_key_nobody_announces_anything(network: Network) -> None:
+async def test_announcements_require_an_operator_key(network: Network) -> None:
     await network.start(api_key=KEY)
     for key in (KEY, ""):
         headers = {"Authorization": f"Apikey {key}"}

@@ -17,7 +17,9 @@ from tidings.aio import crashpoints
 from tidings.wire import device
 
 
-async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mortal: tuple[Network, MariaDB]) -> None:
+async def test_live_delivery_continues_during_a_database_outage_and_the_rest_waits(
+    mortal: tuple[Network, MariaDB],
+) -> None:
     network, server = mortal
     await network.start(embedded=True)
     await network.register(ALICE, BOB, CAROL)
@@ -45,7 +47,7 @@ async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mort
     assert ids(await carol.deliveries(2)) == [f"hello-{CAROL}", "waiting"]
 
 
-async def test_a_login_during_an_outage_is_answered_when_the_database_is_back(mortal: tuple[Network, MariaDB]) -> None:
+async def test_a_login_during_an_outage_is_answered_after_it(mortal: tuple[Network, MariaDB]) -> None:
     network, server = mortal
     await network.start(embedded=True)
     await network.register(ALICE, BOB)
@@ -85,7 +87,7 @@ asyncio.run(services.run(settings, asyncio.Event(), ready))
 
 
 @pytest.mark.parametrize("point", [crashpoints.AFTER_STORE_BEFORE_ACCEPTED, crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW])
-async def test_a_process_that_dies_at_a_crash_point_loses_nothing_and_the_id_tells_the_repeat(
+async def test_an_envelope_resent_after_a_crash_at_any_point_is_delivered_once(
     database_factory: DatabaseFactory, point: str
 ) -> None:
     database = (await database_factory("network")).settings

@@ -47,7 +47,7 @@ async def log_in(network: Network, part: Partition, *, epoch: int = 0) -> Client
     return client
 
 
-async def test_a_peers_messages_receipts_and_replies_come_to_its_partition_and_groups_to_the_first(
+async def test_envelopes_reach_their_senders_partition_and_group_traffic_the_first(
     network: Network,
 ) -> None:
     await network.start()
@@ -79,7 +79,7 @@ def sent_by(peer: int) -> list[str]:
     return [f"m{n}" for n in range(peer, 20, 4)]
 
 
-async def test_what_waited_finds_its_partition_in_another_layout_after_a_restart_of_the_network(
+async def test_stored_envelopes_reach_their_partition_in_a_new_layout_after_a_restart(
     network: Network,
 ) -> None:
     await network.start()
@@ -121,7 +121,7 @@ async def test_a_higher_layout_expels_the_lower_and_a_lower_one_is_refused(netwo
 
 
 @pytest.mark.parametrize("part", [(2, 2, 0), (-1, 2, 0), (0, 3, 0), (0, 64, 0), (0, 0, 0), (0, 1, -1)])
-async def test_a_partition_that_cannot_be_is_refused(network: Network, part: tuple[int, int, int]) -> None:
+async def test_an_invalid_partition_is_refused(network: Network, part: tuple[int, int, int]) -> None:
     await network.start()
     await network.register(BUSINESS)
     client = await network.connect()
@@ -130,7 +130,7 @@ async def test_a_partition_that_cannot_be_is_refused(network: Network, part: tup
     assert failed.reason == device.INVALID
 
 
-async def test_one_connection_has_one_partition_of_a_device(network: Network) -> None:
+async def test_one_connection_carries_one_partition_of_a_device(network: Network) -> None:
     await network.start()
     await network.register(BUSINESS, *PEERS)
     client = await log_in(network, Partition(0, 4, 1))
@@ -147,7 +147,7 @@ async def test_one_connection_has_one_partition_of_a_device(network: Network) ->
     assert ids(await client.deliveries(1)) == ["m1"]
 
 
-async def test_the_first_partition_is_asked_for_prekeys_and_each_may_check_at_the_same_time(network: Network) -> None:
+async def test_the_first_partition_is_notified_of_low_prekeys_and_each_may_check(network: Network) -> None:
     await network.start()
     await network.register(BUSINESS, prekeys=0)
     second = await log_in(network, Partition(1, 2, 1))
@@ -160,7 +160,7 @@ async def test_the_first_partition_is_asked_for_prekeys_and_each_may_check_at_th
         assert (await client.next(device.Checked)).registered == [BUSINESS]
 
 
-async def test_notices_of_the_network_come_to_the_partition_of_whom_they_are_about(network: Network) -> None:
+async def test_network_notices_reach_the_partition_of_the_number_they_concern(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, expiry_interval=0.05)
     await network.register(BUSINESS, *PEERS)
@@ -185,7 +185,7 @@ async def test_notices_of_the_network_come_to_the_partition_of_whom_they_are_abo
         await client.nothing_came()
 
 
-async def test_what_has_expired_is_delivered_to_no_partition(network: Network) -> None:
+async def test_expired_envelopes_are_delivered_to_no_partition(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, expiry_interval=3600)
     await network.register(BUSINESS, *PEERS)

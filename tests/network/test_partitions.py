@@ -163,7 +163,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(60))
-async def test_however_often_a_device_is_divided_every_envelope_reaches_the_partition_it_belongs_to_in_order(
+async def test_envelopes_reach_their_partition_in_order_through_any_layout_changes(
     seed: int,
 ) -> None:
     history = History(seed)
@@ -204,7 +204,7 @@ def peer_in(partition: int, partitions: int) -> str:
     return next(peer for peer in PEERS if addresses.shard_of(peer, partitions) == partition)
 
 
-async def test_what_waited_in_one_layout_is_delivered_in_the_next_to_whom_it_belongs_there() -> None:
+async def test_envelopes_stored_in_one_layout_are_delivered_by_the_next() -> None:
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
     router, _ = make_router(store, ManualClock())
@@ -235,7 +235,7 @@ async def test_what_waited_in_one_layout_is_delivered_in_the_next_to_whom_it_bel
     await router.close()
 
 
-async def test_a_partition_that_is_away_holds_up_nobody_else() -> None:
+async def test_an_absent_partition_does_not_delay_others() -> None:
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
     router, _ = make_router(store, ManualClock())
@@ -257,7 +257,7 @@ async def test_a_partition_that_is_away_holds_up_nobody_else() -> None:
     await router.close()
 
 
-async def test_epochs_count_for_each_partition_and_layouts_for_all_of_them() -> None:
+async def test_epochs_are_per_partition_and_layouts_per_device() -> None:
     router, _ = make_router(SlowMailbox(random.Random(1)), ManualClock())
     zero, one = Part([], Partition(0, 2, 5)), Part([], Partition(1, 2, 5))
     router.attach(BUSINESS, zero, 7, zero.part)
@@ -286,7 +286,7 @@ async def test_epochs_count_for_each_partition_and_layouts_for_all_of_them() -> 
     await router.close()
 
 
-async def test_a_token_that_is_void_takes_every_partition_off() -> None:
+async def test_an_invalidated_token_expels_every_partition() -> None:
     router, _ = make_router(SlowMailbox(random.Random(1)), ManualClock())
     parts = [Part([], Partition(n, 4, 1)) for n in range(4)]
     for connection in parts:
@@ -297,7 +297,7 @@ async def test_a_token_that_is_void_takes_every_partition_off() -> None:
     await router.close()
 
 
-def test_only_so_many_equal_parts_can_be() -> None:
+def test_only_valid_partition_counts_are_accepted() -> None:
     valid = [part for count in range(40) for n in range(-1, 40) if (part := Partition(n, count)).is_valid]
     assert [part.partitions for part in valid] == [count for count in addresses.COUNTS for _ in range(count)]
     assert not Partition(0, 1, -1).is_valid

@@ -66,7 +66,7 @@ def flipped(text: str) -> str:
         ("prekeys", [{}] * 101, "$.prekeys"),
     ],
 )
-async def test_a_key_that_is_not_what_it_says_is_refused_with_its_place(
+async def test_an_invalid_key_is_refused_with_the_name_of_its_field(
     network: Network, path: str, value: Any, place: str
 ) -> None:
     await network.start()
@@ -92,7 +92,7 @@ def left(prekeys: Iterable[int], kyber_prekeys: Iterable[int] = ()) -> dict[str,
     }
 
 
-async def test_keys_are_uploaded_counted_and_rotated_by_their_device_alone(network: Network) -> None:
+async def test_keys_are_uploaded_counted_and_rotated_only_by_their_device(network: Network) -> None:
     await network.start()
     identity = IdentityKeyPair.generate()
     await network.register(ALICE)
@@ -123,7 +123,7 @@ async def test_keys_are_uploaded_counted_and_rotated_by_their_device_alone(netwo
 
 
 @pytest.mark.parametrize("kind", ["prekeys", "kyber_prekeys", "the last resort"])
-async def test_two_keys_of_one_kind_with_one_id_are_refused_wherever_they_come(network: Network, kind: str) -> None:
+async def test_two_keys_of_one_kind_with_the_same_id_are_refused(network: Network, kind: str) -> None:
     await network.start()
     identity = IdentityKeyPair.generate()
     body = registration(ALICE, prekeys=1, identity=identity)
@@ -144,7 +144,7 @@ async def test_two_keys_of_one_kind_with_one_id_are_refused_wherever_they_come(n
     assert await network.request("GET", f"/v1/keys/{ALICE}", token=answer["token"]) == (200, left([1]))
 
 
-async def test_one_time_kyber_keys_need_a_last_resort_or_they_would_end_in_a_step_down(network: Network) -> None:
+async def test_one_time_kyber_keys_require_a_last_resort_key(network: Network) -> None:
     await network.start()
     identity = IdentityKeyPair.generate()
     body = registration(ALICE, kyber=False, identity=identity)
@@ -159,7 +159,7 @@ async def test_one_time_kyber_keys_need_a_last_resort_or_they_would_end_in_a_ste
         assert (await network.request("PUT", path, upload, token=token))[0] == 200
 
 
-async def test_a_registration_without_kyber_takes_the_kyber_keys_out_of_the_directory(network: Network) -> None:
+async def test_a_registration_without_kyber_deletes_kyber_keys_from_the_directory(network: Network) -> None:
     await network.start()
     await network.register(BOB)
     identity = IdentityKeyPair.generate()
@@ -172,7 +172,7 @@ async def test_a_registration_without_kyber_takes_the_kyber_keys_out_of_the_dire
         assert bundle.identity_key == identity.public
 
 
-async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) -> None:
+async def test_one_time_keys_over_the_limit_are_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE, prekeys=100)
     path, token = f"/v1/keys/{ALICE}", network.tokens[ALICE]
@@ -184,7 +184,7 @@ async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) ->
     assert await network.request("GET", path, token=token) == (200, left(range(1, 501)))
 
 
-async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoever_is_there(network: Network) -> None:
+async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one(network: Network) -> None:
     """A program that was paused and resumes when no connection is logged in changes nothing."""
     await network.start()
 

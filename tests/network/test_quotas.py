@@ -37,7 +37,7 @@ def fill(judge: QuotaCheck, usage: Usage, sender: str, size: int = 1) -> int:
     return taken
 
 
-def test_one_sender_gets_half_of_a_mailbox_each_of_two_a_third_and_another_always_finds_room() -> None:
+def test_senders_share_a_mailbox_fairly_and_a_new_sender_always_has_room() -> None:
     judge, usage = QuotaCheck(LIMITS), usage_of()
     assert fill(judge, usage, "a") == 50
     assert fill(judge, usage, "b") == 25
@@ -48,7 +48,7 @@ def test_one_sender_gets_half_of_a_mailbox_each_of_two_a_third_and_another_alway
 
 
 @given(sizes=st.lists(st.integers(1, 400), max_size=60), quota=st.integers(1, 2000))
-def test_no_share_and_no_mailbox_has_more_bytes_than_its_quota(sizes: list[int], quota: int) -> None:
+def test_no_sender_and_no_mailbox_exceeds_its_byte_quota(sizes: list[int], quota: int) -> None:
     judge = QuotaCheck(Quotas(mailbox_bytes=2000, share_bytes=quota))
     usage = usage_of()
     for turn, size in enumerate(sizes):
@@ -59,7 +59,7 @@ def test_no_share_and_no_mailbox_has_more_bytes_than_its_quota(sizes: list[int],
     assert usage.bytes == sum(share.bytes for share in usage.shares.values()) <= 2000
 
 
-def test_a_pair_has_a_burst_and_then_a_pace_and_what_is_refused_keeps_its_place() -> None:
+def test_a_pair_has_a_burst_then_a_rate_and_a_refused_envelope_keeps_its_place() -> None:
     judge, share, now = QuotaCheck(LIMITS), SenderUsage(), 100.0
     for n in range(20):
         assert judge.pace(share, f"m{n}", now) is None
@@ -74,14 +74,14 @@ def test_a_pair_has_a_burst_and_then_a_pace_and_what_is_refused_keeps_its_place(
     assert judge.pace(share, "m21", now) is None
 
 
-def test_whoever_gives_a_refused_envelope_up_is_not_held_up_by_it_for_ever() -> None:
+def test_an_abandoned_refused_envelope_blocks_its_sender_only_briefly() -> None:
     judge, share = QuotaCheck(LIMITS), SenderUsage()
     assert judge.full(share, "given up", 0.0).reason == device.MAILBOX_FULL
     assert judge.pace(share, "next", 14.9) is not None
     assert judge.pace(share, "next", 15.0) is None
 
 
-def test_a_rate_of_nothing_is_no_pace() -> None:
+def test_a_rate_of_zero_disables_the_rate_limit() -> None:
     judge, share = QuotaCheck(LIMITS.model_copy(update={"pair_rate": 0.0})), SenderUsage()
     for n in range(1000):
         assert judge.pace(share, str(n), 0.0) is None
@@ -113,7 +113,7 @@ def test_the_short_way_and_the_long_way_admit_the_same_envelopes(
     assert all(short.shares[key].full_at == share.full_at for key, share in long.shares.items())
 
 
-def test_shares_that_say_nothing_are_forgotten_and_those_that_count_are_not() -> None:
+def test_idle_sender_usages_are_evicted_unless_they_hold_envelopes() -> None:
     total = Total()
     usage = Usage(total, 0.0)
     waiting = usage.share_of("waiting", 0.0)
@@ -126,7 +126,7 @@ def test_shares_that_say_nothing_are_forgotten_and_those_that_count_are_not() ->
     assert usage.shares["waiting"] is waiting
 
 
-def test_only_so_many_shares_are_in_memory_and_the_longest_unused_mailbox_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sender_usages_in_memory_are_bounded_by_evicting_the_oldest_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailboxes, "MAX_SHARES", 100)
 
     class Nothing:
@@ -150,7 +150,7 @@ async def refusal(client: Client) -> tuple[str, int]:
 
 
 @pytest.mark.one_node
-async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after_a_restart(
+async def test_a_full_quota_refuses_until_the_recipient_fetches_even_after_a_restart(
     network: Network,
 ) -> None:
     limits = Quotas(mailbox=20, share=5)
@@ -187,7 +187,7 @@ async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after
     assert {type(frame) for frame in frames} == {device.Accepted, device.Refused}
 
 
-async def test_what_expires_makes_room(network: Network) -> None:
+async def test_expired_envelopes_free_quota(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, quotas=Quotas(mailbox=4), expiry_interval=0.05)
     await network.register(ALICE, BOB)
@@ -204,7 +204,7 @@ async def test_what_expires_makes_room(network: Network) -> None:
     assert await alice.accepted(1) == [n]
 
 
-async def test_a_count_that_is_old_is_made_again_before_it_refuses_anything(network: Network) -> None:
+async def test_an_outdated_count_is_refreshed_before_a_refusal(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, quotas=Quotas(mailbox=4))
     await network.register(ALICE, BOB)
@@ -225,7 +225,7 @@ async def test_a_count_that_is_old_is_made_again_before_it_refuses_anything(netw
     assert await alice.accepted(2) == sent, "in their order, though the first waited for the count"
 
 
-async def test_the_networks_own_notices_are_never_refused_and_count_for_nobody(network: Network) -> None:
+async def test_network_notices_are_never_refused_and_count_for_no_sender(network: Network) -> None:
     await network.start(quotas=Quotas(mailbox=2))
     await network.register(ALICE, BOB)
     group = await make(network, ALICE, BOB)
@@ -241,7 +241,7 @@ async def test_the_networks_own_notices_are_never_refused_and_count_for_nobody(n
 
 
 @pytest.mark.one_node
-async def test_a_group_goes_on_when_a_member_has_no_room_and_only_that_one_gets_no_copy(network: Network) -> None:
+async def test_only_a_member_with_a_full_mailbox_misses_a_group_message(network: Network) -> None:
     dropped = metrics.value("tidings_network_group_copies_dropped_total")
     await network.start(quotas=Quotas(share=3))
     await network.register(ALICE, BOB, CAROL)
@@ -261,7 +261,7 @@ async def test_a_group_goes_on_when_a_member_has_no_room_and_only_that_one_gets_
     assert metrics.value("tidings_network_group_copies_dropped_total") == dropped + 2
 
 
-async def test_a_pair_has_a_pace_of_its_own_in_groups_too(network: Network) -> None:
+async def test_a_pair_has_its_own_rate_limit_in_groups(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, quotas=Quotas(pair_rate=1, pair_burst=3))
     await network.register(ALICE, BOB, CAROL)

@@ -98,7 +98,7 @@ def count_tries(result: str) -> float:
     return REGISTRY.get_sample_value("tidings_network_code_tries_total", {"digits": "6", "result": result}) or 0.0
 
 
-async def test_a_business_number_is_registered_with_the_registration_key_only(scene: Scene) -> None:
+async def test_a_business_number_registers_only_with_the_registration_key(scene: Scene) -> None:
     await scene.start(rate_limits=DeviceRateLimits(businesses=frozenset({BUSINESS})))
     refused = await scene.post("127.0.0.2", "/v1/codes", {"number": BUSINESS})
     assert reason(refused) == (403, "key_required")
@@ -111,7 +111,7 @@ async def test_a_business_number_is_registered_with_the_registration_key_only(sc
     assert (await scene.register("127.0.0.1", BUSINESS, code=code, key=REGISTRATION_KEY))[0] == 201
 
 
-async def test_a_locked_number_needs_its_pin_besides_the_code(scene: Scene) -> None:
+async def test_a_locked_number_requires_its_pin_besides_the_code(scene: Scene) -> None:
     await scene.start()
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
     scene.clock.advance(31)
@@ -126,7 +126,7 @@ async def test_a_locked_number_needs_its_pin_besides_the_code(scene: Scene) -> N
     assert reason(await scene.register("127.0.0.2", code=code, pin=PIN)) == (401, "wrong_code")
 
 
-async def test_a_wrong_code_does_not_tell_that_there_is_a_lock(scene: Scene) -> None:
+async def test_a_wrong_code_does_not_reveal_a_lock(scene: Scene) -> None:
     await scene.start()
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
     wrong = other_than(await scene.code("127.0.0.2"))
@@ -134,7 +134,7 @@ async def test_a_wrong_code_does_not_tell_that_there_is_a_lock(scene: Scene) -> 
         assert reason(await scene.register("127.0.0.2", code=wrong, **fields)) == (401, "wrong_code")
 
 
-async def test_the_registration_key_opens_a_locked_number_and_can_set_a_lock(scene: Scene) -> None:
+async def test_the_registration_key_overrides_a_lock_and_can_set_one(scene: Scene) -> None:
     await scene.start()
     assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=PIN))[0] == 201
     assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
@@ -170,7 +170,7 @@ async def test_a_lock_expires_after_seven_days_without_the_device(scene: Scene) 
     assert (await scene.register("127.0.0.3", code=await scene.code("127.0.0.3")))[0] == 201
 
 
-async def test_a_login_keeps_the_lock_for_seven_days_more(scene: Scene) -> None:
+async def test_a_login_extends_the_lock_by_seven_days(scene: Scene) -> None:
     await scene.start()
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
     scene.clock.advance(6 * DAY)
@@ -181,7 +181,7 @@ async def test_a_login_keeps_the_lock_for_seven_days_more(scene: Scene) -> None:
     assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
 
 
-async def test_a_device_that_stays_attached_keeps_its_lock(scene: Scene) -> None:
+async def test_an_attached_device_keeps_its_lock(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
         attached: set[str] = set()
@@ -209,7 +209,7 @@ async def test_a_pin_is_6_to_20_digits(scene: Scene, pin: str) -> None:
     assert reason(await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=pin)) == (400, "invalid")
 
 
-async def test_an_owner_waits_at_most_a_day_for_others_guesses_at_the_pin(scene: Scene) -> None:
+async def test_pin_guesses_of_others_delay_an_owner_by_at_most_a_day(scene: Scene) -> None:
     await scene.start()
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
     code = await scene.code("127.0.0.9")
@@ -225,7 +225,7 @@ async def test_an_owner_waits_at_most_a_day_for_others_guesses_at_the_pin(scene:
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
 
 
-async def test_of_whoever_reads_every_code_fewer_than_100_pins_are_checked_in_a_year(scene: Scene) -> None:
+async def test_an_attacker_who_reads_every_code_can_check_fewer_than_100_pins_a_year(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
         nodes = Locks(database, scene.clock), Locks(database, scene.clock)
@@ -248,7 +248,7 @@ async def test_of_whoever_reads_every_code_fewer_than_100_pins_are_checked_in_a_
         await database.close()
 
 
-async def test_pins_that_wait_to_be_checked_are_bounded(scene: Scene) -> None:
+async def test_concurrent_pin_checks_are_bounded(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
         checked = Locks(database, scene.clock)
@@ -259,7 +259,7 @@ async def test_pins_that_wait_to_be_checked_are_bounded(scene: Scene) -> None:
         await database.close()
 
 
-async def test_guesses_from_other_addresses_leave_an_owners_code_alone(scene: Scene) -> None:
+async def test_guesses_from_other_addresses_do_not_prevent_an_owners_registration(scene: Scene) -> None:
     await scene.start()
     own = await scene.code("127.0.0.1")
     for last in range(2, 12):
@@ -274,7 +274,7 @@ async def test_guesses_from_other_addresses_leave_an_owners_code_alone(scene: Sc
     assert (await scene.register("127.0.0.1", code=longer))[0] == 201
 
 
-async def test_with_the_registration_key_codes_stay_short_whatever_others_guess(scene: Scene) -> None:
+async def test_codes_requested_with_the_registration_key_stay_short(scene: Scene) -> None:
     await scene.start()
     for last in range(2, 12):
         host = f"127.0.1.{last}"
@@ -285,14 +285,14 @@ async def test_with_the_registration_key_codes_stay_short_whatever_others_guess(
     assert (await scene.register("127.0.0.9", code=code, key=REGISTRATION_KEY))[0] == 201
 
 
-async def test_a_code_is_of_use_only_at_the_address_that_asked_for_it(scene: Scene) -> None:
+async def test_a_code_works_only_from_the_address_that_requested_it(scene: Scene) -> None:
     await scene.start()
     code = await scene.code("127.0.0.1")
     assert reason(await scene.register("127.0.0.2", code=code)) == (401, "wrong_code")
     assert (await scene.register("127.0.0.1", code=code))[0] == 201
 
 
-async def test_a_number_without_a_lock_gets_ten_wrong_guesses_of_six_digits_and_then_one_a_day(scene: Scene) -> None:
+async def test_a_number_without_a_lock_allows_ten_wrong_guesses_and_then_one_a_day(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
         nodes = Codes(database, "key", scene.clock), Codes(database, "key", scene.clock)
@@ -310,7 +310,7 @@ async def test_a_number_without_a_lock_gets_ten_wrong_guesses_of_six_digits_and_
         await database.close()
 
 
-async def test_what_some_addresses_use_up_is_missed_by_no_other(scene: Scene) -> None:
+async def test_exhausted_limits_of_some_addresses_do_not_affect_others(scene: Scene) -> None:
     await scene.start()
     answered: dict[int, int] = {}
     for host in range(1, 7):
@@ -328,7 +328,7 @@ async def test_what_some_addresses_use_up_is_missed_by_no_other(scene: Scene) ->
     assert (await scene.register("127.0.0.1", code=code))[0] == 201
 
 
-async def test_a_lock_that_is_set_survives_a_repeated_registration(scene: Scene) -> None:
+async def test_a_lock_survives_a_repeated_registration(scene: Scene) -> None:
     await scene.start()
     chosen = "A" * 43
     body = {**registration(ALICE, prekeys=0, kyber=False), "token": chosen, "pin": PIN}
@@ -337,7 +337,7 @@ async def test_a_lock_that_is_set_survives_a_repeated_registration(scene: Scene)
     assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
 
 
-async def test_a_device_that_was_registered_without_a_lock_goes_on_as_before(scene: Scene) -> None:
+async def test_a_device_registered_without_a_lock_works_as_before(scene: Scene) -> None:
     await scene.start()
     await scene.network.register(ALICE, BOB)
     alice, bob = await scene.network.connect(ALICE), await scene.network.connect(BOB)

@@ -14,7 +14,7 @@ def fetch(*numbers: str, asker: str = ALICE):  # type: ignore[no-untyped-def]
     return lambda n: device.Fetch(n, asker, list(numbers))
 
 
-async def test_a_check_names_the_registered_numbers_in_the_order_asked(network: Network) -> None:
+async def test_a_check_returns_registered_numbers_in_the_requested_order(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice = await network.connect(ALICE)
@@ -23,7 +23,7 @@ async def test_a_check_names_the_registered_numbers_in_the_order_asked(network: 
     assert checked.registered == [CAROL, BOB]
 
 
-async def test_ten_thousand_numbers_are_one_check_and_one_more_is_too_many(network: Network) -> None:
+async def test_a_check_accepts_ten_thousand_numbers_and_no_more(network: Network) -> None:
     await network.start()
     numbers = [f"1666{i:07}" for i in range(10_000)]
     registered = numbers[::1111]
@@ -35,7 +35,7 @@ async def test_ten_thousand_numbers_are_one_check_and_one_more_is_too_many(netwo
     assert (type(failed), failed.reason) == (device.Failed, device.TOO_LARGE)
 
 
-async def test_a_second_check_of_a_number_is_busy_while_the_first_is_in_flight(network: Network) -> None:
+async def test_a_second_check_of_a_device_is_busy_while_the_first_is_in_flight(network: Network) -> None:
     await network.start(delay=(0.2, 0.2))
     await network.register(ALICE, BOB)
     client = await network.connect(ALICE, BOB)
@@ -48,7 +48,7 @@ async def test_a_second_check_of_a_number_is_busy_while_the_first_is_in_flight(n
     assert isinstance(await client.ask(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)
 
 
-async def test_only_a_device_that_is_logged_in_here_may_check_or_fetch(network: Network) -> None:
+async def test_only_a_device_logged_in_on_this_connection_may_check_or_fetch(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -57,7 +57,7 @@ async def test_only_a_device_that_is_logged_in_here_may_check_or_fetch(network: 
         assert (type(failed), failed.reason) == (device.Failed, device.UNAUTHORIZED)
 
 
-async def test_a_bundle_has_everything_a_session_needs(network: Network) -> None:
+async def test_a_bundle_contains_everything_a_session_needs(network: Network) -> None:
     await network.start()
     await network.register(ALICE, CAROL)
     await network.register(BOB, kyber=False, prekeys=0)
@@ -70,7 +70,7 @@ async def test_a_bundle_has_everything_a_session_needs(network: Network) -> None
     assert (bobs.number, bobs.prekey, bobs.prekey_id, bobs.kyber_prekey) == (BOB, None, None, None)
 
 
-async def test_used_up_one_time_keys_leave_the_last_resort(network: Network) -> None:
+async def test_exhausted_one_time_keys_leave_the_last_resort_key(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     await network.register(BOB, prekeys=2, kyber_prekeys=1)
@@ -80,7 +80,7 @@ async def test_used_up_one_time_keys_leave_the_last_resort(network: Network) -> 
     assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 900, 900, 900]
 
 
-async def test_one_time_keys_are_handed_out_exactly_once_to_many_who_ask_at_once(network: Network) -> None:
+async def test_concurrent_requests_receive_each_one_time_key_exactly_once(network: Network) -> None:
     await network.start(rate_limits=DeviceRateLimits(one_time=500))
     askers = [f"1555020{i:04}" for i in range(10)]
     await network.register(*askers)
@@ -103,7 +103,7 @@ async def test_one_time_keys_are_handed_out_exactly_once_to_many_who_ask_at_once
         assert kyber == list(range(1, 31))
 
 
-async def test_more_than_500_numbers_are_too_many_for_a_fetch(network: Network) -> None:
+async def test_a_fetch_of_more_than_500_numbers_is_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE)
@@ -111,7 +111,7 @@ async def test_more_than_500_numbers_are_too_many_for_a_fetch(network: Network) 
     assert (type(failed), failed.reason) == (device.Failed, device.TOO_LARGE)
 
 
-async def test_a_connected_device_is_told_once_when_its_keys_run_low_and_again_when_they_are_gone(
+async def test_a_device_is_notified_once_of_low_keys_and_again_when_they_are_exhausted(
     network: Network,
 ) -> None:
     await network.start(rate_limits=DeviceRateLimits(one_time=500))
@@ -130,7 +130,7 @@ async def test_a_connected_device_is_told_once_when_its_keys_run_low_and_again_w
     assert (await bob.next(device.PreKeysLow)).remaining == 0
 
 
-async def test_a_device_with_few_keys_left_is_told_at_its_login(network: Network) -> None:
+async def test_a_device_with_few_keys_is_notified_at_login(network: Network) -> None:
     await network.start()
     await network.register(ALICE, prekeys=19, kyber_prekeys=3)
     alice = await network.connect(ALICE)
@@ -138,7 +138,7 @@ async def test_a_device_with_few_keys_left_is_told_at_its_login(network: Network
     assert (low.number, low.remaining, low.kyber_remaining) == (ALICE, 19, 3)
 
 
-async def test_a_distant_network_delays_calls_but_neither_queues_nor_reorders_them(network: Network) -> None:
+async def test_a_distant_network_delays_calls_without_queueing_or_reordering(network: Network) -> None:
     await network.start(delay=(0.05, 0.15))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -157,7 +157,7 @@ async def test_a_distant_network_delays_calls_but_neither_queues_nor_reorders_th
     assert loop.time() - started < 15
 
 
-async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(network: Network) -> None:
+async def test_a_device_that_checked_a_missing_number_is_notified_when_it_registers(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -173,7 +173,7 @@ async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(networ
     await bob.nothing_came()
 
 
-def test_askers_and_what_they_asked_for_are_bounded() -> None:
+def test_remembered_missing_numbers_are_bounded() -> None:
     missing_numbers = MissingNumbers()
     for asker in range(9):
         missing_numbers.asked(f"asker {asker}", [CAROL])

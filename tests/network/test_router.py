@@ -21,7 +21,7 @@ GROUP = "15550000003-5"
 
 
 @pytest.mark.parametrize("seed", range(100))
-async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_the_order(seed: int) -> None:
+async def test_every_envelope_arrives_in_order_on_each_connection_in_random_histories(seed: int) -> None:
     rng = random.Random(seed)
     clock = ManualClock()
     store = SlowMailbox(rng)
@@ -148,7 +148,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     await router.close()
 
 
-async def test_accepted_means_acknowledged_or_stored_at_every_moment() -> None:
+async def test_accepted_always_means_acknowledged_or_stored() -> None:
     rng = random.Random(1)
     clock = ManualClock()
     store = SlowMailbox(rng)

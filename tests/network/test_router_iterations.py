@@ -17,7 +17,7 @@ from tidings.wire import device
 
 
 @pytest.mark.parametrize("seed", range(50))
-async def test_devices_that_share_a_connection_take_turns_and_each_gets_everything_in_order(seed: int) -> None:
+async def test_devices_on_one_connection_alternate_and_receive_everything_in_order(seed: int) -> None:
     rng = random.Random(seed)
     clock = ManualClock()
     store = SlowMailbox(rng)
@@ -84,7 +84,7 @@ async def test_devices_that_share_a_connection_take_turns_and_each_gets_everythi
     await router.close()
 
 
-async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has_always_more() -> None:
+async def test_a_waiting_device_is_served_before_a_busier_one() -> None:
     clock = ManualClock()
     # Windows for 3 and for 4 envelopes of 1,000 bytes.
     limits = Limits(window_bytes=3000, session_bytes=5024)
@@ -117,7 +117,7 @@ async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has
     await router.close()
 
 
-async def test_a_device_that_waited_on_one_connection_gets_everything_on_its_next_one_and_nothing_on_the_old() -> None:
+async def test_a_device_that_moves_receives_its_backlog_on_the_new_connection_only() -> None:
     clock = ManualClock()
     limits = Limits(session_bytes=1000)
     store = SlowMailbox(random.Random(1))

@@ -44,7 +44,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_row_that_the_mailbox_refuses_is_set_aside_alone_and_counts_as_stored_nowhere() -> None:
+async def test_a_row_refused_by_the_mailbox_is_skipped_and_not_counted_as_stored() -> None:
     clock = ManualClock()
     store = Choosy(random.Random(1))
     store.slowness = 1
@@ -69,7 +69,7 @@ async def test_a_row_that_the_mailbox_refuses_is_set_aside_alone_and_counts_as_s
 
 
 @pytest.mark.parametrize("acknowledged", [True, False])
-async def test_an_envelope_that_is_with_its_device_is_not_refused_because_the_mailbox_cannot_hold_it(
+async def test_an_envelope_at_its_device_is_not_refused_when_the_mailbox_refuses_it(
     acknowledged: bool,
 ) -> None:
     clock = ManualClock()
@@ -98,7 +98,7 @@ async def test_an_envelope_that_is_with_its_device_is_not_refused_because_the_ma
     await router.close()
 
 
-async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_delivered() -> None:
+async def test_reading_large_envelopes_fetches_little_more_than_is_delivered() -> None:
     class Counting(SlowMailbox):
         read = pages = 0
 
@@ -140,7 +140,7 @@ async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_del
     ref=st.text(max_size=MAX_ID) | st.just("\x00" * MAX_ID) | st.just("\N{GRINNING FACE}" * MAX_ID),
     words=st.just('"' * MAX_ID) | st.just(""),
 )
-def test_an_envelope_takes_less_than_twice_the_bytes_that_it_counts_for(
+def test_an_encoded_envelope_is_smaller_than_twice_its_counted_size(
     as_json: bool, body: int, refs: int, ref: str, words: str
 ) -> None:
     number = "9" * 15

@@ -10,7 +10,7 @@ from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 
-async def test_with_both_ends_online_accepted_means_acknowledged_and_nothing_is_written(network: Network) -> None:
+async def test_between_online_devices_accepted_means_acknowledged_without_storage(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     await network.register(ALICE, BOB)
@@ -29,7 +29,7 @@ async def test_with_both_ends_online_accepted_means_acknowledged_and_nothing_is_
     assert await stored(network) == []
 
 
-async def test_accepted_sends_of_one_moment_come_in_one_frame(network: Network) -> None:
+async def test_simultaneous_acceptances_share_one_frame(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -38,7 +38,7 @@ async def test_accepted_sends_of_one_moment_come_in_one_frame(network: Network) 
     assert (await alice.next(device.Accepted)).n == sent
 
 
-async def test_an_envelope_that_is_not_acknowledged_in_time_is_stored_and_accepted(network: Network) -> None:
+async def test_an_envelope_not_acknowledged_in_time_is_stored_and_accepted(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
     await network.register(ALICE, BOB)
@@ -56,7 +56,7 @@ async def test_an_envelope_that_is_not_acknowledged_in_time_is_stored_and_accept
     assert await stored(network) == []
 
 
-async def test_an_offline_recipient_gets_everything_in_order_at_its_next_login(network: Network) -> None:
+async def test_an_offline_recipient_receives_everything_in_order_at_its_next_login(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -76,7 +76,7 @@ async def test_an_offline_recipient_gets_everything_in_order_at_its_next_login(n
     assert await stored(network) == ["live"]
 
 
-async def test_what_is_sent_while_the_backlog_is_read_comes_after_it_and_once(network: Network) -> None:
+async def test_envelopes_sent_while_the_backlog_is_read_arrive_after_it_and_once(network: Network) -> None:
     await network.start(limits=Limits(window=50, held=100))
     await network.register(ALICE, BOB)
     alice = await network.connect(ALICE)
@@ -96,7 +96,7 @@ async def test_what_is_sent_while_the_backlog_is_read_comes_after_it_and_once(ne
     await bob.nothing_came()
 
 
-async def test_nothing_comes_twice_on_one_connection_and_everything_unacknowledged_comes_again_on_the_next(
+async def test_unacknowledged_envelopes_repeat_on_the_next_connection_only(
     network: Network,
 ) -> None:
     await network.start()
@@ -122,7 +122,7 @@ async def test_nothing_comes_twice_on_one_connection_and_everything_unacknowledg
     await again.nothing_came()
 
 
-async def test_what_was_in_flight_or_held_at_a_disconnect_is_stored_and_accepted(network: Network) -> None:
+async def test_envelopes_in_flight_or_held_at_a_disconnect_are_stored_and_accepted(network: Network) -> None:
     await network.start(limits=Limits(window=2), clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -149,7 +149,7 @@ async def test_a_full_window_holds_envelopes_back_until_an_acknowledgement(netwo
     assert ids(await bob.deliveries(1)) == ["m4"]
 
 
-async def test_a_lane_that_overflows_goes_through_the_mailbox_and_stays_in_order(network: Network) -> None:
+async def test_an_overflowing_delivery_queue_uses_the_mailbox_and_keeps_the_order(network: Network) -> None:
     await network.start(limits=Limits(window=4, held=5), clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -167,7 +167,7 @@ async def test_a_lane_that_overflows_goes_through_the_mailbox_and_stays_in_order
     assert sorted(await alice.accepted(40)) == sent
 
 
-async def test_what_is_held_for_too_long_is_stored_and_still_comes_in_order(network: Network) -> None:
+async def test_envelopes_held_too_long_are_stored_and_still_arrive_in_order(network: Network) -> None:
     clock = ManualClock()
     await network.start(limits=Limits(window=2), clock=clock)
     await network.register(ALICE, BOB)
@@ -187,7 +187,7 @@ async def test_what_is_held_for_too_long_is_stored_and_still_comes_in_order(netw
     assert seen == ["m2", "m3", "m4"]
 
 
-async def test_a_newer_login_replaces_the_older_and_takes_over_what_was_in_flight(network: Network) -> None:
+async def test_a_newer_login_replaces_the_older_and_takes_over_envelopes_in_flight(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice, old = await network.connect(ALICE), await network.connect(BOB, CAROL)
@@ -207,7 +207,7 @@ async def test_a_newer_login_replaces_the_older_and_takes_over_what_was_in_fligh
     assert await stored(network) == ["one"]
 
 
-async def test_a_newer_login_gets_what_is_live_even_when_nothing_was_on_its_way(network: Network) -> None:
+async def test_a_newer_login_receives_live_envelopes_when_none_was_in_flight(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     alice, old = await network.connect(ALICE), await network.connect(BOB)
@@ -218,7 +218,7 @@ async def test_a_newer_login_gets_what_is_live_even_when_nothing_was_on_its_way(
     assert await alice.accepted(1) == [n]
 
 
-async def test_a_device_that_logs_out_gets_nothing_more_and_its_connection_lives_on(network: Network) -> None:
+async def test_a_device_that_logged_out_receives_nothing_and_its_connection_stays_open(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     both = await network.connect(ALICE, BOB)
@@ -239,7 +239,7 @@ async def test_receipts_are_routed_like_messages(network: Network) -> None:
     assert await bob.accepted(1) == [n]
 
 
-async def test_an_envelope_to_oneself_is_delivered(network: Network) -> None:
+async def test_an_envelope_to_the_sender_itself_is_delivered(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE)
@@ -248,7 +248,7 @@ async def test_an_envelope_to_oneself_is_delivered(network: Network) -> None:
     assert await alice.accepted(1) == [n]
 
 
-async def test_an_undecided_envelope_sent_again_is_delivered_once_and_accepted_on_the_newer_connection(
+async def test_a_repeated_undecided_envelope_is_accepted_once_on_the_newer_connection(
     network: Network,
 ) -> None:
     await network.start(clock=ManualClock())
@@ -264,7 +264,7 @@ async def test_an_undecided_envelope_sent_again_is_delivered_once_and_accepted_o
     await bob.nothing_came()
 
 
-async def test_a_decided_envelope_sent_again_is_accepted_at_once_and_dropped(network: Network) -> None:
+async def test_a_repeated_decided_envelope_is_accepted_at_once_and_dropped(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice, bob = await network.connect(ALICE, CAROL), await network.connect(BOB)
@@ -279,7 +279,7 @@ async def test_a_decided_envelope_sent_again_is_accepted_at_once_and_dropped(net
     assert (await bob.deliveries(1))[0].sender == CAROL
 
 
-async def test_envelopes_to_a_number_that_is_not_registered_are_refused(network: Network) -> None:
+async def test_envelopes_to_an_unregistered_number_are_refused(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE)
@@ -314,7 +314,7 @@ async def test_envelopes_to_a_number_that_is_not_registered_are_refused(network:
         (device.TOO_LARGE, {"body": bytes(128 * 1024 + 1)}),
     ],
 )
-async def test_envelopes_that_break_a_limit_are_refused_and_the_connection_lives(
+async def test_envelopes_over_a_limit_are_refused_and_the_connection_stays_open(
     network: Network, reason: str, changes: dict[str, object]
 ) -> None:
     await network.start()
@@ -329,7 +329,7 @@ async def test_envelopes_that_break_a_limit_are_refused_and_the_connection_lives
     assert await alice.accepted(1) == [n]
 
 
-async def test_a_blocked_sender_is_refused_from_the_answer_on(network: Network) -> None:
+async def test_a_sender_is_refused_once_its_block_is_confirmed(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB, CAROL)
     alice, bob = await network.connect(ALICE, CAROL), await network.connect(BOB)
@@ -351,7 +351,7 @@ async def test_a_blocked_sender_is_refused_from_the_answer_on(network: Network) 
     assert ids(await bob.deliveries(1)) == ["two"]
 
 
-async def test_more_undecided_envelopes_than_fit_are_refused_as_overloaded(network: Network) -> None:
+async def test_undecided_envelopes_over_the_limit_are_refused_as_overloaded(network: Network) -> None:
     await network.start(limits=Limits(undecided=3), clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -364,7 +364,7 @@ async def test_more_undecided_envelopes_than_fit_are_refused_as_overloaded(netwo
     assert ids(await bob.deliveries(1)) == ["m3"]
 
 
-async def test_more_undecided_bytes_than_fit_are_refused_as_overloaded(network: Network) -> None:
+async def test_undecided_bytes_over_the_limit_are_refused_as_overloaded(network: Network) -> None:
     await network.start(limits=Limits(undecided_bytes=1000), clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)

@@ -27,7 +27,7 @@ SIZE = mailbox.size_of(BODY, [])
 EPOCH = 3
 
 
-def test_one_sender_has_an_eighth_and_always_room_for_one() -> None:
+def test_one_sender_may_use_an_eighth_and_always_one_envelope() -> None:
     held, quota = Holdings[str](), memory_quota(8000)
     for _ in range(10):
         assert held.has_room(quota, "a", 100)
@@ -39,7 +39,7 @@ def test_one_sender_has_an_eighth_and_always_room_for_one() -> None:
     assert held.has_room(quota, "a", 100)
 
 
-def test_what_is_stored_is_paid_off_at_the_rate_or_fetched() -> None:
+def test_stored_bytes_are_refunded_over_time_or_when_fetched() -> None:
     clock = ManualClock()
     bytes_ = StoredBytes(Quotas(stored_bytes=1000, stored_rate=10), clock, lambda number: 10 if number == "shop" else 1)
     bytes_.add("a", 900)
@@ -73,7 +73,7 @@ async def refusal(client: Client) -> tuple[str, int]:
 
 
 @pytest.mark.one_node
-async def test_whoever_has_had_much_stored_waits_until_it_is_fetched_and_others_do_not(network: Network) -> None:
+async def test_a_sender_over_its_stored_bytes_is_refused_until_they_are_fetched(network: Network) -> None:
     await network.start(quotas=Quotas(stored_bytes=2 * SIZE - 100, stored_rate=1))
     await network.register(ALICE, BOB, CAROL)
     alice = await network.connect(ALICE)
@@ -99,7 +99,7 @@ async def test_whoever_has_had_much_stored_waits_until_it_is_fetched_and_others_
 
 
 @pytest.mark.one_node
-async def test_copies_in_groups_count_as_stored(network: Network) -> None:
+async def test_group_copies_count_as_stored_bytes(network: Network) -> None:
     await network.start(quotas=Quotas(stored_bytes=2 * SIZE - 100, stored_rate=1))
     await network.register(ALICE, BOB, CAROL)
     group = await make(network, ALICE, BOB, CAROL)
@@ -111,7 +111,7 @@ async def test_copies_in_groups_count_as_stored(network: Network) -> None:
     assert await refusal(alice) == (device.RATE_LIMITED, 60)
 
 
-def test_a_group_counts_as_the_largest_until_its_size_is_known_and_after_each_change() -> None:
+def test_a_group_counts_as_the_largest_size_until_its_size_is_known() -> None:
     share = GroupUsage()
     frame = device.Send(n=1, sender=ALICE, to="g", id="1", kind=device.GROUP, body=BODY, epoch=4)
     assert share.size_of(frame) == 256 * SIZE
@@ -122,7 +122,7 @@ def test_a_group_counts_as_the_largest_until_its_size_is_known_and_after_each_ch
 
 
 @pytest.mark.one_node
-async def test_of_one_sender_so_many_bytes_of_copies_wait_for_the_database(
+async def test_copies_awaiting_the_database_are_bounded_in_bytes_per_sender(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits, flush = asyncio.Event(), Copies._flush
@@ -153,7 +153,7 @@ async def test_of_one_sender_so_many_bytes_of_copies_wait_for_the_database(
 
 
 @pytest.mark.one_node
-async def test_of_one_sender_an_eighth_of_the_bytes_may_be_undecided_references_included(network: Network) -> None:
+async def test_undecided_bytes_per_sender_include_references_and_are_limited(network: Network) -> None:
     await network.start(limits=Limits(undecided_bytes=16 * SIZE), clock=ManualClock())
     await network.register(ALICE, BOB, CAROL)
     alice, bob, carol = [await network.connect(number) for number in (ALICE, BOB, CAROL)]

@@ -18,7 +18,7 @@ def read(tmp_path: Path, **variables: str) -> settings.Settings:
     return settings.Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
 
 
-def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None:
+def test_defaults_serve_loopback_from_sqlite(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert (found.http_address, found.tcp_address) == (("127.0.0.1", 9095), ("127.0.0.1", 9096))
     assert found.database.engine == "sqlite"
@@ -28,7 +28,7 @@ def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None
     assert not found.embedded
 
 
-def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
+def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         TIDINGS_NETWORK_HTTP_ADDRESS="0.0.0.0:0",
@@ -75,7 +75,7 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
         ("TIDINGS_NETWORK_NODE_ADDRESS", "10.0.0.5"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str) -> None:
+def test_an_invalid_value_is_reported_with_its_variable(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         read(tmp_path, **{name: value})
 
@@ -83,12 +83,12 @@ def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: 
 @pytest.mark.parametrize(
     ("value", "address"), [("", ("", 0)), (":9097", ("", 9097)), ("[fd00::5]:9097", ("fd00::5", 9097))]
 )
-def test_where_other_nodes_call_is_an_address_or_a_port(tmp_path: Path, value: str, address: tuple[str, int]) -> None:
+def test_the_node_address_is_an_address_or_a_port(tmp_path: Path, value: str, address: tuple[str, int]) -> None:
     assert read(tmp_path, TIDINGS_NETWORK_NODE_ADDRESS=value).cluster.node_address == address
 
 
 @pytest.mark.parametrize("node", ["", "10.0.0.5:9097"])
-def test_nodes_on_several_machines_speak_tls_or_somebody_asked_for_plaintext(tmp_path: Path, node: str) -> None:
+def test_nodes_on_several_machines_require_tls_or_explicit_plaintext(tmp_path: Path, node: str) -> None:
     variables = {
         "TIDINGS_REDIS_URL": "redis://127.0.0.1:6379" if node else "rediss://redis.example:6379",
         "TIDINGS_NETWORK_NODE_ADDRESS": node,
@@ -100,7 +100,7 @@ def test_nodes_on_several_machines_speak_tls_or_somebody_asked_for_plaintext(tmp
     assert read(tmp_path, **variables, **files).cluster.url
 
 
-def test_workers_are_called_on_one_port_after_the_other(tmp_path: Path) -> None:
+def test_workers_use_consecutive_node_ports(tmp_path: Path) -> None:
     shared = {"TIDINGS_NETWORK_WORKERS": "2", "TIDINGS_REDIS_URL": "redis://127.0.0.1:6379"}
     for value, second in (("[::1]:9097", ("::1", 9098)), (":9097", ("", 9098)), ("127.0.0.1:0", ("127.0.0.1", 0))):
         variables = {**shared, "TIDINGS_NETWORK_NODE_ADDRESS": value}
@@ -109,14 +109,14 @@ def test_workers_are_called_on_one_port_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{}, {"TIDINGS_NETWORK_WRITE_BUFFER_MB": "5"}])
-def test_what_may_be_in_flight_fits_into_the_write_buffer(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_the_limits_in_flight_fit_into_the_write_buffer(tmp_path: Path, variables: dict[str, str]) -> None:
     limits = read(tmp_path, **variables).limits
     assert limits.window_bytes < limits.session_bytes <= limits.write_buffer // 2
     if not variables:
         assert limits == settings.Limits()
 
 
-def test_the_operator_key_is_another_one_than_that_of_monitoring(tmp_path: Path) -> None:
+def test_the_operator_key_must_differ_from_the_monitoring_key(tmp_path: Path) -> None:
     same = "a key of twenty chars"
     with pytest.raises(SettingsError, match="TIDINGS_OPERATOR_KEY is WA_API_KEY"):
         read(tmp_path, WA_API_KEY=same, TIDINGS_OPERATOR_KEY=same)
@@ -128,7 +128,7 @@ def test_the_operator_key_is_another_one_than_that_of_monitoring(tmp_path: Path)
     assert (found.api_key, found.operator_key) == (same, "another key of theirs")
 
 
-def test_nothing_secret_is_printed(tmp_path: Path) -> None:
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         TIDINGS_REGISTRATION_KEY="hunter2",

@@ -40,7 +40,7 @@ class Quiet:
     def closed(self, connection: wire.Connection, reason: str) -> None: ...
 
 
-async def test_tcp_and_http_take_tls_and_nothing_else(network: Network, tmp_path: Path) -> None:
+async def test_tcp_and_http_listeners_accept_only_tls(network: Network, tmp_path: Path) -> None:
     files = OURS.files(tmp_path, "network", "127.0.0.1")
     certificate = TlsFiles(files.chain, files.key)
     await network.start(tcp_certificate=certificate, http_certificate=certificate)
@@ -74,9 +74,7 @@ class Recipient(MemoryDevice):
         self.come.put_nowait(plaintext)
 
 
-async def test_the_registration_key_is_taken_with_a_certificate_only_and_devices_need_none(
-    network: Network, tmp_path: Path
-) -> None:
+async def test_only_the_registration_key_requires_a_client_certificate(network: Network, tmp_path: Path) -> None:
     certificate = OURS.files(tmp_path, "network", "127.0.0.1")
     await network.start(tcp_certificate=certificate, http_certificate=certificate)
     url = f"https://127.0.0.1:{network.addresses.http[1]}"
@@ -110,7 +108,7 @@ async def test_the_registration_key_is_taken_with_a_certificate_only_and_devices
     await asyncio.gather(*running)
 
 
-async def test_a_certificate_that_is_not_there_is_one_clear_error(network: Network, tmp_path: Path) -> None:
+async def test_a_missing_certificate_is_one_clear_error(network: Network, tmp_path: Path) -> None:
     missing = TlsFiles(str(tmp_path / "chain.pem"), str(tmp_path / "key.pem"))
     for name in ("TCP", "HTTP"):
         changes: dict[str, Any] = {f"{name.lower()}_certificate": missing}

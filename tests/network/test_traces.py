@@ -33,7 +33,7 @@ def traced(exported: InMemorySpanExporter) -> list[tuple[str, object]]:
     ]
 
 
-async def test_a_context_that_comes_over_http_is_nobodys(network: Network, exported: InMemorySpanExporter) -> None:
+async def test_a_trace_context_received_over_http_is_ignored(network: Network, exported: InMemorySpanExporter) -> None:
     await network.start()
     await network.register(ALICE)
     headers = {"traceparent": CONTEXT}
@@ -52,7 +52,7 @@ async def test_a_context_that_comes_over_http_is_nobodys(network: Network, expor
 
 
 @pytest.mark.parametrize("businesses", [frozenset(), frozenset({ALICE})], ids=["none named", "one named"])
-async def test_the_envelopes_of_a_business_are_traced_and_where_one_is_named_no_others(
+async def test_with_configured_businesses_only_their_envelopes_are_traced(
     network: Network, exported: InMemorySpanExporter, businesses: frozenset[str]
 ) -> None:
     await network.start(rate_limits=DeviceRateLimits(businesses=businesses))

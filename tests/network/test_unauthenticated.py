@@ -31,7 +31,7 @@ async def has_closed(client: Client) -> None:
         await client.closed.wait()
 
 
-async def test_whoever_does_not_log_in_in_time_is_closed_and_pings_give_no_more(network: Network) -> None:
+async def test_a_connection_without_a_login_is_closed_in_time_despite_pings(network: Network) -> None:
     await network.start(limits=Limits(login=0.3))
     await network.register(ALICE)
     device_of_alice, client = await network.connect(ALICE), await network.connect()
@@ -42,7 +42,7 @@ async def test_whoever_does_not_log_in_in_time_is_closed_and_pings_give_no_more(
     await device_of_alice.nothing_came()
 
 
-async def test_before_a_login_only_logins_and_pings_do_anything(network: Network) -> None:
+async def test_before_a_login_only_logins_and_pings_have_an_effect(network: Network) -> None:
     await network.start()
     await network.register(ALICE, BOB)
     client, alice = await network.connect(), await network.connect(ALICE)
@@ -58,7 +58,7 @@ async def test_before_a_login_only_logins_and_pings_do_anything(network: Network
     await client.login(BOB, network.tokens[BOB])
 
 
-async def test_a_frame_before_a_login_has_four_kibibytes(network: Network) -> None:
+async def test_a_frame_before_login_is_limited_to_4_kib(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     client = await network.connect()
@@ -71,7 +71,7 @@ async def test_a_frame_before_a_login_has_four_kibibytes(network: Network) -> No
     await has_closed(client)
 
 
-async def test_a_declared_length_is_refused_before_its_bytes_come(network: Network) -> None:
+async def test_an_excessive_declared_length_is_refused_before_its_bytes_arrive(network: Network) -> None:
     await network.start()
     reader, writer = await asyncio.open_connection(*network.addresses.tcp)
     writer.write((4096 + 1).to_bytes(4, "big"))
@@ -81,7 +81,7 @@ async def test_a_declared_length_is_refused_before_its_bytes_come(network: Netwo
     writer.close()
 
 
-async def test_logins_before_the_first_success_are_answered_one_by_one_and_pings_meanwhile(network: Network) -> None:
+async def test_logins_before_the_first_success_are_sequential_and_pings_immediate(network: Network) -> None:
     await network.start(delay=(0.2, 0.2))
     await network.register(ALICE)
     client = await network.connect()
@@ -96,7 +96,7 @@ async def test_logins_before_the_first_success_are_answered_one_by_one_and_pings
 
 
 @pytest.mark.one_node
-async def test_one_address_has_so_many_connections_without_a_login_and_those_logged_in_do_not_count(
+async def test_unauthenticated_connections_are_limited_per_address(
     network: Network,
 ) -> None:
     await network.start(limits=Limits(unauthenticated_each=2))
@@ -114,7 +114,7 @@ async def test_one_address_has_so_many_connections_without_a_login_and_those_log
 
 
 @pytest.mark.one_node
-async def test_the_oldest_without_a_login_makes_room_for_a_device(network: Network) -> None:
+async def test_the_oldest_unauthenticated_connection_is_closed_for_a_new_one(network: Network) -> None:
     clock = ManualClock()
     await network.start(limits=Limits(unauthenticated=2), clock=clock)
     await network.register(ALICE)
@@ -126,7 +126,7 @@ async def test_the_oldest_without_a_login_makes_room_for_a_device(network: Netwo
     await alice.nothing_came()
 
 
-async def test_a_connection_whose_device_has_left_may_stay_and_log_in_again(network: Network) -> None:
+async def test_a_connection_whose_device_logged_out_may_log_in_again(network: Network) -> None:
     await network.start(limits=Limits(login=0.2))
     await network.register(ALICE)
     client = await network.connect(ALICE)
@@ -138,7 +138,7 @@ async def test_a_connection_whose_device_has_left_may_stay_and_log_in_again(netw
     assert (await again.next(device.Closing)).reason == device.REPLACED
 
 
-async def test_an_acknowledgement_of_more_than_can_be_in_flight_is_no_frame(network: Network) -> None:
+async def test_an_oversized_acknowledgement_is_a_bad_frame(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     alice = await network.connect(ALICE)
@@ -148,7 +148,7 @@ async def test_an_acknowledgement_of_more_than_can_be_in_flight_is_no_frame(netw
     assert (await alice.next(device.Closing)).reason == device.BAD_FRAME
 
 
-async def test_with_too_many_sends_unanswered_nothing_is_read_until_half_of_them_are_answered(network: Network) -> None:
+async def test_reading_pauses_at_the_limit_of_undecided_sends_until_half_are_decided(network: Network) -> None:
     await network.start(limits=Limits(sends=4, store_after=0.3))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -161,7 +161,7 @@ async def test_with_too_many_sends_unanswered_nothing_is_read_until_half_of_them
     await alice.accepted(3)
 
 
-async def test_sends_that_come_again_before_their_answer_are_unanswered_once(network: Network) -> None:
+async def test_a_repeated_undecided_send_counts_once(network: Network) -> None:
     await network.start(limits=Limits(sends=8))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -173,7 +173,7 @@ async def test_sends_that_come_again_before_their_answer_are_unanswered_once(net
     await bob.deliveries(1)
 
 
-async def test_hundreds_of_devices_that_come_back_at_once_from_one_address_log_in(network: Network) -> None:
+async def test_hundreds_of_devices_reconnecting_from_one_address_log_in(network: Network) -> None:
     numbers = [f"1555010{i:04}" for i in range(250)]
     await network.start()
     await network.register(*numbers, prekeys=0, kyber=False)
@@ -196,7 +196,7 @@ async def test_hundreds_of_devices_that_come_back_at_once_from_one_address_log_i
         await asyncio.gather(*map(come_back, numbers))
 
 
-async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over_http_either(network: Network) -> None:
+async def test_websocket_logins_consume_nothing_of_the_http_limits(network: Network) -> None:
     # One connection at once, and no other within an hour.
     await network.start(unauthenticated=UnauthenticatedSettings(rate=0.0001, rate_each=0.0001))
     await network.register(ALICE)
@@ -208,7 +208,7 @@ async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over
         assert answer.status == 200
 
 
-def test_tokens_come_back_to_whoever_logs_in() -> None:
+def test_rate_limit_tokens_of_a_connection_that_logs_in_are_refunded() -> None:
     clock = ManualClock()
     limiter = make_unauthenticated(clock, Limits(unauthenticated=10_000, unauthenticated_each=10_000))
     # Per address: 60 at once, then 10 per second.
@@ -225,7 +225,7 @@ def test_tokens_come_back_to_whoever_logs_in() -> None:
     assert limiter.admit("192.0.2.3", 1.0) is not None
 
 
-def test_what_does_nothing_is_paced_after_a_burst() -> None:
+def test_frames_without_effect_are_rate_limited_after_a_burst() -> None:
     # 1,000 at once, then 100 per second.
     full_at = INEFFECTIVE.consume(0.0, 100.0, 1000)
     assert INEFFECTIVE.wait(full_at, 100.0, 0) == pytest.approx(0, abs=1e-6)
@@ -236,7 +236,7 @@ def test_what_does_nothing_is_paced_after_a_burst() -> None:
     assert INEFFECTIVE.wait(INEFFECTIVE.consume(full_at, 200.0), 200.0, 0) == 0
 
 
-async def test_the_backlog_keeps_who_is_refused_too_often(network: Network) -> None:
+async def test_every_one_of_many_refused_connections_receives_overloaded(network: Network) -> None:
     await network.start(limits=Limits(unauthenticated_each=1))
     held = await network.connect(transport="tcp")
     sockets = [socket.create_connection(network.addresses.tcp, timeout=PATIENCE) for _ in range(200)]

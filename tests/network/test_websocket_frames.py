@@ -36,7 +36,7 @@ def masked(opcode: int, payload: bytes, *, fin: bool = True) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 125, 126, 127, 65_535, 65_536, 100_001])
-def test_payloads_of_every_length_are_read_as_another_library_writes_them(size: int) -> None:
+def test_payloads_of_every_length_encoded_by_another_library_are_read(size: int) -> None:
     payload = os.urandom(size)
     data = b"before" + masked(websocket_frames.BINARY, payload)
     head = websocket_frames.read_head(memoryview(data), 6, limit=LIMIT)
@@ -46,7 +46,7 @@ def test_payloads_of_every_length_are_read_as_another_library_writes_them(size: 
 
 
 @pytest.mark.parametrize("size", [5, 300, 70_000])
-def test_a_head_that_is_not_here_in_full_is_none(size: int) -> None:
+def test_an_incomplete_frame_head_is_none(size: int) -> None:
     data = masked(websocket_frames.TEXT, bytes(size))
     for end in range(len(data) - size):
         assert websocket_frames.read_head(memoryview(data)[:end], 0, limit=LIMIT) is None
@@ -75,7 +75,7 @@ def test_a_head_that_is_not_here_in_full_is_none(size: int) -> None:
         "65,535 in eight bytes",
     ],
 )
-def test_what_breaks_the_rules_is_a_violation_as_soon_as_it_can_be_seen(data: bytes, code: int) -> None:
+def test_a_protocol_violation_is_detected_as_early_as_possible(data: bytes, code: int) -> None:
     with pytest.raises(Violation) as raised:
         websocket_frames.read_head(memoryview(data), 0, limit=LIMIT)
     assert raised.value.code == code
@@ -96,7 +96,7 @@ def test_what_breaks_the_rules_is_a_violation_as_soon_as_it_can_be_seen(data: by
     ],
     ids=["nothing", "normal", "away", "its own", "half a code", "never sent", "too low", "too high", "not UTF-8"],
 )
-def test_a_goodbye_is_answered_with_its_code_or_what_is_wrong_with_it(payload: bytes, code: int) -> None:
+def test_a_close_frame_is_answered_with_its_code_or_an_error_code(payload: bytes, code: int) -> None:
     assert websocket_frames.answer_to_closing(payload) == code
 
 
@@ -169,7 +169,7 @@ def goodbyes(written: bytes) -> int:
     return written.count(websocket_frames.closing(websocket_frames.NORMAL, device.IDLE))
 
 
-async def test_a_goodbye_is_found_behind_more_frames_than_are_read_in_a_turn() -> None:
+async def test_a_close_frame_behind_more_frames_than_one_iteration_reads_is_found() -> None:
     handler = Closer()
     made, line = connected(handler)
     many = masked(websocket_frames.TEXT, PING) * (3 * connection.FRAMES_PER_ITERATION)
@@ -180,7 +180,7 @@ async def test_a_goodbye_is_found_behind_more_frames_than_are_read_in_a_turn() -
     assert not line.cut.is_set()
 
 
-async def test_what_was_not_read_for_want_of_a_turn_is_read_when_it_is_closed() -> None:
+async def test_frames_left_unread_by_rate_limiting_are_read_at_close() -> None:
     made, line = connected(Closer())
     made.pause(connection.PACED)
     assert line.is_paused
@@ -190,7 +190,7 @@ async def test_what_was_not_read_for_want_of_a_turn_is_read_when_it_is_closed() 
     assert not line.cut.is_set()
 
 
-async def test_whoever_sends_on_and_on_after_a_goodbye_is_cut_off() -> None:
+async def test_a_peer_that_keeps_sending_after_a_close_frame_is_cut_off() -> None:
     made, line = connected(Closer())
     made.limit(frame=4096, unread=4096)
     made.data_received(masked(websocket_frames.TEXT, PING))
@@ -203,7 +203,7 @@ async def test_whoever_sends_on_and_on_after_a_goodbye_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("who", ["we", "peer"])
-async def test_whoever_does_not_take_a_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+async def test_a_peer_that_does_not_answer_a_close_frame_is_cut_off(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     monkeypatch.setattr(websocket_connection, "CLOSE_GRACE", 0.01)
     made, line = connected(Closer())
     if who == "we":
@@ -214,7 +214,7 @@ async def test_whoever_does_not_take_a_goodbye_is_cut_off(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("answer", ["", "pong", "a message"])
-async def test_a_peer_of_which_nothing_comes_after_a_ping_is_cut_off(answer: str) -> None:
+async def test_a_peer_that_sends_nothing_after_a_ping_is_cut_off(answer: str) -> None:
     class Listener(Closer):
         def received(self, connection: connection.Connection, frame: Any) -> None:
             pass
@@ -273,7 +273,7 @@ one_pair = pytest.mark.parametrize("pair", [("tcp", "sqlite")])
         *("a code that is never sent", "12 in two bytes", "12 in eight bytes", "300 in eight bytes", "high bit"),
     ],
 )
-async def test_a_websocket_that_breaks_the_rules_is_closed_with_the_code_for_it(
+async def test_a_websocket_that_violates_the_protocol_is_closed_with_the_matching_code(
     network: Network, data: bytes, code: int
 ) -> None:
     await network.start()
@@ -286,7 +286,7 @@ async def test_a_websocket_that_breaks_the_rules_is_closed_with_the_code_for_it(
 
 
 @one_pair
-async def test_fragments_with_a_ping_between_them_are_one_message_and_the_ping_is_answered(network: Network) -> None:
+async def test_fragments_around_a_ping_form_one_message_and_the_ping_is_answered(network: Network) -> None:
     await network.start()
     socket = await open_socket(network)
     parts = [masked(websocket_frames.TEXT, PING[:3], fin=False), masked(websocket_frames.PING, b"are you there")]
@@ -302,7 +302,7 @@ async def test_fragments_with_a_ping_between_them_are_one_message_and_the_ping_i
 
 
 @one_pair
-async def test_a_websocket_that_leaves_is_told_goodbye(network: Network) -> None:
+async def test_a_closing_websocket_receives_a_close_frame(network: Network) -> None:
     await network.start()
     await network.register(ALICE)
     url = "ws://{}:{}/v1/connect".format(*network.addresses.http)
@@ -330,7 +330,7 @@ async def upgrade(network: Network, **headers: str) -> tuple[int, bytes]:
 
 
 @one_pair
-async def test_handshakes_are_for_the_configured_names_where_there_are_some(network: Network) -> None:
+async def test_handshakes_require_a_configured_host_name(network: Network) -> None:
     await network.start(http_hosts=frozenset({"chat.example.com"}))
     assert (await upgrade(network, Host="chat.example.com"))[0] == 101
     assert (await upgrade(network, Host="chat.example.com", Origin="https://chat.example.com"))[0] == 101
@@ -344,14 +344,14 @@ async def test_handshakes_are_for_the_configured_names_where_there_are_some(netw
 
 
 @one_pair
-async def test_handshakes_are_for_every_name_where_none_is_configured(network: Network) -> None:
+async def test_handshakes_accept_any_host_name_by_default(network: Network) -> None:
     await network.start()
     assert (await upgrade(network, Host="rebound.example", Origin="https://rebound.example"))[0] == 101
 
 
 @one_pair
 @pytest.mark.parametrize("protocol", ["tidings.v1.json", "something.else"], ids=["open", "denied"])
-async def test_a_handshake_that_is_over_leaves_nothing_and_no_error(
+async def test_a_finished_handshake_leaves_no_object_and_no_error(
     no_collector: None, network: Network, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await network.start()

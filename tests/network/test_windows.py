@@ -55,7 +55,7 @@ async def test_a_mailbox_larger_than_the_write_buffer_is_read_on_one_connection(
     assert (await bob.next(device.Deliver)).id == "live"
 
 
-async def test_what_comes_at_once_for_a_device_that_is_there_waits_for_its_acknowledgements(network: Network) -> None:
+async def test_a_burst_for_an_attached_device_waits_for_its_acknowledgements(network: Network) -> None:
     await network.start(clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -101,7 +101,7 @@ async def test_a_fleet_reads_all_its_mailboxes_on_one_connection(network: Networ
     assert not client.closed.is_set()
 
 
-async def test_a_device_that_leaves_makes_room_for_the_others_of_its_connection(network: Network) -> None:
+async def test_a_disconnecting_device_frees_window_for_others_on_its_connection(network: Network) -> None:
     await network.start(limits=Limits(session_bytes=MIB), clock=ManualClock())
     await network.register(ALICE, BOB, CAROL)
     alice = await network.connect(ALICE)

@@ -55,7 +55,7 @@ class FileStoreSuite:
 
     # The last three are one part of an upload to a bucket, a byte more, and several parts.
     @pytest.mark.parametrize("size", [1, 256 * 1024, 1024 * 1024 + 1, 8 * MIB, 8 * MIB + 1, 17 * MIB + 5])
-    async def test_what_was_written_is_read_again(self, files: FileStore, size: int) -> None:
+    async def test_a_written_file_reads_back_unchanged(self, files: FileStore, size: int) -> None:
         content = os.urandom(size)
         stored = await put(files, content)
         assert (stored.size, stored.sha256) == (size, hashlib.sha256(content).hexdigest())
@@ -63,23 +63,23 @@ class FileStoreSuite:
         assert await names(files) == [stored.name]
         assert stored.name in files.place(stored.name)
 
-    async def test_writers_at_the_same_time_do_not_disturb_each_other(self, files: FileStore) -> None:
+    async def test_concurrent_writers_do_not_disturb_each_other(self, files: FileStore) -> None:
         contents = [os.urandom(3 * MIB) for _ in range(8)]
         stored = await asyncio.gather(*(put(files, content) for content in contents))
         assert await asyncio.gather(*(get(files, each.name) for each in stored)) == contents
         assert len(await names(files)) == 8
 
     @pytest.mark.parametrize("size", [11, MIB, 9 * MIB])
-    async def test_a_file_over_the_limit_leaves_nothing(self, files: FileStore, size: int) -> None:
+    async def test_a_file_over_the_limit_is_not_stored(self, files: FileStore, size: int) -> None:
         with pytest.raises(FileTooLarge):
             await files.write(chunks(bytes(size)), limit=size - 1)
         assert await names(files) == []
 
-    async def test_an_empty_file_is_none(self, files: FileStore) -> None:
+    async def test_an_empty_file_is_rejected(self, files: FileStore) -> None:
         with pytest.raises(FileEmpty):
             await put(files, b"")
 
-    async def test_the_check_sees_the_beginning_once_before_anything_is_written(self, files: FileStore) -> None:
+    async def test_the_check_receives_the_beginning_once_before_anything_is_written(self, files: FileStore) -> None:
         seen: list[bytes] = []
 
         def refuse(head: bytes) -> None:
@@ -97,7 +97,7 @@ class FileStoreSuite:
         assert await names(files) == [stored.name]
 
     @pytest.mark.parametrize("size", [1000, 9 * MIB])
-    async def test_a_source_that_breaks_off_leaves_nothing(self, files: FileStore, size: int) -> None:
+    async def test_a_failing_source_stores_nothing(self, files: FileStore, size: int) -> None:
         async def broken() -> AsyncIterator[bytes]:
             async for chunk in chunks(bytes(size)):
                 yield chunk
@@ -107,7 +107,7 @@ class FileStoreSuite:
             await files.write(broken(), limit=BIG)
         assert await names(files) == []
 
-    async def test_a_writer_that_is_cancelled_leaves_nothing(self, files: FileStore) -> None:
+    async def test_a_cancelled_writer_stores_nothing(self, files: FileStore) -> None:
         reached = asyncio.Event()
 
         async def endless() -> AsyncIterator[bytes]:
@@ -123,7 +123,7 @@ class FileStoreSuite:
             await task
         assert await names(files) == []
 
-    async def test_a_deleted_file_is_gone_and_may_be_deleted_again(self, files: FileStore) -> None:
+    async def test_deleting_a_file_twice_is_harmless(self, files: FileStore) -> None:
         kept, gone = await put(files, b"kept"), await put(files, b"gone")
         await files.delete([gone.name, "0" * 32, "../etc/passwd"])
         await files.delete([gone.name])
@@ -133,23 +133,23 @@ class FileStoreSuite:
         assert await names(files) == [kept.name]
 
     @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".tidings-store", "a\0b"])
-    async def test_no_name_leads_elsewhere(self, files: FileStore, name: str) -> None:
+    async def test_a_name_cannot_lead_outside_the_store(self, files: FileStore, name: str) -> None:
         with pytest.raises(FileGone):
             await files.open(name)
         await files.delete([name])
 
-    async def test_only_what_is_old_is_listed(self, files: FileStore) -> None:
+    async def test_only_old_files_are_listed(self, files: FileStore) -> None:
         await put(files, b"x")
         assert [page async for page in files.list_old(time.time() - TOMORROW)] == []
 
-    async def test_some_files_are_recognised(self, files: FileStore) -> None:
+    async def test_has_any_recognises_existing_names(self, files: FileStore) -> None:
         stored = await put(files, b"x")
         assert await files.has_any(["0" * 32, stored.name])
         assert not await files.has_any(["0" * 32])
         assert not await files.has_any([])
         assert await files.has_room()
 
-    async def test_a_marker_is_read_as_it_was_written_and_is_no_file(self, files: FileStore) -> None:
+    async def test_a_marker_reads_back_as_written_and_is_not_listed_as_a_file(self, files: FileStore) -> None:
         assert await files.read_marker() is None
         for marker in (Marker("media", "a", "b"), Marker("media", "a", "c")):
             await files.write_marker(marker)
@@ -167,7 +167,7 @@ class FileStoreSuite:
         stored = await put(files, b"x")
         assert await get(await again(), stored.name) == b"x"
 
-    async def test_while_the_marker_is_another_nothing_is_gone_or_old(
+    async def test_with_a_foreign_marker_no_file_counts_as_gone_or_old(
         self, files: FileStore, database_factory: DatabaseFactory
     ) -> None:
         database = await database_factory("business")

@@ -38,7 +38,7 @@ async def names(files: DirectoryStore) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
-async def test_what_was_written_is_read_again(files: DirectoryStore, size: int) -> None:
+async def test_a_written_file_reads_back_unchanged(files: DirectoryStore, size: int) -> None:
     content = os.urandom(size)
     stored = await files.write(chunks(*(content[at : at + 50_000] for at in range(0, size, 50_000))), limit=size)
     assert (stored.size, stored.sha256) == (size, hashlib.sha256(content).hexdigest())
@@ -48,13 +48,13 @@ async def test_what_was_written_is_read_again(files: DirectoryStore, size: int) 
     assert (files.path(stored.name).stat().st_mode & 0o777, files.directory.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-async def test_two_files_of_the_same_bytes_have_names_of_their_own(files: DirectoryStore) -> None:
+async def test_two_files_with_the_same_bytes_get_different_names(files: DirectoryStore) -> None:
     one, other = await asyncio.gather(*(files.write(chunks(b"x"), limit=1) for _ in range(2)))
     assert one.name != other.name
     assert len(await names(files)) == 2
 
 
-async def test_a_file_over_the_limit_leaves_nothing(files: DirectoryStore) -> None:
+async def test_a_file_over_the_limit_leaves_nothing_in_the_directory(files: DirectoryStore) -> None:
     for size in (11, BLOCK * 2):
         with pytest.raises(FileTooLarge) as caught:
             await files.write(chunks(*[b"x" * 10] * (size // 10 + 1)), limit=size)
@@ -62,13 +62,13 @@ async def test_a_file_over_the_limit_leaves_nothing(files: DirectoryStore) -> No
     assert os.listdir(files.directory) == []
 
 
-async def test_an_empty_file_is_none(files: DirectoryStore) -> None:
+async def test_an_empty_file_is_rejected(files: DirectoryStore) -> None:
     with pytest.raises(FileEmpty):
         await files.write(chunks(b"", b""), limit=10)
     assert os.listdir(files.directory) == []
 
 
-async def test_the_check_sees_the_beginning_before_anything_is_written(files: DirectoryStore) -> None:
+async def test_the_check_receives_the_beginning_before_anything_is_written(files: DirectoryStore) -> None:
     seen: list[bytes] = []
 
     def refuse(head: bytes) -> None:
@@ -83,7 +83,7 @@ async def test_the_check_sees_the_beginning_before_anything_is_written(files: Di
     assert os.listdir(files.directory) == []
 
 
-async def test_a_source_that_breaks_off_leaves_nothing(files: DirectoryStore) -> None:
+async def test_a_failing_source_leaves_nothing_in_the_directory(files: DirectoryStore) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"x" * (2 * BLOCK)
         assert len(os.listdir(files.directory)) == 1
@@ -94,7 +94,7 @@ async def test_a_source_that_breaks_off_leaves_nothing(files: DirectoryStore) ->
     assert os.listdir(files.directory) == []
 
 
-async def test_a_cancelled_writer_leaves_nothing(files: DirectoryStore) -> None:
+async def test_a_cancelled_writer_leaves_nothing_in_the_directory(files: DirectoryStore) -> None:
     written = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -111,7 +111,7 @@ async def test_a_cancelled_writer_leaves_nothing(files: DirectoryStore) -> None:
     assert os.listdir(files.directory) == []
 
 
-async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: DirectoryStore) -> None:
+async def test_a_writer_cancelled_twice_waits_for_its_thread(files: DirectoryStore) -> None:
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def slow(first: bytes) -> None:
@@ -132,7 +132,7 @@ async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: Dire
     assert os.listdir(files.directory) == []
 
 
-async def test_the_reserve_stays_free(files: DirectoryStore) -> None:
+async def test_a_write_that_needs_the_reserve_fails_as_disk_full(files: DirectoryStore) -> None:
     full = DirectoryStore(files.directory, reserve=2**62)
     assert full.free() == 0
     assert files.free() > 0
@@ -142,7 +142,7 @@ async def test_the_reserve_stays_free(files: DirectoryStore) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-async def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
+async def test_a_disk_full_at_fsync_leaves_nothing(
     files: DirectoryStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def full(descriptor: int) -> None:
@@ -155,7 +155,7 @@ async def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
     assert os.listdir(files.directory) == []
 
 
-def test_a_real_limit_of_the_system_is_told_like_a_full_disk(files: DirectoryStore) -> None:
+def test_a_file_size_limit_of_the_system_is_reported_as_disk_full(files: DirectoryStore) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -184,7 +184,7 @@ except DiskFull:
     assert os.listdir(files.directory) == []
 
 
-async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(files: DirectoryStore) -> None:
+async def test_deletion_is_repeatable_and_an_open_file_stays_readable(files: DirectoryStore) -> None:
     stored = await files.write(chunks(b"abc"), limit=10)
     with files.open_file(stored.name) as file:
         assert await files.delete([stored.name, "0" * 32]) == 1
@@ -195,13 +195,13 @@ async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(fi
 
 
 @pytest.mark.parametrize("name", ["", "..", "../secrets.json", "a/b", ".part", "/etc/passwd", "a\0b"])
-async def test_no_name_leads_out_of_the_directory(files: DirectoryStore, name: str) -> None:
+async def test_a_name_cannot_lead_out_of_the_directory(files: DirectoryStore, name: str) -> None:
     with pytest.raises(FileGone):
         files.path(name)
     assert await files.delete([name]) == 0
 
 
-async def test_only_what_is_old_is_listed_and_unfinished_files_too(files: DirectoryStore) -> None:
+async def test_only_old_files_and_old_unfinished_files_are_listed(files: DirectoryStore) -> None:
     old = [(await files.write(chunks(b"x"), limit=1)).name for _ in range(3)]
     unfinished = files.directory / ("0" * 32 + ".part")
     unfinished.write_bytes(b"x")
@@ -214,7 +214,7 @@ async def test_only_what_is_old_is_listed_and_unfinished_files_too(files: Direct
     assert await files.delete(listed) == 4
 
 
-def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: DirectoryStore) -> None:
+def test_only_a_kept_draft_leaves_a_file(files: DirectoryStore) -> None:
     with files.draft(limit=BIG) as draft:
         draft.write(b"x" * (2 * BLOCK))
         assert len(os.listdir(files.directory)) == 1
@@ -228,7 +228,7 @@ def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: Di
 @pytest.mark.parametrize(
     "planted", ["a link to a file", "a link to a directory", "a dangling link", "a pipe", "a directory"]
 )
-async def test_what_somebody_planted_under_a_files_name_is_not_read(
+async def test_a_planted_link_pipe_or_directory_is_not_read(
     files: DirectoryStore, tmp_path: Path, planted: str
 ) -> None:
     """The directory is shared: other users who may write there cannot make a process read other files."""
@@ -254,7 +254,7 @@ async def test_what_somebody_planted_under_a_files_name_is_not_read(
     assert secret.read_bytes() == b"secret"
 
 
-async def test_a_planted_link_is_deleted_and_not_what_it_leads_to(files: DirectoryStore, tmp_path: Path) -> None:
+async def test_deleting_a_planted_link_spares_its_target(files: DirectoryStore, tmp_path: Path) -> None:
     secret = tmp_path / "master.key"
     secret.write_bytes(b"secret")
     files.path("a" * 32).symlink_to(secret)
@@ -263,7 +263,7 @@ async def test_a_planted_link_is_deleted_and_not_what_it_leads_to(files: Directo
     assert secret.read_bytes() == b"secret"
 
 
-async def test_a_planted_link_is_no_old_file_and_a_draft_does_not_write_through_it(
+async def test_a_planted_link_is_neither_listed_as_old_nor_written_through(
     files: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "master.key"

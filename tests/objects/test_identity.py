@@ -58,9 +58,7 @@ async def chunks(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-async def test_the_first_start_marks_the_directory_and_every_other_start_finds_the_mark(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_the_first_start_writes_the_marker_and_later_starts_find_it(database: Database, tmp_path: Path) -> None:
     first = make(database, tmp_path / "media")
     assert not await first.identity.is_recorded()
     await first.identity.claim()
@@ -73,14 +71,14 @@ async def test_the_first_start_marks_the_directory_and_every_other_start_finds_t
     assert await second.identity.refresh() == ""
 
 
-async def test_of_many_that_start_at_once_on_one_directory_all_agree(database: Database, tmp_path: Path) -> None:
+async def test_concurrent_starts_on_one_directory_agree_on_its_marker(database: Database, tmp_path: Path) -> None:
     places = [make(database, tmp_path / "media") for _ in range(8)]
     await asyncio.gather(*(place.identity.claim() for place in places))
     assert len({place.store.expected for place in places}) == 1
     assert [await place.identity.refresh() for place in places] == [""] * 8
 
 
-async def test_of_two_that_start_at_once_on_directories_of_their_own_one_is_refused(
+async def test_one_of_two_concurrent_starts_on_different_directories_is_refused(
     database: Database, tmp_path: Path
 ) -> None:
     places = [make(database, tmp_path / name) for name in ("a", "b")]
@@ -88,7 +86,7 @@ async def test_of_two_that_start_at_once_on_directories_of_their_own_one_is_refu
     assert sorted(isinstance(result, WrongStore) for result in results) == [False, True]
 
 
-async def test_a_directory_without_the_marker_is_refused_by_a_text_that_names_the_remedy(
+async def test_a_missing_marker_is_refused_with_an_error_that_names_the_remedy(
     database: Database, tmp_path: Path
 ) -> None:
     await make(database, tmp_path / "media").identity.claim()
@@ -100,9 +98,7 @@ async def test_a_directory_without_the_marker_is_refused_by_a_text_that_names_th
     assert other.names == []
 
 
-async def test_a_start_that_ended_before_its_record_was_committed_is_taken_up_by_the_next(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_a_start_that_ended_before_its_commit_is_resumed_by_the_next(database: Database, tmp_path: Path) -> None:
     first = make(database, tmp_path / "media")
     await first.identity.claim()
     async with database.transaction() as connection:
@@ -139,7 +135,7 @@ async def test_an_older_database_does_not_record_a_directory_without_its_files(
     await place.identity.claim()
 
 
-async def test_a_file_that_is_missing_while_the_marker_is_missing_is_not_gone(
+async def test_a_missing_file_does_not_count_as_gone_while_the_marker_is_missing(
     database: Database, tmp_path: Path
 ) -> None:
     place = make(database, tmp_path / "media")
@@ -165,7 +161,7 @@ async def test_a_file_that_is_missing_while_the_marker_is_missing_is_not_gone(
         assert file.read() == b"abc"
 
 
-async def test_a_directory_that_goes_away_under_a_write_keeps_nothing(database: Database, tmp_path: Path) -> None:
+async def test_a_directory_that_disappears_during_a_write_keeps_nothing(database: Database, tmp_path: Path) -> None:
     place = make(database, tmp_path / "media")
     await place.identity.claim()
     with place.store.draft(limit=2**30) as draft:
@@ -177,9 +173,7 @@ async def test_a_directory_that_goes_away_under_a_write_keeps_nothing(database: 
     assert os.listdir(tmp_path / "media") == []
 
 
-async def test_the_watch_notices_a_directory_that_goes_and_comes_and_one_that_is_adopted(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_the_watch_detects_a_lost_a_restored_and_an_adopted_directory(database: Database, tmp_path: Path) -> None:
     place = make(database, tmp_path / "media")
     await place.identity.claim()
     watch = StoreWatch(place.identity)
@@ -198,7 +192,7 @@ async def test_the_watch_notices_a_directory_that_goes_and_comes_and_one_that_is
         await make(database, tmp_path / "away").identity.claim()
 
 
-async def test_a_marker_that_cannot_be_read_matches_nothing(database: Database, tmp_path: Path) -> None:
+async def test_an_unreadable_marker_matches_no_store(database: Database, tmp_path: Path) -> None:
     place = make(database, tmp_path / "media")
     await place.identity.claim()
     for content in (b"", b"\xff\xfe", b'{"store": 1}', b'{"store": "media"}'):
@@ -206,7 +200,7 @@ async def test_a_marker_that_cannot_be_read_matches_nothing(database: Database, 
         assert "another database" in await place.identity.refresh()
 
 
-async def test_rows_of_a_database_are_kept_by_name(database: Database) -> None:
+async def test_file_store_rows_are_kept_by_name(database: Database) -> None:
     async with database.transaction() as connection:
         await file_stores.add(connection, FileStoreRow("media", "first", 1))
         await file_stores.add(connection, FileStoreRow("media", "second", 2))

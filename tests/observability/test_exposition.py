@@ -37,7 +37,7 @@ async def ask(served: Exposition, request: bytes) -> bytes:
         writer.close()
 
 
-async def test_a_get_is_answered_with_the_metrics_and_the_connection_closed(served: Exposition) -> None:
+async def test_a_get_returns_the_metrics_and_closes_the_connection(served: Exposition) -> None:
     head, _, text = (await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"content-length: %d\r\n" % len(text) in head
@@ -54,7 +54,7 @@ async def test_a_head_that_is_too_long_is_refused_and_one_that_does_not_come_end
     assert await ask(served, b"GET / HTTP/1.1\r\n") == b""
 
 
-async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_served(
+async def test_a_connection_beyond_the_limit_is_closed_and_the_others_are_served(
     served: Exposition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exposition, "CONNECTIONS", 2)
@@ -66,7 +66,7 @@ async def test_one_connection_too_many_is_closed_at_once_and_the_others_are_serv
         writer.close()
 
 
-async def test_an_address_that_is_in_use_is_a_mistake_of_the_settings(served: Exposition) -> None:
+async def test_an_address_in_use_raises_settingserror(served: Exposition) -> None:
     with pytest.raises(SettingsError, match=r"TIDINGS_COREAPP_METRICS_ADDRESS 127.0.0.1:\d+: .*in use"):
         await Exposition.start("127.0.0.1", served.port)
 
@@ -79,7 +79,7 @@ async def test_an_address_that_is_in_use_is_a_mistake_of_the_settings(served: Ex
         (KEY, b"Apikey " + KEY.encode(), b"200"),
     ],
 )
-async def test_where_others_reach_them_metrics_take_the_key(key: ApiKey, given: bytes, status: bytes) -> None:
+async def test_metrics_beyond_loopback_require_the_api_key(key: ApiKey, given: bytes, status: bytes) -> None:
     served = await Exposition.start("0.0.0.0", 0, key=key, plaintext=True)
     try:
         answer = await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n")
@@ -88,7 +88,7 @@ async def test_where_others_reach_them_metrics_take_the_key(key: ApiKey, given: 
     assert answer.split()[1] == status
 
 
-async def test_whoever_supervises_needs_no_key_to_hear_how_the_process_is() -> None:
+async def test_health_probes_need_no_api_key() -> None:
     found = {"database": "ok", "network": "ok"}
 
     async def ready() -> dict[str, str]:
@@ -117,7 +117,7 @@ async def read_over_tls(served: Exposition, context: ssl.SSLContext, name: str) 
         writer.close()
 
 
-async def test_where_others_reach_them_metrics_are_served_over_tls_alone() -> None:
+async def test_metrics_beyond_loopback_are_served_only_over_tls() -> None:
     served = await Exposition.start("0.0.0.0", 0, key=KEY)
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
@@ -129,7 +129,7 @@ async def test_where_others_reach_them_metrics_are_served_over_tls_alone() -> No
         served.close()
 
 
-async def test_a_certificate_of_the_installation_is_shown_and_can_be_checked(tmp_path: Path) -> None:
+async def test_the_installation_s_certificate_is_served_and_verifiable(tmp_path: Path) -> None:
     files = Authority().files(tmp_path, "coreapp", "coreapp.example")
     served = await Exposition.start("0.0.0.0", 0, key=KEY, files=files)
     checked = ssl.create_default_context(cafile=files.authorities)
@@ -139,7 +139,7 @@ async def test_a_certificate_of_the_installation_is_shown_and_can_be_checked(tmp
         served.close()
 
 
-async def test_connections_that_never_shake_hands_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_without_a_tls_handshake_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "SECONDS", 0.05)
     served = await Exposition.start("0.0.0.0", 0, key=KEY)
     try:

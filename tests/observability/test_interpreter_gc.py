@@ -59,7 +59,7 @@ def a_knot() -> weakref.ref[Knot]:
     return weakref.ref(Knot())
 
 
-def test_a_calm_process_collects_what_is_in_cycles_when_its_memory_has_grown(process: Process) -> None:
+def test_an_idle_process_collects_when_its_memory_has_grown(process: Process) -> None:
     here = a_knot()
     process.resident += GROWTH
     process.pass_time(CALM + 1)
@@ -69,7 +69,7 @@ def test_a_calm_process_collects_what_is_in_cycles_when_its_memory_has_grown(pro
     assert here() is None
 
 
-def test_growth_counts_from_what_the_last_collection_has_left(process: Process) -> None:
+def test_memory_growth_counts_from_the_last_collection(process: Process) -> None:
     process.resident += GROWTH + 1
     process.pass_time(CALM)
     here = a_knot()
@@ -77,7 +77,7 @@ def test_growth_counts_from_what_the_last_collection_has_left(process: Process) 
     assert here() is not None
 
 
-def test_a_process_that_has_just_been_busy_waits(process: Process) -> None:
+def test_a_collection_waits_until_a_busy_process_is_idle(process: Process) -> None:
     process.resident += GROWTH + 1
     here = a_knot()
     process.pass_time(CALM - 1)
@@ -88,7 +88,7 @@ def test_a_process_that_has_just_been_busy_waits(process: Process) -> None:
     assert here() is None
 
 
-def test_a_busy_process_does_not_wait_for_ever(process: Process) -> None:
+def test_a_busy_process_collects_after_large_memory_growth(process: Process) -> None:
     here = a_knot()
     process.resident += BUSY_GROWTH
     process.pass_time(1, cpu=2 * BUSY)
@@ -98,7 +98,7 @@ def test_a_busy_process_does_not_wait_for_ever(process: Process) -> None:
     assert here() is None
 
 
-def test_after_ten_minutes_there_is_a_collection_once_there_is_time(process: Process) -> None:
+def test_after_ten_minutes_an_idle_process_collects(process: Process) -> None:
     here = a_knot()
     process.pass_time(PERIODS, cpu=2 * BUSY)
     process.pass_time(CALM - 1)
@@ -112,7 +112,7 @@ def test_after_ten_minutes_there_is_a_collection_once_there_is_time(process: Pro
     assert here() is None
 
 
-async def test_from_the_start_on_nothing_is_collected_by_itself(process: Process) -> None:
+async def test_automatic_collection_is_off_from_the_start(process: Process) -> None:
     gc.enable()
     settle()
     here = a_knot()
@@ -122,7 +122,7 @@ async def test_from_the_start_on_nothing_is_collected_by_itself(process: Process
     gc.unfreeze()
 
 
-def test_memory_is_read_in_bytes() -> None:
+def test_resident_memory_is_read_in_bytes() -> None:
     resident = Resident()
     before = resident.read()
     # Memory from the kernel, not memory that the process has freed earlier and still holds.

@@ -27,13 +27,13 @@ def test_fields_follow_the_event_as_key_and_value() -> None:
     assert "\n" not in line
 
 
-def test_the_json_style_is_one_object_with_the_fields_in_it() -> None:
+def test_the_json_style_is_one_object_with_all_fields() -> None:
     entry = json.loads(log.JSONFormatter("coreapp").format(record(id="abc", took_ms=3)))
     assert (entry["event"], entry["process"], entry["id"], entry["took_ms"]) == ("message.sent", "coreapp", "abc", 3)
     assert entry["level"] == "info"
 
 
-def test_a_field_with_the_name_of_one_that_every_line_has_is_kept_beside_it() -> None:
+def test_a_field_with_a_reserved_name_gets_a_prefix() -> None:
     entry = json.loads(log.JSONFormatter("coreapp").format(record(event="mine", level=7)))
     assert (entry["event"], entry["field_event"], entry["level"], entry["field_level"]) == (
         "message.sent",
@@ -48,7 +48,7 @@ def test_a_value_with_a_line_break_cannot_forge_a_second_line() -> None:
     assert "\n" not in line
 
 
-def test_a_line_that_cannot_be_written_is_counted_and_said_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_lines_are_counted_and_reported_with_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
     full = True
 
@@ -71,7 +71,7 @@ def test_a_line_that_cannot_be_written_is_counted_and_said_with_the_next(monkeyp
     assert second.endswith("id=5")
 
 
-def test_a_value_that_cannot_be_shown_ends_nothing() -> None:
+def test_a_value_that_cannot_be_formatted_does_not_raise() -> None:
     class Broken:
         def __str__(self) -> str:
             raise RuntimeError
@@ -186,7 +186,7 @@ def test_only_debug_writes_repetitions() -> None:
     assert counts == [10, 30]
 
 
-def test_a_process_whose_standard_error_is_full_goes_on() -> None:
+def test_a_full_standard_error_does_not_stop_the_process() -> None:
     program = (
         "import logging; from tidings.observability import log; log.configure('x'); logging.warning('y'); print('on')"
     )

@@ -32,11 +32,11 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
     ],
 )
-def test_an_endpoint_asks_for_traces_unless_they_are_turned_off(variables: dict[str, str], wanted: bool) -> None:
+def test_an_endpoint_enables_traces_unless_they_are_turned_off(variables: dict[str, str], wanted: bool) -> None:
     assert tracing.are_wanted(variables) is wanted
 
 
-def test_what_cannot_be_exported_is_named_at_start(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_unusable_export_settings_stop_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     variables = {**ENDPOINT, "TIDINGS_DATA_DIR": str(tmp_path)}
     with pytest.raises(env.SettingsError, match="only http/protobuf is spoken"):
         ProcessSettings.read({**variables, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
@@ -45,7 +45,7 @@ def test_what_cannot_be_exported_is_named_at_start(monkeypatch: pytest.MonkeyPat
         ProcessSettings.read(variables)
 
 
-def test_without_traces_nothing_of_opentelemetry_is_imported() -> None:
+def test_opentelemetry_is_not_imported_without_traces() -> None:
     code = (
         "import sys, cli.process, coreapp.services;"
         "from tidings.observability import tracing\n"
@@ -64,7 +64,7 @@ def exported() -> InMemorySpanExporter:
     return InMemorySpanExporter()
 
 
-def test_a_span_goes_on_with_the_context_that_it_is_given(exported: InMemorySpanExporter) -> None:
+def test_a_span_continues_the_given_context(exported: InMemorySpanExporter) -> None:
     traces = tracer(exported)
     first = traces.start("first", CONTEXT, kind=Kind.SERVER, attributes={"a": 1})
     assert first is not None
@@ -81,7 +81,7 @@ def test_a_span_goes_on_with_the_context_that_it_is_given(exported: InMemorySpan
 
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
-def test_without_a_context_that_can_be_used_a_trace_begins(exported: InMemorySpanExporter, parent: str) -> None:
+def test_an_unusable_context_starts_a_new_trace(exported: InMemorySpanExporter, parent: str) -> None:
     span = tracer(exported).start("first", parent, kind=Kind.SERVER)
     assert span is not None
     span.end()
@@ -89,7 +89,7 @@ def test_without_a_context_that_can_be_used_a_trace_begins(exported: InMemorySpa
     assert made.parent is None
 
 
-def test_what_is_not_sampled_has_no_span_and_no_context_to_go_on_with(exported: InMemorySpanExporter) -> None:
+def test_an_unsampled_trace_has_no_span_and_no_context(exported: InMemorySpanExporter) -> None:
     unsampled = CONTEXT.removesuffix("01") + "00"
     assert tracer(exported).start("first", unsampled, kind=Kind.SERVER) is None
     traces = tracer(exported, sampler=ParentBased(ALWAYS_OFF))
@@ -98,7 +98,7 @@ def test_what_is_not_sampled_has_no_span_and_no_context_to_go_on_with(exported: 
     assert not tracing.is_context("order-4711")
 
 
-def test_a_receiver_that_is_away_does_not_hold_up_the_end_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_trace_receiver_does_not_delay_process_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setattr("tidings.observability.opentelemetry_tracer.CLOSE_SECONDS", 0.2)

@@ -25,7 +25,7 @@ def above(seconds: str) -> float:
     )
 
 
-async def test_a_loop_that_was_held_up_is_seen_to_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_blocked_event_loop_is_measured_as_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vitals, "LAG_INTERVAL", 0.01)
     stop = asyncio.Event()
     before = above("0.1")
@@ -38,7 +38,7 @@ async def test_a_loop_that_was_held_up_is_seen_to_be_late(monkeypatch: pytest.Mo
     assert above("0.1") == before + 1
 
 
-async def test_the_room_on_each_disk_is_shown_while_the_service_runs(tmp_path: Path) -> None:
+async def test_free_disk_space_is_reported_while_the_service_runs(tmp_path: Path) -> None:
     stop = asyncio.Event()
     gone = tmp_path / "gone"
     running = asyncio.create_task(Vitals({"test": tmp_path, "gone": gone}).run(stop))
@@ -54,7 +54,7 @@ def pauses(generation: str) -> float:
     return metrics.value("tidings_gc_pause_seconds_count", generation=generation)
 
 
-async def test_each_collection_of_garbage_is_counted_while_the_service_runs() -> None:
+async def test_each_interpreter_gc_run_is_counted_while_the_service_runs() -> None:
     stop = asyncio.Event()
     running = asyncio.create_task(Vitals({}).run(stop))
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_each_collection_of_garbage_is_counted_while_the_service_runs() ->
     assert pauses("2") == before + 1
 
 
-def test_a_pause_is_counted_under_every_bound_that_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gc_pause_counts_in_every_histogram_bucket_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([10.0, 10.003])
     monkeypatch.setattr(vitals.time, "perf_counter", lambda: next(moments))
     collections = InterpreterGcMetrics()
@@ -81,7 +81,7 @@ def test_a_pause_is_counted_under_every_bound_that_it_reaches(monkeypatch: pytes
     assert next(s.value for s in family.samples if s.name.endswith("_sum") and s.labels["generation"] == "1") > 0.0029
 
 
-def test_a_process_shows_what_the_library_would(tmp_path: Path) -> None:
+def test_process_metrics_match_those_of_the_library(tmp_path: Path) -> None:
     with contextlib.ExitStack() as files:
         for index in range(50):
             files.enter_context((tmp_path / str(index)).open("w"))
@@ -96,7 +96,7 @@ def test_a_process_shows_what_the_library_would(tmp_path: Path) -> None:
     assert ours.keys() == theirs.keys()
 
 
-def test_a_process_without_descriptors_still_says_so(tmp_path: Path) -> None:
+def test_a_process_without_free_descriptors_still_reports_its_limit(tmp_path: Path) -> None:
     process = ProcessVitals()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as files:
@@ -110,6 +110,6 @@ def test_a_process_without_descriptors_still_says_so(tmp_path: Path) -> None:
     assert "process_resident_memory_bytes" not in shown
 
 
-def test_only_one_collector_shows_the_process() -> None:
+def test_only_one_collector_reports_process_metrics() -> None:
     shown = [family.name for family in REGISTRY.collect() if family.name.startswith("process_")]
     assert len(shown) == len(set(shown)) == 6

@@ -46,7 +46,7 @@ def flip(installation: Installation, family: str, table: str, column: str, where
     installation.change(family, [f"UPDATE {table} SET {column} = x'{damaged.hex()}' WHERE rowid = {key}"])
 
 
-async def test_what_is_damaged_is_named_and_everybody_else_is_served(tmp_path: Path) -> None:
+async def test_damaged_data_is_reported_and_other_recipients_are_served(tmp_path: Path) -> None:
     async with (
         Installation(tmp_path, None, ENVIRONMENT) as installation,
         SinkProcess(tmp_path, installation.webhook_secret, verify_every=1) as sink,

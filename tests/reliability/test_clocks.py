@@ -73,7 +73,7 @@ class Jump:
         await asyncio.sleep(duration / 3)
 
 
-async def test_a_clock_that_is_set_costs_no_message_and_no_login(tmp_path: Path) -> None:
+async def test_a_clock_jump_loses_no_message_and_no_login(tmp_path: Path) -> None:
     directory = tmp_path / "clocks"
     directory.mkdir()
     clocks = Clocks(directory)
@@ -90,7 +90,7 @@ async def test_a_clock_that_is_set_costs_no_message_and_no_login(tmp_path: Path)
             ("clock of the network: an hour forward and back", 15.0, Jump(clocks, ("network",), HOUR)),
             ("clock of the webapp: an hour back and forward", 15.0, Jump(clocks, ("webapp",), -HOUR)),
         ],
-        test="tests/reliability/test_clocks.py::test_a_clock_that_is_set_costs_no_message_and_no_login",
+        test="tests/reliability/test_clocks.py::test_a_clock_jump_loses_no_message_and_no_login",
         recovery=60.0,
         installation=installation,
     )

@@ -56,7 +56,7 @@ def _database(process: str) -> Partition:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network of its own")
-def test_whoever_loses_whom_nothing_is_lost_and_messages_flow_again(tmp_path: Path) -> None:
+def test_a_partition_between_any_two_processes_loses_no_message(tmp_path: Path) -> None:
     """Run in a separate process, whose network namespace contains nothing else."""
     packages.require(NFT, NFT)
     command = ["unshare", "--net", sys.executable, "-m", "tests.reliability.test_partitions", str(tmp_path)]
@@ -81,8 +81,7 @@ async def _play(directory: Path) -> None:
         await play(
             directory / "play",
             [(f"partition: {name}", 36.0, partition) for name, partition in phases],
-            test="tests/reliability/test_partitions.py::"
-            "test_whoever_loses_whom_nothing_is_lost_and_messages_flow_again",
+            test="tests/reliability/test_partitions.py::test_a_partition_between_any_two_processes_loses_no_message",
             recovery=60.0,
             installation=installation,
         )

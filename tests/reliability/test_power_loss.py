@@ -55,7 +55,7 @@ class PowerLoss:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "mariadb"])
-async def test_what_was_answered_is_there_after_the_power_was_cut(engine: str, tmp_path: Path) -> None:
+async def test_acknowledged_data_survives_a_power_loss(engine: str, tmp_path: Path) -> None:
     drive = Drive(tmp_path / "drive", 1024 * MIB)
     with drive.mounted():
         mariadb = MariaDB(flush_log=1, parent=drive.directory) if engine == "mariadb" else None
@@ -71,7 +71,7 @@ async def test_what_was_answered_is_there_after_the_power_was_cut(engine: str, t
             await play(
                 tmp_path / "play",
                 phases,
-                test="tests/reliability/test_power_loss.py::test_what_was_answered_is_there_after_the_power_was_cut",
+                test="tests/reliability/test_power_loss.py::test_acknowledged_data_survives_a_power_loss",
                 recovery=60.0,
                 installation=installation,
             )

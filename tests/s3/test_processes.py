@@ -45,7 +45,7 @@ def variables(bucket: S3Settings, name: str) -> dict[str, str]:
     }
 
 
-async def test_what_one_webapp_takes_another_hands_out_and_an_outage_is_503(
+async def test_webapps_share_media_through_a_bucket_and_an_outage_is_503(
     s3: S3Server, bucket: S3Settings, tmp_path: Path
 ) -> None:
     # The credentials come from the environment.
@@ -97,7 +97,7 @@ async def world(
     await world.close()
 
 
-async def test_while_the_bucket_is_away_a_message_waits_and_goes_when_it_is_back(
+async def test_a_message_waits_while_the_bucket_is_unavailable_and_is_sent_afterwards(
     world: World, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "FIRST_RETRY_SECONDS", 0.01)
@@ -124,7 +124,7 @@ async def test_while_the_bucket_is_away_a_message_waits_and_goes_when_it_is_back
     await files.close()
 
 
-async def test_nodes_of_the_network_keep_blobs_in_a_bucket_and_an_outage_is_503(
+async def test_network_nodes_keep_blobs_in_a_bucket_and_an_outage_is_503(
     database_factory: DatabaseFactory, s3: S3Server, bucket: S3Settings
 ) -> None:
     kept = Network((await database_factory("network")).settings, "tcp")
@@ -150,7 +150,7 @@ async def test_nodes_of_the_network_keep_blobs_in_a_bucket_and_an_outage_is_503(
         await kept.remove()
 
 
-async def test_the_doctor_looks_at_the_bucket(
+async def test_the_doctor_checks_the_bucket(
     database_factory: DatabaseFactory, s3: S3Server, bucket: S3Settings
 ) -> None:
     database, files = await database_factory("business"), S3Store(bucket)

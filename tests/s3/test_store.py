@@ -50,7 +50,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize("outage", ["stopped", "hangs"])
-async def test_while_the_server_is_away_nothing_is_gone_and_after_it_everything_is_there(
+async def test_no_file_counts_as_gone_during_an_outage_and_all_return_afterwards(
     files: S3Store, s3: S3Server, outage: str
 ) -> None:
     stored, deleted = await put(files, b"x" * 1000), await put(files, b"deleted, perhaps")
@@ -73,7 +73,7 @@ async def test_while_the_server_is_away_nothing_is_gone_and_after_it_everything_
     assert (await put(files, b"z")).size == 1
 
 
-async def test_a_bucket_that_is_not_there_and_a_wrong_key_are_outages(bucket: S3Settings, files: S3Store) -> None:
+async def test_a_missing_bucket_or_wrong_key_counts_as_an_outage(bucket: S3Settings, files: S3Store) -> None:
     stored = await put(files, b"x")
     for wrong in (
         dataclasses.replace(bucket, bucket="not-there"),
@@ -87,7 +87,7 @@ async def test_a_bucket_that_is_not_there_and_a_wrong_key_are_outages(bucket: S3
         await other.close()
 
 
-async def test_a_reader_goes_on_after_the_server_was_away(files: S3Store, s3: S3Server) -> None:
+async def test_a_reader_resumes_after_an_outage_of_the_server(files: S3Store, s3: S3Server) -> None:
     content = os.urandom(3 * MIB)
     found = await files.open((await put(files, content)).name)
     first = await found.reader.read(MIB)
@@ -96,7 +96,7 @@ async def test_a_reader_goes_on_after_the_server_was_away(files: S3Store, s3: S3
     assert first + await found.reader.read(2 * MIB) == content
 
 
-async def test_a_file_that_is_deleted_while_it_is_read_is_cut_short_by_an_error(files: S3Store) -> None:
+async def test_reading_a_file_deleted_during_the_read_ends_with_an_error(files: S3Store) -> None:
     stored = await put(files, os.urandom(3 * MIB))
     found = await files.open(stored.name)
     await files.delete([stored.name])
@@ -107,7 +107,7 @@ async def test_a_file_that_is_deleted_while_it_is_read_is_cut_short_by_an_error(
         await files.open(stored.name)
 
 
-async def test_prefixes_of_one_bucket_do_not_see_each_other(bucket: S3Settings, files: S3Store) -> None:
+async def test_prefixes_of_one_bucket_are_isolated_from_each_other(bucket: S3Settings, files: S3Store) -> None:
     other = S3Store(dataclasses.replace(bucket, prefix="other/"))
     stored = await put(files, b"x")
     assert await names(other) == []
@@ -116,7 +116,7 @@ async def test_prefixes_of_one_bucket_do_not_see_each_other(bucket: S3Settings, 
     await other.close()
 
 
-async def test_an_upload_that_was_never_finished_is_aborted_once_it_is_old(files: S3Store) -> None:
+async def test_an_unfinished_upload_is_aborted_once_it_is_old(files: S3Store) -> None:
     where = files._object("0" * 32)
     begun = await files._call("create_multipart_upload", **where)
     await files._call("upload_part", **where, UploadId=begun["UploadId"], PartNumber=1, Body=bytes(5 * MIB))
@@ -127,7 +127,7 @@ async def test_an_upload_that_was_never_finished_is_aborted_once_it_is_old(files
     assert (await files._call("list_multipart_uploads", **uploads)).get("Uploads", []) == []
 
 
-async def test_a_large_file_costs_no_memory_on_its_way_in_and_out(files: S3Store) -> None:
+async def test_reading_and_writing_a_large_file_uses_bounded_memory(files: S3Store) -> None:
     await get(files, (await put(files, bytes(9 * MIB))).name)
     watched, highest = psutil.Process(), 0
     before = watched.memory_info().rss
@@ -151,7 +151,7 @@ async def test_a_large_file_costs_no_memory_on_its_way_in_and_out(files: S3Store
 
 
 @pytest.mark.parametrize("size", [1, 9 * MIB])
-async def test_encryption_is_asked_for_by_every_call_that_writes(
+async def test_every_writing_call_requests_encryption(
     bucket: S3Settings, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     files = S3Store(dataclasses.replace(bucket, sse="aws:kms", sse_key="key"))
@@ -169,7 +169,7 @@ async def test_encryption_is_asked_for_by_every_call_that_writes(
     await files.close()
 
 
-async def test_readers_and_writers_at_once_are_bounded_and_all_served(files: S3Store) -> None:
+async def test_concurrent_readers_and_writers_are_bounded_and_all_succeed(files: S3Store) -> None:
     stored = await put(files, bytes(2 * MIB))
     contents = await asyncio.gather(*(get(files, stored.name) for _ in range(100)))
     assert all(len(content) == 2 * MIB for content in contents)

@@ -35,7 +35,7 @@ async def chunk(content: bytes = b"x"):
     yield content
 
 
-async def test_everything_that_is_made_is_private_whatever_the_umask_is(tmp_path: Path) -> None:
+async def test_every_created_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     data = tmp_path / "data"
     InstallationSettings.read({"TIDINGS_DATA_DIR": str(data)})
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{data / 'business.db'}"), "business")
@@ -55,7 +55,9 @@ async def test_everything_that_is_made_is_private_whatever_the_umask_is(tmp_path
         assert allowed == (0o700 if (tmp_path / name).is_dir() else 0o600), name
 
 
-def test_what_is_looser_is_mended_at_start_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_loose_file_modes_are_corrected_at_start_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = tmp_path / "data"
     (data / "logs").mkdir(mode=0o755, parents=True)
     loose = [data / "business.db", data / "business.db-wal", data / "secrets.json", data / "logs" / "webapp.log"]
@@ -75,7 +77,7 @@ def test_what_is_looser_is_mended_at_start_with_a_warning(tmp_path: Path, caplog
     assert not caplog.records
 
 
-async def test_a_database_that_is_looser_is_mended_wherever_it_is(tmp_path: Path) -> None:
+async def test_a_loose_database_file_mode_is_corrected_in_any_directory(tmp_path: Path) -> None:
     path = tmp_path / "elsewhere.db"
     path.touch(0o666)
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{path}"), "business")
@@ -84,7 +86,7 @@ async def test_a_database_that_is_looser_is_mended_wherever_it_is(tmp_path: Path
     await database.close()
 
 
-def test_nothing_that_a_link_leads_to_is_changed(tmp_path: Path) -> None:
+def test_the_target_of_a_symbolic_link_is_not_changed(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.db"
     theirs.touch(0o644)
     data = tmp_path / "data"
@@ -94,9 +96,7 @@ def test_nothing_that_a_link_leads_to_is_changed(tmp_path: Path) -> None:
     assert mode(theirs) == 0o644
 
 
-async def test_a_directory_of_files_that_a_group_shares_stays_shared_with_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_group_shared_media_directory_stays_shared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shared = tmp_path / "media"
     shared.mkdir(mode=0o2775)
     files = DirectoryStore(shared)
@@ -108,7 +108,7 @@ async def test_a_directory_of_files_that_a_group_shares_stays_shared_with_it(
     assert [record.message for record in caplog.records] == ["permissions.loose"]
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key"
     private_files.replace(path, b"first")
     assert (path.read_bytes(), mode(path)) == (b"first", 0o600)

@@ -57,7 +57,7 @@ def files(directory: Path) -> dict[str, dict[str, str]]:
     return {path.stem: json.loads(path.read_text()) for path in (directory / "secrets").iterdir()}
 
 
-def test_each_process_has_a_file_of_its_own_secrets_alone_and_what_is_shared_is_the_same(tmp_path: Path) -> None:
+def test_each_process_has_a_file_with_only_its_secrets_and_shared_ones_match(tmp_path: Path) -> None:
     first = of_coreapp(tmp_path)
     made = files(tmp_path)
     assert {name: tuple(content) for name, content in made.items()} == dict(OWNERS)
@@ -75,7 +75,7 @@ def test_each_process_has_a_file_of_its_own_secrets_alone_and_what_is_shared_is_
     assert not any(value in shown for content in files(tmp_path).values() for value in content.values())
 
 
-def test_processes_that_start_at_once_make_them_once(tmp_path: Path) -> None:
+def test_concurrent_starts_generate_secrets_once(tmp_path: Path) -> None:
     found: list[CoreappSecrets] = []
     threads = [threading.Thread(target=lambda: found.append(of_coreapp(tmp_path))) for _ in range(8)]
     for thread in threads:
@@ -86,7 +86,7 @@ def test_processes_that_start_at_once_make_them_once(tmp_path: Path) -> None:
     assert len({(one.link_key, one.master_key.keys) for one in found}) == 1
 
 
-def test_the_one_file_of_earlier_releases_is_moved_and_opens_what_it_opened(tmp_path: Path) -> None:
+def test_secrets_json_of_earlier_releases_is_split_with_the_same_secrets(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").write_text(json.dumps(OLD))
     found = of_coreapp(tmp_path)
     assert found.master_key.keys == (bytes.fromhex(OLD["master_key"]),)
@@ -100,7 +100,7 @@ def test_the_one_file_of_earlier_releases_is_moved_and_opens_what_it_opened(tmp_
 
 
 @pytest.mark.parametrize("left", [{}, OLD])
-def test_who_lacks_the_master_key_that_others_are_given_leaves_them_what_they_derive_from_it(
+def test_a_process_without_the_master_key_generates_no_keys_derived_from_it(
     tmp_path: Path, left: dict[str, str]
 ) -> None:
     # In earlier releases every process created this one file when its environment lacked anything.
@@ -117,7 +117,7 @@ def test_who_lacks_the_master_key_that_others_are_given_leaves_them_what_they_de
     assert all(all(content.values()) for content in files(tmp_path).values())
 
 
-def test_robots_open_their_store_while_the_master_key_that_it_is_derived_from_is_rotated(tmp_path: Path) -> None:
+def test_robots_open_their_store_during_a_rotation_of_the_master_key(tmp_path: Path) -> None:
     variables = {"TIDINGS_MASTER_KEY": HEX, "TIDINGS_REGISTRATION_KEY": "r"}
     before = process_secrets.read(HandsetSecrets, variables, tmp_path).handset_key
     both = variables | {"TIDINGS_MASTER_KEY": f"{'01' * 32} {HEX}"}
@@ -129,9 +129,7 @@ def test_robots_open_their_store_while_the_master_key_that_it_is_derived_from_is
     assert found.settings_key.keys == tuple(map(secret_files.derive, found.master_key.keys))
 
 
-def test_a_move_that_was_killed_anywhere_goes_on_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_split_of_secrets_json_resumes_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
 
     class Killed(BaseException):
@@ -172,7 +170,9 @@ def test_a_move_that_was_killed_anywhere_goes_on_and_loses_nothing(
         assert not (directory / "secrets.json").exists()
 
 
-async def test_secrets_are_on_disk_before_the_first_table_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_synced_to_disk_before_the_first_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -201,7 +201,7 @@ async def test_secrets_are_on_disk_before_the_first_table_is(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("how", ["", "_FILE", "_COMMAND"])
-def test_a_master_key_is_given_by_the_environment_a_file_or_a_command(tmp_path: Path, how: str) -> None:
+def test_the_master_key_comes_from_the_environment_a_file_or_a_command(tmp_path: Path, how: str) -> None:
     file = tmp_path / "key"
     file.write_text(f"{HEX}\n")
     value = {"": HEX, "_FILE": str(file), "_COMMAND": f"{sys.executable} -c 'print(open(\"{file}\").read())'"}[how]
@@ -212,7 +212,7 @@ def test_a_master_key_is_given_by_the_environment_a_file_or_a_command(tmp_path: 
     assert [key.hex() for key in found.read()] == expected
 
 
-def test_every_secret_may_come_from_a_file_and_one_that_is_given_wins_over_the_kept_one(tmp_path: Path) -> None:
+def test_secrets_may_come_from_files_and_given_ones_override_stored_ones(tmp_path: Path) -> None:
     kept = secrets(tmp_path)
     file = tmp_path / "key"
     file.write_text("from a file, and long enough\n")
@@ -239,7 +239,7 @@ def test_every_secret_may_come_from_a_file_and_one_that_is_given_wins_over_the_k
         ),
     ],
 )
-def test_what_cannot_be_used_is_one_line_that_names_the_variable_and_shows_no_value(
+def test_an_unusable_secret_is_one_error_line_without_the_value(
     tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message) as caught:
@@ -248,7 +248,7 @@ def test_what_cannot_be_used_is_one_line_that_names_the_variable_and_shows_no_va
     assert HEX not in str(caught.value)
 
 
-def test_a_command_has_no_shell_no_secret_of_ours_and_not_for_ever(
+def test_a_key_command_has_no_shell_no_secrets_and_a_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = tmp_path / "seen"
@@ -267,7 +267,7 @@ def test_a_command_has_no_shell_no_secret_of_ours_and_not_for_ever(
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", "{}"])
-def test_a_damaged_file_of_secrets_is_a_clear_mistake_and_is_not_overwritten(tmp_path: Path, content: str) -> None:
+def test_a_damaged_secrets_file_is_reported_and_not_overwritten(tmp_path: Path, content: str) -> None:
     secrets(tmp_path)
     path = SecretFiles(tmp_path).path("webapp")
     path.write_text(content)
@@ -277,14 +277,14 @@ def test_a_damaged_file_of_secrets_is_a_clear_mistake_and_is_not_overwritten(tmp
 
 
 @pytest.mark.parametrize("content", ["not json", '{"jwt_key": "x"}'])
-def test_a_damaged_file_of_an_earlier_release_is_not_moved(tmp_path: Path, content: str) -> None:
+def test_a_damaged_secrets_json_of_an_earlier_release_is_not_split(tmp_path: Path, content: str) -> None:
     (tmp_path / "secrets.json").write_text(content)
     with pytest.raises(SettingsError, match=r"secrets\.json"):
         secrets(tmp_path)
     assert (tmp_path / "secrets.json").read_text() == content
 
 
-def test_one_secret_is_replaced_in_every_file_that_has_it(tmp_path: Path) -> None:
+def test_replace_changes_a_secret_in_every_file_that_contains_it(tmp_path: Path) -> None:
     of_coreapp(tmp_path)
     before = files(tmp_path)
     with pytest.raises(secret_files.ChangedMeanwhile):
@@ -297,7 +297,7 @@ def test_one_secret_is_replaced_in_every_file_that_has_it(tmp_path: Path) -> Non
         assert content == before[name] | ({"settings_key": "new"} if "settings_key" in content else {})
 
 
-def test_children_are_given_their_own_secrets_alone(tmp_path: Path) -> None:
+def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
     variables = {
         "PATH": "/bin",
         "TIDINGS_MASTER_KEY": HEX,
@@ -351,7 +351,7 @@ def test_children_are_given_their_own_secrets_alone(tmp_path: Path) -> None:
     assert given["webapp"]["TIDINGS_SETTINGS_KEY"] == given["robots"]["TIDINGS_HANDSET_KEY"] == derived
 
 
-def test_keys_do_not_keep_what_else_is_in_the_environment(tmp_path: Path) -> None:
+def test_keys_do_not_retain_other_environment_variables(tmp_path: Path) -> None:
     found = secrets(tmp_path, WA_API_KEY="hidden")
     cells = [cell.cell_contents for cell in found.settings_key.read.__closure__ or ()]
     assert "hidden" not in repr([vars(cell) if hasattr(cell, "__dict__") else cell for cell in cells])
@@ -375,9 +375,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", where], check=True)
 
 
-def test_secrets_that_are_there_are_read_from_a_directory_that_cannot_be_written(
-    tmp_path: Path, read_only: Path
-) -> None:
+def test_existing_secrets_are_read_from_a_read_only_directory(tmp_path: Path, read_only: Path) -> None:
     if os.geteuid() != 0:
         read_only.chmod(0o700)
     made = secrets(tmp_path / "before")
@@ -386,6 +384,6 @@ def test_secrets_that_are_there_are_read_from_a_directory_that_cannot_be_written
     assert secrets(read_only) == made
 
 
-def test_secrets_that_can_be_neither_read_nor_made_are_a_mistake_of_the_settings(read_only: Path) -> None:
+def test_missing_secrets_in_a_read_only_directory_raise_settingserror(read_only: Path) -> None:
     with pytest.raises(SettingsError, match=r"webapp\.json: (Read-only|Permission)"):
         secrets(read_only)

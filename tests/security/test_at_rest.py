@@ -90,9 +90,7 @@ def server(request: pytest.FixtureRequest) -> MariaDB | None:
     return found
 
 
-async def test_nothing_that_is_secret_is_on_the_disk_while_callbacks_wait(
-    tmp_path: Path, server: MariaDB | None
-) -> None:
+async def test_no_secret_is_on_disk_while_callbacks_are_queued(tmp_path: Path, server: MariaDB | None) -> None:
     environment = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_ROBOTS_KINDS": "14"}
     async with refusing() as (sink, port), Installation(tmp_path, server, environment) as installation:
         await installation.start()

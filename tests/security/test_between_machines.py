@@ -159,7 +159,7 @@ async def greets(address: Address, context: ssl.SSLContext | None) -> bool:
     return bool(peer.answers)
 
 
-async def test_with_tls_everywhere_a_message_arrives_and_nobody_on_the_way_or_without_a_certificate_learns_anything(
+async def test_with_tls_taps_and_clients_without_a_certificate_read_nothing(
     secured: Secured, tmp_path: Path, figures: Figures, form: Form, webhook: tuple[Webhook, str]
 ) -> None:
     seen = {way: tap.record() for way, tap in secured.taps.items()}
@@ -283,7 +283,7 @@ async def finish_handshakes(secured: Secured, figures: Figures, form: Form) -> N
         figures.record("handshakes again and again", f"CPU of {name} at {listener}", cpu, limit, "%")
 
 
-def test_a_process_that_would_speak_to_another_machine_in_the_clear_says_so_in_one_line(
+def test_a_non_loopback_address_without_tls_stops_the_start_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))

@@ -249,7 +249,9 @@ def left_behind(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text(errors="replace") for path in files}
 
 
-async def test_what_is_secret_comes_out_nowhere(run: Run, tmp_path: Path, figures: Figures) -> None:
+async def test_no_secret_appears_in_logs_metrics_errors_or_crash_reports(
+    run: Run, tmp_path: Path, figures: Figures
+) -> None:
     installation = run.installation
     async with SinkProcess(tmp_path, installation.webhook_secret, verify_every=1) as sink:
         await run.real_work(sink)

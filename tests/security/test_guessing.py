@@ -77,13 +77,15 @@ async def attacked(
 
 
 @pytest.mark.parametrize("addresses", [1, 50])
-async def test_guesses_at_the_administrator_are_few_and_disturb_nobody(
+async def test_password_guesses_for_admin_are_limited_and_delay_no_logins(
     target: Target, attack: Attack, form: Form, addresses: int
 ) -> None:
     name = f"guesses at admin from {addresses} addresses"
     await attacked(target, attack, form, name=name, addresses=addresses, names=["admin"], bound=AT_ONE_USER)
 
 
-async def test_guesses_at_many_names_are_few_and_disturb_nobody(target: Target, attack: Attack, form: Form) -> None:
+async def test_password_guesses_for_many_users_are_limited_and_delay_no_logins(
+    target: Target, attack: Attack, form: Form
+) -> None:
     names = [f"user{number}" for number in range(1000)]
     await attacked(target, attack, form, name="guesses at many names", addresses=50, names=names, bound=AT_ANY_USERS)

@@ -94,7 +94,7 @@ class Trial:
         assert not self._beyond, "\n".join(self._beyond)
 
 
-async def test_a_webhook_receiver_delays_no_message_and_costs_no_lease(
+async def test_a_hostile_webhook_receiver_delays_no_message_and_costs_no_lease(
     own: Target, figures: Figures, form: Form
 ) -> None:
     trial = Trial(own, figures, form)
@@ -105,7 +105,7 @@ async def test_a_webhook_receiver_delays_no_message_and_costs_no_lease(
     trial.end()
 
 
-async def test_a_media_host_costs_a_tenth_of_a_core_and_delays_no_message(
+async def test_a_hostile_media_host_uses_a_tenth_of_a_core_and_delays_no_message(
     own: Target, figures: Figures, form: Form
 ) -> None:
     trial, names = Trial(own, figures, form), itertools.count()

@@ -16,7 +16,7 @@ MIB = 2**20
 CALLERS = 20
 
 
-async def test_frames_that_never_end_cost_the_link_little_memory(target: Target, attack: Attack, form: Form) -> None:
+async def test_unfinished_frames_on_the_link_use_little_memory(target: Target, attack: Attack, form: Form) -> None:
     beginning = (4 * MIB).to_bytes(4, "big") + bytes(2 * MIB)
     async with attack("frames on the link that never end", on="coreapp", others=("read",)) as strike:
         for _ in range(form.count(short=100, long=600)):
@@ -25,11 +25,11 @@ async def test_frames_that_never_end_cost_the_link_little_memory(target: Target,
         await strike.last(form.pick(short=0.7, long=12.0))
 
 
-async def test_wrong_keys_again_and_again_cost_the_link_little(target: Target, attack: Attack, form: Form) -> None:
+async def test_repeated_wrong_link_keys_use_few_resources(target: Target, attack: Attack, form: Form) -> None:
     await _flood(target, attack, form, "link", framed(core.Hello(1, "wrong")))
 
 
-async def test_a_flood_of_connections_to_the_metrics_costs_little(target: Target, attack: Attack, form: Form) -> None:
+async def test_a_flood_of_metrics_connections_uses_few_resources(target: Target, attack: Attack, form: Form) -> None:
     await _flood(target, attack, form, "metrics", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
 
 

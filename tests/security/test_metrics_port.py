@@ -10,7 +10,7 @@ from tests.security.figures import Form
 from tests.security.scene import Target
 
 
-async def test_connections_that_ask_nothing_of_the_metrics_cost_the_coreapp_little(
+async def test_idle_metrics_connections_use_few_resources_of_the_coreapp(
     target: Target, attack: Attack, form: Form
 ) -> None:
     async with attack("connections that ask nothing of the metrics", on="coreapp", others=("read",)) as strike:

@@ -119,7 +119,9 @@ async def logged_in(target: Target, number: str) -> Line:
     return line
 
 
-async def test_connections_that_only_ping_are_few_and_end(target: Target, attack: Attack, form: Form) -> None:
+async def test_unauthenticated_connections_that_only_ping_are_limited_and_closed(
+    target: Target, attack: Attack, form: Form
+) -> None:
     async with attack("connections that only ping", on="network", others=OTHERS) as strike:
         lines = await dial(target, TCP, [target.stranger()] * form.count(110, 400) + [""] * form.count(20, 600))
         reading = [asyncio.create_task(line.swallow()) for line in lines]
@@ -137,7 +139,7 @@ async def test_connections_that_only_ping_are_few_and_end(target: Target, attack
 
 
 @both
-async def test_acknowledgements_without_a_login_hold_up_nobody(
+async def test_unauthenticated_acknowledgements_delay_no_other_client(
     target: Target, attack: Attack, form: Form, carrier: str
 ) -> None:
     acks = device.Ack(n=[1] * 4_000_000)
@@ -148,9 +150,7 @@ async def test_acknowledgements_without_a_login_hold_up_nobody(
 
 
 @both
-async def test_frames_that_never_end_cost_little_memory(
-    target: Target, attack: Attack, form: Form, carrier: str
-) -> None:
+async def test_unfinished_frames_use_little_memory(target: Target, attack: Attack, form: Form, carrier: str) -> None:
     async with attack(f"unfinished frames, {carrier}", on="network", others=OTHERS) as strike:
         lines = await dial(target, carrier, [""] * form.count(60, 300))
         for line in lines:
@@ -160,19 +160,19 @@ async def test_frames_that_never_end_cost_little_memory(
 
 
 @both
-async def test_answers_that_nobody_reads_do_not_grow(target: Target, attack: Attack, form: Form, carrier: str) -> None:
+async def test_unread_pongs_do_not_accumulate(target: Target, attack: Attack, form: Form, carrier: str) -> None:
     async with attack(f"pongs that nobody reads, {carrier}", on="network", others=OTHERS):
         (line,) = await dial_all(target, carrier, 1)
         await line.pour(line.frame(device.Ping()) * 10_000, form.pick(0.6, 30.0))
 
 
-async def test_answers_that_a_device_does_not_read_do_not_grow(target: Target, attack: Attack, form: Form) -> None:
+async def test_unread_pongs_of_a_device_do_not_accumulate(target: Target, attack: Attack, form: Form) -> None:
     async with attack("pongs that a device does not read", on="network", others=OTHERS):
         line = await logged_in(target, "15550190101")
         await line.pour(line.frame(device.Ping()) * 10_000, form.pick(0.6, 30.0))
 
 
-async def test_what_a_device_sends_in_vain_has_its_pace(target: Target, attack: Attack, form: Form) -> None:
+async def test_stray_acknowledgements_of_a_device_are_rate_limited(target: Target, attack: Attack, form: Form) -> None:
     """The first thousand are handled at once and weigh too much in a single second, so the limit is 20 % of a
     core."""
     async with attack("stray acknowledgements of a device", on="network", others=OTHERS, cpu=20):
@@ -183,7 +183,9 @@ async def test_what_a_device_sends_in_vain_has_its_pace(target: Target, attack: 
 
 
 @both
-async def test_wrong_logins_and_pings_cost_little(target: Target, attack: Attack, form: Form, carrier: str) -> None:
+async def test_wrong_logins_and_pings_use_few_resources(
+    target: Target, attack: Attack, form: Form, carrier: str
+) -> None:
     async with attack(f"wrong logins, {carrier}", on="network", others=OTHERS) as strike:
         lines = await dial(target, carrier, [target.stranger()] * 20 + [""] * 20)
         reading = [asyncio.create_task(line.swallow()) for line in lines]
@@ -201,7 +203,7 @@ async def test_wrong_logins_and_pings_cost_little(target: Target, attack: Attack
             task.cancel()
 
 
-async def test_connecting_again_and_again_costs_little(target: Target, attack: Attack, form: Form) -> None:
+async def test_repeated_connections_use_few_resources(target: Target, attack: Attack, form: Form) -> None:
     seconds = form.pick(0.6, 20.0)
 
     async def connect(addresses: Sequence[str]) -> int:
@@ -224,7 +226,7 @@ async def test_connecting_again_and_again_costs_little(target: Target, attack: A
 
 
 @pytest.mark.parametrize("kind", ["pings", "empty fragments"])
-async def test_control_frames_and_fragments_of_websockets_cost_little(
+async def test_websocket_control_frames_and_fragments_use_few_resources(
     target: Target, attack: Attack, form: Form, kind: str
 ) -> None:
     async with attack(f"{kind} of WebSockets", on="network", others=OTHERS):
@@ -235,7 +237,9 @@ async def test_control_frames_and_fragments_of_websockets_cost_little(
         await asyncio.gather(*(line.pour(data * 5000, form.pick(0.6, 20.0)) for line in lines))
 
 
-async def test_codes_and_tries_of_them_are_rationed(target: Target, attack: Attack, form: Form) -> None:
+async def test_registration_code_requests_and_attempts_are_rate_limited(
+    target: Target, attack: Attack, form: Form
+) -> None:
     seconds = form.pick(0.6, 20.0)
     answered: dict[int, int] = {}
     number = registration("15550190103", prekeys=0, kyber=False)

@@ -54,7 +54,7 @@ async def answers(client: Client, count: int) -> tuple[int, list[device.Refused]
     return accepted, refused
 
 
-async def test_a_strangers_mailbox_takes_so_much_of_one_sender_and_has_room_for_others(
+async def test_a_mailbox_limits_one_sender_and_accepts_envelopes_of_others(
     target: Target, attack: Attack, form: Form
 ) -> None:
     tokens = await asyncio.to_thread(register, target, ATTACKER, VICTIM, OTHER)
@@ -76,7 +76,9 @@ async def test_a_strangers_mailbox_takes_so_much_of_one_sender_and_has_room_for_
     await other.close()
 
 
-async def test_one_device_sends_another_so_many_a_second(target: Target, attack: Attack, form: Form) -> None:
+async def test_envelopes_from_one_device_to_another_are_rate_limited(
+    target: Target, attack: Attack, form: Form
+) -> None:
     tokens = await asyncio.to_thread(register, target, ATTACKER, ONLINE)
     attacker = await connect(target, ATTACKER, tokens[ATTACKER])
     victim = await connect(target, ONLINE, tokens[ONLINE])
@@ -103,7 +105,9 @@ async def test_one_device_sends_another_so_many_a_second(target: Target, attack:
     await victim.close()
 
 
-async def test_one_device_empties_nobodys_one_time_keys(target: Target, attack: Attack, form: Form) -> None:
+async def test_one_device_cannot_exhaust_the_one_time_pre_keys_of_others(
+    target: Target, attack: Attack, form: Form
+) -> None:
     tokens = await asyncio.to_thread(register, target, ATTACKER)
     await asyncio.to_thread(register, target, *TARGETS)
     attacker = await connect(target, ATTACKER, tokens[ATTACKER])
@@ -127,7 +131,9 @@ async def test_one_device_empties_nobodys_one_time_keys(target: Target, attack: 
 
 
 @pytest.mark.parametrize("numbers", [10_000])
-async def test_one_device_checks_so_many_numbers(target: Target, attack: Attack, form: Form, numbers: int) -> None:
+async def test_directory_lookups_of_one_device_are_rate_limited(
+    target: Target, attack: Attack, form: Form, numbers: int
+) -> None:
     if not form.long:
         pytest.skip("takes the burst of a million first; the decision has a unit test")
     tokens = await asyncio.to_thread(register, target, ATTACKER)
@@ -143,7 +149,7 @@ async def test_one_device_checks_so_many_numbers(target: Target, attack: Attack,
     await attacker.close()
 
 
-async def test_one_device_that_floods_many_mailboxes_fills_no_disk_and_delays_nobody(
+async def test_a_flood_of_many_mailboxes_fills_no_disk_and_delays_no_other_device(
     target: Target, attack: Attack, form: Form
 ) -> None:
     tokens = await asyncio.to_thread(register, target, ATTACKER, OTHER, VICTIM)

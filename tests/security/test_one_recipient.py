@@ -91,7 +91,7 @@ async def forger(target: Target) -> AsyncIterator[Forger]:
         await connected
 
 
-async def test_forged_messages_far_ahead_delay_nobody_and_are_told_in_one_error(
+async def test_forged_messages_far_ahead_cause_one_error_callback_and_no_delay(
     target: Target, attack: Attack, form: Form
 ) -> None:
     before = await target.metric("coreapp", "callback_requests_total", 'type="error"')
@@ -139,7 +139,7 @@ async def test_a_flood_of_undecryptable_messages_does_not_fill_the_callback_queu
     strike.figure("errors posted", errors, ERRORS + form.count(short=1, long=4))
 
 
-async def test_a_flood_of_texts_of_one_recipient_delays_no_callback_about_another(
+async def test_a_flood_of_texts_from_one_recipient_delays_no_other_callback(
     target: Target, attack: Attack, form: Form
 ) -> None:
     text = content.encode_text("flood")

@@ -47,7 +47,7 @@ LONG_TEXT = 20_000
 
 
 @pytest.mark.parametrize("place", ["webapp", "network"])
-async def test_no_second_request_is_found_within_one_of_ambiguous_length(
+async def test_a_request_of_ambiguous_length_is_never_parsed_as_two(
     target: Target, figures: Figures, place: str
 ) -> None:
     answers = await asyncio.gather(*(_answers(target, place, request) for request in AMBIGUOUS.values()))
@@ -55,7 +55,7 @@ async def test_no_second_request_is_found_within_one_of_ambiguous_length(
     figures.record("smuggling", f"requests found within others by {place}", len(found), 0)
 
 
-async def test_two_requests_one_after_the_other_are_two(target: Target) -> None:
+async def test_two_consecutive_requests_get_two_responses(target: Target) -> None:
     """Proof that the test above can fail."""
     for place in ("webapp", "network"):
         assert (await _answers(target, place, SECOND + SECOND)).count(b"HTTP/1.1 404") == 2
@@ -76,7 +76,7 @@ async def _answers(target: Target, place: str, request: bytes) -> bytes:
     return answers
 
 
-async def test_strange_names_become_no_labels(target: Target, attack: Attack, form: Form) -> None:
+async def test_unknown_names_do_not_become_metric_labels(target: Target, attack: Attack, form: Form) -> None:
     before = await _series(target)
     async with attack("strange names", on="webapp", others=("webapp",), cpu=None) as strike:
         for _ in range(form.count(short=100, long=2000)):
@@ -122,7 +122,7 @@ def _slowest(pattern: re.Pattern[str] | re.Pattern[bytes], size: int = LONG_TEXT
     return worst
 
 
-def test_no_regular_expression_takes_long_for_any_text(figures: Figures) -> None:
+def test_no_regular_expression_backtracks_on_any_text(figures: Figures) -> None:
     found = {name: _slowest(pattern) for name, pattern in _patterns()}
     assert len(found) > 10
     slowest = max(found, key=found.__getitem__)

@@ -18,7 +18,7 @@ def apart(tmp_path: Path) -> Figures:
     return Figures(Form(long=False), tmp_path / "figures.jsonl")
 
 
-async def test_every_kind_of_bystander_is_served_in_peace_and_a_delay_beyond_its_limit_fails(
+async def test_without_an_attack_bystanders_are_served_and_an_exceeded_delay_fails(
     target: Target, apart: Figures
 ) -> None:
     kinds = ("webapp", "network", "messages", "read", "device")
@@ -31,7 +31,7 @@ async def test_every_kind_of_bystander_is_served_in_peace_and_a_delay_beyond_its
     assert all(waited.took for waited in strike.waited.values())
 
 
-def test_a_figure_is_written_down_before_it_fails(apart: Figures, tmp_path: Path) -> None:
+def test_a_figure_beyond_its_limit_is_recorded_before_it_fails(apart: Figures, tmp_path: Path) -> None:
     apart.record("flood", "connections", 3, 3)
     apart.record("flood", "left", 3, 3, at_least=True)
     with pytest.raises(AssertionError, match=r"flood: memory 65 MiB \(limit ≤ 64 MiB\)"):

@@ -12,7 +12,9 @@ from tests.security.scene import Target
 
 
 @pytest.mark.parametrize("place", ["webapp", "network"])
-async def test_heads_that_never_end_cost_little(target: Target, attack: Attack, form: Form, place: str) -> None:
+async def test_unfinished_request_heads_use_few_resources(
+    target: Target, attack: Attack, form: Form, place: str
+) -> None:
     async with attack("heads that never end", on=place, others=(place,)):
         writers = []
         for number in range(form.count(short=50, long=200)):

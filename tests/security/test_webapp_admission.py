@@ -53,7 +53,7 @@ async def answers(reader: asyncio.StreamReader) -> bytes:
 
 
 @BOTH
-async def test_requests_behind_an_answer_that_is_not_read_cost_little(
+async def test_requests_behind_an_unread_response_use_few_resources(
     target: Target, attack: Attack, form: Form, place: str
 ) -> None:
     many = request(PATHS[place]) * 2_000
@@ -64,7 +64,9 @@ async def test_requests_behind_an_answer_that_is_not_read_cost_little(
 
 
 @BOTH
-async def test_bodies_of_strangers_cost_little(target: Target, attack: Attack, form: Form, place: str) -> None:
+async def test_bodies_of_unauthenticated_clients_use_few_resources(
+    target: Target, attack: Attack, form: Form, place: str
+) -> None:
     path, method = (b"/v1/users/login", b"POST") if place == "webapp" else (b"/v1/codes", b"POST")
     head = request(path, b"Authorization: " + LOGIN, b"Content-Length: 1000000", method=method)
     async with attack("bodies of logins", on=place, others=OTHERS[place]) as strike:
@@ -75,7 +77,7 @@ async def test_bodies_of_strangers_cost_little(target: Target, attack: Attack, f
 
 
 @BOTH
-async def test_bodies_without_an_end_cost_little(target: Target, attack: Attack, form: Form, place: str) -> None:
+async def test_endless_bodies_use_few_resources(target: Target, attack: Attack, form: Form, place: str) -> None:
     head = request(PATHS[place], b"Transfer-Encoding: chunked", method=b"POST")
     chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
     async with attack("bodies that nobody asked for", on=place, others=OTHERS[place]):
@@ -90,7 +92,7 @@ async def test_bodies_without_an_end_cost_little(target: Target, attack: Attack,
 
 
 @BOTH
-async def test_a_flood_of_requests_costs_little(target: Target, attack: Attack, form: Form, place: str) -> None:
+async def test_a_flood_of_requests_uses_few_resources(target: Target, attack: Attack, form: Form, place: str) -> None:
     hosts = [target.stranger() for _ in range(20)]
     connections = asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
     sent = request(PATHS[place], b"Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.e30.x")
@@ -108,7 +110,9 @@ async def test_a_flood_of_requests_costs_little(target: Target, attack: Attack, 
 
 
 @BOTH
-async def test_a_flood_of_connections_costs_little(target: Target, attack: Attack, form: Form, place: str) -> None:
+async def test_a_flood_of_connections_uses_few_resources(
+    target: Target, attack: Attack, form: Form, place: str
+) -> None:
     host = target.stranger()
 
     async def use() -> None:
@@ -121,7 +125,7 @@ async def test_a_flood_of_connections_costs_little(target: Target, attack: Attac
 
 
 @BOTH
-async def test_connections_that_stay_cost_little(target: Target, attack: Attack, form: Form, place: str) -> None:
+async def test_idle_connections_use_few_resources(target: Target, attack: Attack, form: Form, place: str) -> None:
     heads = request(PATHS[place], *(b"X-%d: y" % number for number in range(60)))[:-2]
     async with attack("connections that stay", on=place, others=OTHERS[place]) as strike:
         for _ in range(form.count(15, 60)):
@@ -133,7 +137,7 @@ async def test_connections_that_stay_cost_little(target: Target, attack: Attack,
         await strike.last(form.pick(0.8, 15))
 
 
-async def test_a_flood_from_the_address_of_those_who_are_logged_in_costs_little(
+async def test_a_flood_from_the_address_of_authenticated_clients_uses_few_resources(
     target: Target, attack: Attack, form: Form
 ) -> None:
     sent = request(b"/v1/contacts")

@@ -12,7 +12,7 @@ from tidings.storage.business.accounts import Account, OwnPreKey
 NUMBER = "15550000000"
 
 
-async def test_a_registration_is_found_and_a_new_one_replaces_it_with_its_pre_keys(
+async def test_a_new_registration_replaces_the_old_one_and_its_pre_keys(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -30,7 +30,7 @@ async def test_a_registration_is_found_and_a_new_one_replaces_it_with_its_pre_ke
         assert await accounts.list_prekeys(connection, NUMBER) == []
 
 
-async def test_a_database_belongs_to_the_number_of_its_users_or_to_the_one_that_was_registered_before_there_were_any(
+async def test_a_database_belongs_to_the_number_of_its_users_or_its_registration(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -47,7 +47,7 @@ async def test_a_database_belongs_to_the_number_of_its_users_or_to_the_one_that_
         await accounts.require_number(database, "15551111111")
 
 
-async def test_only_the_pre_keys_named_are_deleted_however_many(database_factory: DatabaseFactory) -> None:
+async def test_exactly_the_named_pre_keys_are_deleted(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     keys = [OwnPreKey(NUMBER, accounts.ONE_TIME, n, b"k") for n in range(1, 2501)]
     other = [OwnPreKey(NUMBER, accounts.SIGNED, 1, b"s"), OwnPreKey("1", accounts.ONE_TIME, 1, b"o")]

@@ -21,7 +21,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
     return await database_factory("business")
 
 
-async def test_what_a_registration_is_bound_to_is_set_field_by_field(database: Database) -> None:
+async def test_registration_fields_are_set_independently(database: Database) -> None:
     async with database.transaction() as connection:
         assert await registrations.find_registration(connection, A) == RegistrationRow(A)
         await registrations.set_pin_hash(connection, A, "$argon2id$x")
@@ -34,7 +34,7 @@ async def test_what_a_registration_is_bound_to_is_set_field_by_field(database: D
         assert await registrations.find_registration(connection, B) == RegistrationRow(B)
 
 
-async def test_a_profile_is_set_field_by_field(database: Database) -> None:
+async def test_profile_fields_are_set_independently(database: Database) -> None:
     photo = Photo("image/png", bytes(range(256)) * 4096)
     business = StoredProfile("Straße 1", "👋", "a@example.com", "Other", ("https://example.com",))
     async with database.transaction() as connection:
@@ -55,7 +55,7 @@ async def test_a_profile_is_set_field_by_field(database: Database) -> None:
         assert not await profiles.has_photo(connection, A)
 
 
-async def test_a_certificate_is_replaced_deleted_and_added_only_where_there_is_none(database: Database) -> None:
+async def test_a_certificate_is_added_if_missing_replaced_and_deleted(database: Database) -> None:
     kind = certificates.EXTERNAL
     async with database.transaction() as connection:
         assert await certificates.find_certificate(connection, A, kind) is None
@@ -69,7 +69,7 @@ async def test_a_certificate_is_replaced_deleted_and_added_only_where_there_is_n
         assert not await certificates.delete_certificate(connection, A, kind)
 
 
-async def test_providers_are_found_by_exactly_their_name(database: Database) -> None:
+async def test_media_providers_are_found_by_their_exact_name(database: Database) -> None:
     first, second = MediaProviderRow(A, "Files", "www", b"\0x"), MediaProviderRow(A, "files", "www", b"y")
     async with database.transaction() as connection:
         await media_providers.save_providers(connection, [first, second])
@@ -86,7 +86,7 @@ async def test_providers_are_found_by_exactly_their_name(database: Database) -> 
         assert await media_providers.list_providers(connection, A) == []
 
 
-async def test_packs_are_an_accounts_own_and_take_their_stickers_with_them(database: Database) -> None:
+async def test_sticker_packs_belong_to_one_account_and_are_deleted_with_their_stickers(database: Database) -> None:
     pack, other = Pack("p1", A, "Tidings", "Party"), Pack("p2", B, "Tidings", "Party")
     async with database.transaction() as connection:
         await stickerpacks.add_pack(connection, pack, limit=1)

@@ -34,12 +34,12 @@ async def find(database: Database, account: str = ACCOUNT) -> tuple[ApplicationS
         )
 
 
-async def test_nothing_set_is_all_defaults(database: Database) -> None:
+async def test_unset_settings_have_their_defaults(database: Database) -> None:
     assert await find(database) == (DEFAULTS, 0)
     assert DEFAULTS.webhooks.message == application_settings.PostedStatusSettings(sent=False, delivered=True, read=True)
 
 
-async def test_a_change_keeps_what_it_does_not_name_however_deep(database: Database) -> None:
+async def test_a_change_keeps_unnamed_settings_at_every_level(database: Database) -> None:
     await change(database, {"webhooks": {"url": "https://example.com/", "message": {"sent": True}}})
     after = await change(database, {"webhooks": {"message": {"read": False}}, "callback_persist": False})
     assert after.webhooks == application_settings.WebhookSettings(
@@ -49,17 +49,17 @@ async def test_a_change_keeps_what_it_does_not_name_however_deep(database: Datab
     assert await find(database) == (after, 2)
 
 
-async def test_a_list_is_replaced_as_a_whole(database: Database) -> None:
+async def test_a_list_setting_is_replaced_as_a_whole(database: Database) -> None:
     await change(database, {"media": {"auto_download": ["image", "video"]}})
     assert (await change(database, {"media": {"auto_download": ["voice"]}})).media.auto_download == ("voice",)
 
 
-async def test_the_same_change_again_gives_the_same_settings(database: Database) -> None:
+async def test_repeating_a_change_gives_the_same_settings(database: Database) -> None:
     once = await change(database, {"heartbeat_interval": 7})
     assert await change(database, {"heartbeat_interval": 7}) == once
 
 
-async def test_a_reset_is_a_change_too(database: Database) -> None:
+async def test_a_reset_increments_the_version(database: Database) -> None:
     await change(database, {"heartbeat_interval": 7})
     async with database.transaction() as connection:
         await application_settings.reset_settings(connection, ACCOUNT)
@@ -71,7 +71,7 @@ async def test_accounts_do_not_share_settings(database: Database) -> None:
     assert await find(database, "15550000001") == (DEFAULTS, 0)
 
 
-async def test_changes_at_the_same_time_are_all_kept(database: Database) -> None:
+async def test_concurrent_changes_are_all_kept(database: Database) -> None:
     keys = ["heartbeat_interval", "unhealthy_interval", "callback_backoff_delay_ms", "max_callback_backoff_delay_ms"]
 
     async def persist(key: str) -> None:
@@ -83,14 +83,14 @@ async def test_changes_at_the_same_time_are_all_kept(database: Database) -> None
     assert version >= 4
 
 
-async def test_what_does_not_fit_is_refused_and_nothing_changes(database: Database) -> None:
+async def test_an_invalid_change_is_refused_and_changes_nothing(database: Database) -> None:
     for changes in ({"heartbeat_interval": "soon"}, {"webhooks": {"url": 5}}, {"media": {"auto_download": ["smell"]}}):
         with pytest.raises(msgspec.ValidationError):
             await change(database, changes)
     assert await find(database) == (DEFAULTS, 0)
 
 
-async def test_keys_that_a_newer_program_kept_are_no_obstacle(database: Database) -> None:
+async def test_unknown_settings_of_a_newer_release_are_kept(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(
             sa.insert(application_settings.table).values(

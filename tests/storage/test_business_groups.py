@@ -37,7 +37,7 @@ async def write(database: Database, *changes: GroupChanges) -> None:
         await group_changes.execute(connection, changes)
 
 
-async def test_a_group_is_kept_with_its_participants_in_order_and_written_over(database: Database) -> None:
+async def test_a_group_is_stored_with_ordered_participants_and_overwritten(database: Database) -> None:
     await write(database, GroupChanges(ME, groups=[group(), group(OTHER, is_member=False)]))
     later = group(epoch=4, participants=((ANN, True), (ME, False), (BEN, False)), has_icon=True)
     await write(database, GroupChanges(ME, groups=[later]))
@@ -46,7 +46,7 @@ async def test_a_group_is_kept_with_its_participants_in_order_and_written_over(d
         assert await groups.list_groups(connection, ANN) == []
 
 
-async def test_the_later_of_two_changes_stands_and_a_new_key_has_no_old_holders(database: Database) -> None:
+async def test_the_last_change_in_a_batch_wins_and_a_new_own_key_has_no_old_holders(database: Database) -> None:
     await write(
         database,
         GroupChanges(
@@ -79,7 +79,7 @@ async def test_the_later_of_two_changes_stands_and_a_new_key_has_no_old_holders(
     assert under_way == [KeyHolder(ME, LUNCH, ANN, "job-1")]
 
 
-async def test_the_keys_of_others_are_found_by_sender_and_go_when_they_go(database: Database) -> None:
+async def test_peer_keys_are_found_by_sender_and_deleted_with_their_membership(database: Database) -> None:
     keys = [PeerKey(ME, ANN, LUNCH, b"1"), PeerKey(ME, ANN, OTHER, b"2"), PeerKey(ME, BEN, LUNCH, b"3")]
     await write(database, GroupChanges(ME, peer_keys=keys))
     await write(
@@ -95,7 +95,7 @@ async def test_the_keys_of_others_are_found_by_sender_and_go_when_they_go(databa
         assert await sender_keys.list_peers(connection, ME, [ANN, BEN]) == []
 
 
-async def test_a_receipt_only_grows_within_a_batch_and_goes_with_its_message(database: Database) -> None:
+async def test_group_receipts_only_advance_and_expire_with_their_message(database: Database) -> None:
     old = MessageRow("m1", ME, 0, LUNCH, "text", Status.READ, 1, "")
     async with database.transaction() as connection:
         await messages.add(connection, [old, dataclasses.replace(old, id="m2", created_at=10)])
@@ -113,7 +113,7 @@ async def test_a_receipt_only_grows_within_a_batch_and_goes_with_its_message(dat
     assert set(left) == {GroupReceipt("m2", ANN, 3), GroupReceipt("m2", BEN, 3)}
 
 
-async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Database) -> None:
+async def test_unread_group_messages_up_to_a_message_are_listed(database: Database) -> None:
     def one(n: int, author: str = ANN, group_id: str = LUNCH) -> UnreadGroupMessage:
         return UnreadGroupMessage(f"in-{n}", ME, group_id, author, 1000 + n)
 
@@ -130,7 +130,7 @@ async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Data
         assert await group_messages.list_unread(connection, ME, "in-4", limit=10) == [one(4)]
 
 
-async def test_a_message_and_its_job_may_be_for_a_group(database: Database) -> None:
+async def test_a_message_may_be_addressed_to_a_group(database: Database) -> None:
     async with database.transaction() as connection:
         await messages.add(connection, [MessageRow("m1", ME, 0, OTHER, "text", Status.ACCEPTED, 1, "")])
         (found,) = await messages.list_progress(connection, ME, ["m1"])

@@ -29,7 +29,7 @@ def callback(seq: int, shard: int = 0) -> Callback:
     return Callback(seq, shard, ME, f"m{seq}", "status_change", b'{"\xc3\xa9":1}', 1000)
 
 
-async def test_pending_ones_come_in_pages_in_order_and_of_one_shard(database_factory: DatabaseFactory) -> None:
+async def test_pending_callbacks_are_listed_by_shard_in_order_and_in_pages(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         assert await callbacks.highest_seq(connection) == 0
@@ -48,7 +48,7 @@ async def test_pending_ones_come_in_pages_in_order_and_of_one_shard(database_fac
         await callbacks.finish(connection, [])
 
 
-async def test_a_failed_attempt_and_its_due_time_are_kept(database_factory: DatabaseFactory) -> None:
+async def test_a_failed_attempt_and_its_due_time_are_stored(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     failed = [
         dataclasses.replace(callback(1), attempt=2, due_at=99_000, last_error="é" * 300),
@@ -63,7 +63,7 @@ async def test_a_failed_attempt_and_its_due_time_are_kept(database_factory: Data
     assert rows == [dataclasses.replace(failed[0], last_error="é" * 255), failed[1], callback(3)]
 
 
-async def test_dead_letters_are_set_apart_and_come_back_with_their_seq(database_factory: DatabaseFactory) -> None:
+async def test_dead_letters_leave_the_queue_and_return_with_their_seq(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     dead = [dataclasses.replace(callback(seq), attempt=9, last_error="HTTP 404") for seq in (1, 2, 3)]
     async with database.transaction() as connection:
@@ -82,7 +82,7 @@ async def test_dead_letters_are_set_apart_and_come_back_with_their_seq(database_
         assert await callbacks.take_dead(connection, 0, 2000, []) == []
 
 
-async def test_old_dead_letters_of_one_shard_go_in_steps_and_replayed_ones_stay(
+async def test_expired_dead_letters_are_deleted_in_steps_and_replayed_ones_kept(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -105,7 +105,7 @@ async def test_old_dead_letters_of_one_shard_go_in_steps_and_replayed_ones_stay(
     assert pending == 1
 
 
-async def test_bodies_that_an_earlier_release_left_are_found_by_the_page_and_replaced(
+async def test_unsealed_bodies_of_an_earlier_release_are_listed_in_pages_and_replaced(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -121,7 +121,7 @@ async def test_bodies_that_an_earlier_release_left_are_found_by_the_page_and_rep
     assert [row.body for row in rows] == [b"\x01one", b"\x01{", b"\x01three"]
 
 
-async def test_replays_are_kept_listed_by_the_page_and_forgotten_when_old(database_factory: DatabaseFactory) -> None:
+async def test_replays_are_stored_listed_in_pages_and_deleted_when_expired(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     kept = [callback_replays.Replay(seq, at, 0, "ann@desk") for at, seq in ((100, 3), (100, 7), (200, 3))]
     other = callback_replays.Replay(9, 50, 1, "x" * 300)

@@ -9,7 +9,7 @@ from tidings.storage.business.contacts import Since, StoredContact
 ME = "15550000000"
 
 
-async def test_the_latest_check_counts_and_old_ones_are_left_out(database_factory: DatabaseFactory) -> None:
+async def test_the_latest_check_counts_and_expired_checks_are_ignored(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await contacts.save(connection, [StoredContact(ME, "1", True, 100), StoredContact(ME, "2", False, 200)])
@@ -28,7 +28,7 @@ async def test_the_latest_check_counts_and_old_ones_are_left_out(database_factor
         assert await contacts.list_checked(connection, "other", ["3"], since=Since(301, 0)) == []
 
 
-async def test_thousands_at_once_and_forgetting_them(database_factory: DatabaseFactory) -> None:
+async def test_thousands_of_contacts_are_saved_listed_and_cleared_at_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     numbers = [f"{n}" for n in range(2500)]
     ever = Since(0, 0)
@@ -41,7 +41,7 @@ async def test_thousands_at_once_and_forgetting_them(database_factory: DatabaseF
         assert len(await contacts.list_checked(connection, "other", ["1"], since=ever)) == 1
 
 
-async def test_pages_have_each_number_once_in_order_and_only_those_that_were_checked_lately(
+async def test_pages_list_each_recently_checked_contact_once_in_order(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")

@@ -78,7 +78,7 @@ async def fragile(own_mariadb: MariaDB) -> AsyncIterator[Database]:
     await made.close()
 
 
-async def test_a_transaction_that_raises_leaves_nothing(database: Database) -> None:
+async def test_a_transaction_that_raises_is_rolled_back(database: Database) -> None:
     with pytest.raises(KeyError):
         async with database.transaction() as connection:
             await connection.execute(things.insert(), [row("a"), row("b")])
@@ -86,7 +86,7 @@ async def test_a_transaction_that_raises_leaves_nothing(database: Database) -> N
     assert await stored(database) == {}
 
 
-async def test_a_transaction_that_is_cancelled_leaves_nothing_and_gives_its_connection_back(
+async def test_a_cancelled_transaction_is_rolled_back_and_frees_its_connection(
     database: Database,
 ) -> None:
     inside = asyncio.Event()
@@ -107,7 +107,7 @@ async def test_a_transaction_that_is_cancelled_leaves_nothing_and_gives_its_conn
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\xff'\"\\%s?:x", bytes(range(256)) * 5000])
-async def test_bytes_come_back_as_they_went(database: Database, data: bytes) -> None:
+async def test_bytes_are_stored_unchanged(database: Database, data: bytes) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("a", data=data), row("b", data=data)])
     async with database.reading() as connection:
@@ -117,14 +117,14 @@ async def test_bytes_come_back_as_they_went(database: Database, data: bytes) -> 
     assert len(by_value.all()) == 2
 
 
-async def test_any_text_comes_back_as_it_went_and_keys_differ_by_case(database: Database) -> None:
+async def test_any_text_is_stored_unchanged_and_keys_are_case_sensitive(database: Database) -> None:
     text = "ü 你好 👋 'x' \\ % :name"
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("a", text), row("A", text.upper())])
     assert await stored(database) == {"a": text, "A": text.upper()}
 
 
-async def test_insert_or_update_overwrites_only_the_columns_asked_for(database: Database) -> None:
+async def test_insert_or_update_overwrites_only_the_named_columns(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("a", "old", data=b"old"), row("b", "old", data=b"old")])
         statement = insert_or_update(connection, things, ("name", "part"), ("value",))
@@ -134,7 +134,7 @@ async def test_insert_or_update_overwrites_only_the_columns_asked_for(database: 
         assert [tuple(found) for found in rows] == [("a", "old", b"old"), ("b", "new", b"old"), ("c", "new", b"new")]
 
 
-async def test_insert_or_ignore_leaves_what_is_there(database: Database) -> None:
+async def test_insert_or_ignore_keeps_existing_rows(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("a", "old")])
         await connection.execute(
@@ -150,7 +150,7 @@ async def test_insert_or_ignore_leaves_what_is_there(database: Database) -> None
         max_size=5,
     )
 )
-def test_upserts_behave_as_a_dictionary_does(
+def test_upserts_behave_like_a_dictionary(
     upsert_loop: tuple[asyncio.Runner, Database], batches: list[tuple[bool, list[tuple[str, str]]]]
 ) -> None:
     runner, database = upsert_loop
@@ -194,7 +194,7 @@ def upsert_loop(
         runner.run(database.close())
 
 
-async def test_a_reader_does_not_wait_for_a_writer_and_sees_only_what_is_committed(database: Database) -> None:
+async def test_a_reader_does_not_wait_for_a_writer_and_sees_only_committed_rows(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("a", "committed")])
     async with database.transaction() as writing:
@@ -204,7 +204,7 @@ async def test_a_reader_does_not_wait_for_a_writer_and_sees_only_what_is_committ
     assert await stored(database) == {"a": "in flight"}
 
 
-async def test_an_open_reader_does_not_hold_up_a_writer(database: Database) -> None:
+async def test_an_open_reader_does_not_block_a_writer(database: Database) -> None:
     async with database.reading() as reading:
         await reading.execute(sa.select(things))
         async with asyncio.timeout(30), database.transaction() as connection:
@@ -229,13 +229,13 @@ async def test_an_open_reader_does_not_hold_up_a_writer(database: Database) -> N
         1.5,
     ],
 )
-async def test_values_come_back_as_they_were_given(database: Database, value: object) -> None:
+async def test_literal_values_are_returned_unchanged(database: Database, value: object) -> None:
     async with database.reading() as connection:
         given = sa.select(sa.literal(value), sa.literal("next"))
         assert (await connection.execute(given)).one() == (value, "next")
 
 
-async def test_writers_queue_rather_than_fail(database: Database) -> None:
+async def test_concurrent_writers_wait_instead_of_failing(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("count", "0")])
 
@@ -254,7 +254,7 @@ async def test_writers_queue_rather_than_fail(database: Database) -> None:
     assert (await stored(database))["count"] == "40"
 
 
-async def test_the_commit_delay_is_inside_the_transaction(database: Database) -> None:
+async def test_the_commit_delay_runs_inside_the_transaction(database: Database) -> None:
     slow = Database(DatabaseSettings(database.settings.url, commit_delay=0.05), "business")
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -264,7 +264,7 @@ async def test_the_commit_delay_is_inside_the_transaction(database: Database) ->
     await slow.close()
 
 
-async def test_persist_raises_at_once_what_no_second_try_can_mend(database: Database) -> None:
+async def test_persist_raises_permanent_errors_at_once(database: Database) -> None:
     tries = 0
 
     async def work(connection: AsyncConnection) -> None:
@@ -280,7 +280,7 @@ async def test_persist_raises_at_once_what_no_second_try_can_mend(database: Data
     assert await stored(database) == {}
 
 
-async def test_a_deadlock_is_tried_again_until_both_are_done(own_mariadb: MariaDB, fragile: Database) -> None:
+async def test_a_deadlocked_transaction_is_retried_until_both_commit(own_mariadb: MariaDB, fragile: Database) -> None:
     async with fragile.transaction() as connection:
         await connection.execute(things.insert(), [row("a", "0"), row("b", "0")])
     both_hold_one = asyncio.Barrier(2)
@@ -307,7 +307,7 @@ async def test_a_deadlock_is_tried_again_until_both_are_done(own_mariadb: MariaD
     assert tries == 3
 
 
-async def test_persist_sits_out_a_killed_server_and_every_row_is_there_once(
+async def test_persist_retries_through_a_server_kill_and_writes_every_row_once(
     own_mariadb: MariaDB, fragile: Database
 ) -> None:
     under_way = asyncio.Event()
@@ -338,7 +338,7 @@ async def test_persist_sits_out_a_killed_server_and_every_row_is_there_once(
     assert await stored(fragile) == {f"n{number}": str(number) for number in range(400)}
 
 
-async def test_a_commit_whose_answer_was_lost_is_tried_again_on_top_of_itself(
+async def test_a_commit_with_a_lost_response_is_retried_idempotently(
     own_mariadb: MariaDB, fragile: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
@@ -358,7 +358,7 @@ async def test_a_commit_whose_answer_was_lost_is_tried_again_on_top_of_itself(
     assert await stored(fragile) == {"a": "try 1"}
 
 
-async def test_persist_gives_up_after_its_patience(own_mariadb: MariaDB, fragile: Database) -> None:
+async def test_persist_raises_after_its_time_limit(own_mariadb: MariaDB, fragile: Database) -> None:
     own_mariadb.kill9()
 
     async def work(connection: AsyncConnection) -> None:
@@ -370,7 +370,7 @@ async def test_persist_gives_up_after_its_patience(own_mariadb: MariaDB, fragile
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_connection_that_was_closed_within_a_transaction_is_an_outage_on_every_loop(
+def test_a_connection_closed_in_a_transaction_is_an_outage_on_every_event_loop(
     mariadb: MariaDB, run: Callable[[Coroutine[Any, Any, None]], None]
 ) -> None:
     async def scenario() -> None:
@@ -397,7 +397,7 @@ def test_a_connection_that_was_closed_within_a_transaction_is_an_outage_on_every
 
 
 @pytest.mark.parametrize("strange", ["ü", "\U0001f600" * 64, "\ud7ff\uffff", "x" * 65, "\x7f" * 65])
-async def test_what_no_key_can_be_is_asked_for_and_not_found(database_factory: DatabaseFactory, strange: str) -> None:
+async def test_an_impossible_key_is_looked_up_and_not_found(database_factory: DatabaseFactory, strange: str) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await messages.add(connection, [messages.MessageRow("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")])
@@ -408,7 +408,7 @@ async def test_what_no_key_can_be_is_asked_for_and_not_found(database_factory: D
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_what_no_key_can_be_is_no_row_in_its_stead(database_factory: DatabaseFactory) -> None:
+async def test_an_impossible_key_is_refused_as_a_bad_row(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     for statement in (
         sa.insert(messages.table).values(

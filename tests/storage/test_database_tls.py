@@ -76,7 +76,7 @@ def trust(directory: Path) -> TlsFiles:
     return TlsFiles(authorities=str(directory / "server.ca"))
 
 
-async def test_a_connection_is_encrypted_and_shows_our_certificate_where_it_is_asked_for(
+async def test_a_connection_is_encrypted_and_presents_its_client_certificate(
     secure: MariaDB, directory: Path, ask: Ask
 ) -> None:
     cipher = "DHE-RSA-AES" if database_server.kind() == "mysql8" else "TLS_AES"
@@ -87,7 +87,7 @@ async def test_a_connection_is_encrypted_and_shows_our_certificate_where_it_is_a
         await ask(url(secure.port, "certified"), trust(directory))
 
 
-def test_it_is_so_on_the_event_loop_of_the_processes_too(secure: MariaDB, directory: Path) -> None:
+def test_uvloop_connections_are_encrypted_too(secure: MariaDB, directory: Path) -> None:
     async def cipher() -> str:
         database = Database(DatabaseSettings(url(secure.port), tls=trust(directory)), "business")
         try:
@@ -100,7 +100,7 @@ def test_it_is_so_on_the_event_loop_of_the_processes_too(secure: MariaDB, direct
         assert runner.run(cipher())
 
 
-async def test_another_name_and_another_authority_are_refused_in_words_and_tried_again(
+async def test_a_wrong_host_name_or_authority_is_an_outage_with_a_clear_error(
     secure: MariaDB, directory: Path, ask: Ask
 ) -> None:
     theirs = TlsFiles(authorities=THEIRS.files(directory, "theirs", NAME).authorities)
@@ -115,7 +115,7 @@ async def test_another_name_and_another_authority_are_refused_in_words_and_tried
         assert "the database cannot be used" in str(outages.describe(caught.value))
 
 
-async def test_plaintext_is_refused_by_the_one_side_and_by_the_other(
+async def test_plaintext_is_refused_by_server_and_client(
     secure: MariaDB, mariadb: MariaDB, directory: Path, ask: Ask
 ) -> None:
     with pytest.raises(DatabaseError, match=r"Access denied|insecure"):
@@ -125,7 +125,7 @@ async def test_plaintext_is_refused_by_the_one_side_and_by_the_other(
         await ask(url(mariadb.port, "root"), trust(directory))
 
 
-async def test_nothing_of_what_is_written_is_seen_on_the_way(secure: MariaDB, directory: Path, ask: Ask) -> None:
+async def test_no_statement_is_visible_on_the_wire_over_tls(secure: MariaDB, directory: Path, ask: Ask) -> None:
     proxy = Proxy("127.0.0.1", secure.port)
     await proxy.start()
     seen = proxy.record()
@@ -147,7 +147,7 @@ async def test_nothing_of_what_is_written_is_seen_on_the_way(secure: MariaDB, di
     assert seen.count(b"anybody") == (2 if database_server.kind() == "mariadb" else 1)
 
 
-async def test_tables_are_made_over_tls_from_the_originals_variables(
+async def test_migration_connects_over_tls_with_the_on_premises_variables(
     secure: MariaDB, directory: Path, tmp_path: Path
 ) -> None:
     ours = OURS.files(directory, "migrating", "webapp")

@@ -27,7 +27,7 @@ def registration(number: str, mark: int = 1, *, kyber: bool = True) -> Registere
     )
 
 
-async def test_registering_again_replaces_everything(database_factory: DatabaseFactory) -> None:
+async def test_registering_again_replaces_the_whole_device(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await directory.register(connection, [])
@@ -47,7 +47,7 @@ async def test_registering_again_replaces_everything(database_factory: DatabaseF
     assert identities == {BOB: registration(BOB, 2).identity_key}
 
 
-async def test_thousands_of_numbers_are_one_question(database_factory: DatabaseFactory) -> None:
+async def test_thousands_of_numbers_are_looked_up_at_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     numbers = [f"1555{i:07}" for i in range(3500)]
     registered = numbers[::7]
@@ -59,7 +59,7 @@ async def test_thousands_of_numbers_are_one_question(database_factory: DatabaseF
         assert set(await directory.list_credentials(connection, numbers)) == set(registered)
 
 
-async def test_lasting_keys_are_replaced_one_by_one(database_factory: DatabaseFactory) -> None:
+async def test_lasting_keys_are_replaced_individually(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     before = registration(ALICE)
     async with database.transaction() as connection:
@@ -80,7 +80,7 @@ async def test_lasting_keys_are_replaced_one_by_one(database_factory: DatabaseFa
     )
 
 
-async def test_unregistering_forgets_the_device_and_its_own_blocks(database_factory: DatabaseFactory) -> None:
+async def test_unregistering_deletes_the_device_and_its_own_blocks(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await directory.register(connection, [registration(ALICE), registration(BOB)])
@@ -92,7 +92,7 @@ async def test_unregistering_forgets_the_device_and_its_own_blocks(database_fact
         assert await directory.list_blocks(connection, [ALICE, BOB]) == {BOB: {ALICE}}
 
 
-async def test_blocks_are_set_once_and_lifted(database_factory: DatabaseFactory) -> None:
+async def test_blocks_are_set_once_and_removed(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         for other in (BOB, BOB, CAROL):

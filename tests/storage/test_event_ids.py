@@ -11,7 +11,7 @@ from tidings.storage.business.queue_views import RowFilter
 OWN = callbacks.status_event("gBEG1", "15550110001", 1)
 
 
-async def test_a_callback_is_found_by_its_own_event_id_and_its_replay_names_it(
+async def test_a_callback_and_its_replay_are_found_by_the_stored_event_id(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")

@@ -96,7 +96,7 @@ async def insert(database: Database, name: str, *, patience: float = 30.0) -> No
     await database.persist(work, patience=patience)
 
 
-async def test_an_old_address_that_swallows_everything_costs_one_wait_and_not_one_for_each_connection(
+async def test_a_silent_old_address_costs_one_timeout_instead_of_one_per_connection(
     database: Database, addresses: Addresses
 ) -> None:
     """The primary's former address is silent, as when its machine is gone. The name resolves to the new one."""
@@ -111,9 +111,7 @@ async def test_an_old_address_that_swallows_everything_costs_one_wait_and_not_on
     assert {f"after{n}" for n in range(5)} <= (await stored(database)).keys()
 
 
-async def test_an_old_address_that_ends_its_connections_costs_nothing_but_new_ones(
-    database: Database, addresses: Addresses
-) -> None:
+async def test_an_old_address_that_closes_connections_causes_no_delay(database: Database, addresses: Addresses) -> None:
     addresses.old.cut()
     addresses.move()
     # Less than the 6 s of a wait for a response.
@@ -122,7 +120,7 @@ async def test_an_old_address_that_ends_its_connections_costs_nothing_but_new_on
 
 
 @pytest.mark.parametrize("statement", ["SET GLOBAL read_only = 1", "SET GLOBAL read_only = 1; FLUSH TABLES"])
-async def test_a_primary_that_becomes_read_only_is_left_with_all_connections(
+async def test_a_primary_that_becomes_read_only_loses_all_connections(
     server: MariaDB, database: Database, addresses: Addresses, statement: str
 ) -> None:
     """Its connections stay open, and what is read there may be outdated: no query is sent there from then on."""
@@ -145,9 +143,7 @@ async def test_a_primary_that_becomes_read_only_is_left_with_all_connections(
     assert b"REPLACE" not in asked
 
 
-async def test_connections_in_doubt_are_replaced_when_they_are_next_wanted(
-    database: Database, addresses: Addresses
-) -> None:
+async def test_suspect_connections_are_replaced_at_their_next_use(database: Database, addresses: Addresses) -> None:
     addresses.move()
     asked = addresses.old.record()
     assert "before0" in await stored(database)
@@ -162,7 +158,7 @@ NOT_THE_PRIMARY = (1047, 1053, 1290, 1792, 1836, 3169)
 
 
 @pytest.mark.parametrize("code", NOT_THE_PRIMARY)
-async def test_what_a_server_says_that_is_not_the_primary_ends_the_connection_and_is_an_outage(
+async def test_errors_of_a_non_primary_server_close_the_connection_and_are_outages(
     database: Database, code: int
 ) -> None:
     said = f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'WSREP has not yet prepared node'"
@@ -178,13 +174,13 @@ CONFLICTS = (1020, 1213, 3101, 8002, 9007)
 
 
 @pytest.mark.parametrize("code", CONFLICTS)
-def test_who_was_slower_than_another_transaction_may_just_try_again(code: int) -> None:
+def test_a_lost_conflict_with_another_transaction_is_retryable(code: int) -> None:
     assert outages.is_conflict(of_mysql(code))
     assert outages.is_outage(of_mysql(code))
 
 
 @pytest.mark.parametrize("code", [1047, 1062, 1205, 1290, 1836, 2013])
-def test_what_is_no_conflict(code: int) -> None:
+def test_other_errors_are_not_conflicts(code: int) -> None:
     assert not outages.is_conflict(of_mysql(code))
 
 
@@ -213,7 +209,7 @@ async def crossing(database: Database, run: Callable[..., Any]) -> tuple[list[st
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_a_deadlock_is_tried_again_and_counts_neither_against_the_database_nor_as_an_unknown_outcome(
+async def test_a_deadlock_is_retried_and_is_neither_outage_nor_unknown_outcome(
     database_factory: DatabaseFactory,
 ) -> None:
     for name in ("persist", "commit"):
@@ -232,7 +228,7 @@ class Away(Exception):
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
+async def test_an_outcome_is_unknown_only_after_an_interrupted_commit(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -278,7 +274,7 @@ async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
     assert outages.may_be_committed(away.value)
 
 
-async def test_what_is_too_long_is_refused_and_texts_come_back_whatever_the_servers_own_mode_is(
+async def test_long_values_are_refused_and_texts_kept_in_every_sql_mode(
     server: MariaDB,
 ) -> None:
     """Managed databases truncate values that are too long for a column, and some accept no backslash before a
@@ -303,7 +299,7 @@ async def test_what_is_too_long_is_refused_and_texts_come_back_whatever_the_serv
             await database.close()
 
 
-async def test_a_warning_of_the_server_costs_no_question(server: MariaDB) -> None:
+async def test_a_server_warning_causes_no_extra_query(server: MariaDB) -> None:
     """MySQL 8 has a warning for every statement that updates existing rows."""
     database = Database(DatabaseSettings(server.url("moving")), "business")
     try:

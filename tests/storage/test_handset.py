@@ -26,7 +26,7 @@ def envelope(position: int, *, refs: tuple[str, ...] = ("m1", "m2"), body: bytes
     return outbox.OutboxRow("robots", position, ADA, BUSINESS, f"e{position}", "delivered", 5, body, refs)
 
 
-async def test_the_migrations_make_exactly_the_tables_of_the_code(database_factory: DatabaseFactory) -> None:
+async def test_migrations_create_exactly_the_tables_of_the_code(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
 
     def compare(connection: sa.Connection) -> list[object]:
@@ -77,7 +77,7 @@ async def test_prekeys_are_found_and_deleted_by_number_and_id(database_factory: 
     assert sorted((row.number, row.key_id) for row in left) == [(ADA, 2), (BOB, 1)]
 
 
-async def test_sessions_are_overwritten_and_forgotten(database_factory: DatabaseFactory) -> None:
+async def test_sessions_are_overwritten_and_deleted(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     async with database.transaction() as connection:
         await sessions.save(
@@ -95,7 +95,7 @@ async def test_sessions_are_overwritten_and_forgotten(database_factory: Database
         assert [s.number for s in left] == [BOB]
 
 
-async def test_a_message_is_in_the_inbox_once_for_each_number_and_peer(database_factory: DatabaseFactory) -> None:
+async def test_a_message_is_stored_once_per_number_and_peer(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     rows = [message(1, "a"), message(2, "b"), message(3, "a", number=BOB)]
     async with database.transaction() as connection:
@@ -110,7 +110,7 @@ async def test_a_message_is_in_the_inbox_once_for_each_number_and_peer(database_
         assert [key[2] for key in await inbox.list_recent(connection, "robots", 2)] == ["a", "b"]
 
 
-async def test_only_old_messages_that_were_shown_are_forgotten(database_factory: DatabaseFactory) -> None:
+async def test_only_old_messages_that_were_shown_are_deleted(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     async with database.transaction() as connection:
         await inbox.add(
@@ -121,7 +121,7 @@ async def test_only_old_messages_that_were_shown_are_forgotten(database_factory:
     assert [m.id for m in left] == ["new", "old, not shown"]
 
 
-async def test_envelopes_come_back_as_they_are_in_order_until_deleted(database_factory: DatabaseFactory) -> None:
+async def test_envelopes_are_listed_unchanged_in_order_until_deleted(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     rows = [envelope(1), envelope(2, refs=()), envelope(10, body=b"")]
     async with database.transaction() as connection:
@@ -133,7 +133,7 @@ async def test_envelopes_come_back_as_they_are_in_order_until_deleted(database_f
         assert await outbox.list_envelopes(connection, "robots") == rows[1:2]
 
 
-async def test_positions_go_on_where_they_were(database_factory: DatabaseFactory) -> None:
+async def test_positions_continue_from_the_stored_rows(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     async with database.transaction() as connection:
         assert await positions.find(connection, "robots") == (0, 0, 0)

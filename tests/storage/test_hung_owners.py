@@ -16,7 +16,7 @@ SILENCE = 1.0
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transaction(
+async def test_a_hung_owner_loses_its_shard_despite_its_open_transaction(
     database_factory: DatabaseFactory,
 ) -> None:
     other = await database_factory("business")
@@ -49,7 +49,7 @@ async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transact
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_a_connection_that_was_idle_for_long_is_replaced_unnoticed(database_factory: DatabaseFactory) -> None:
+async def test_a_connection_idle_for_too_long_is_replaced_transparently(database_factory: DatabaseFactory) -> None:
     database = Database((await database_factory("business")).settings, "business", idle_timeout=SILENCE)
     try:
         for _ in range(2):

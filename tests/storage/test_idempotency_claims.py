@@ -61,7 +61,7 @@ async def find_as_before(database: Database) -> Any:
         return rows.scalar()
 
 
-async def test_every_later_use_is_told_the_first_until_it_is_out_of_date(database_factory: Make) -> None:
+async def test_every_later_use_receives_the_first_response_until_it_expires(database_factory: Make) -> None:
     database = await database_factory("business")
     assert await claim(database, KEY, use("first")) == "first"
     assert await claim(database, KEY, use("later", 2_000), 999) == "first"
@@ -70,7 +70,7 @@ async def test_every_later_use_is_told_the_first_until_it_is_out_of_date(databas
     assert await claim(database, KEY, use("other", account="15550000001")) == "other"
 
 
-async def test_of_several_at_once_all_are_told_the_same(database_factory: Make) -> None:
+async def test_concurrent_claims_all_receive_the_same_response(database_factory: Make) -> None:
     database = await database_factory("business")
 
     async def claimed(answer: str) -> UsedKey:
@@ -99,7 +99,7 @@ async def test_a_saved_key_belongs_to_its_user(database_factory: Make) -> None:
     assert await find(database, KEY, OF_ANOTHER, idempotency.key_of("otto", "k")) == ["first", "other", ""]
 
 
-async def test_a_key_that_the_release_before_has_stored_counts_for_every_user(database_factory: Make) -> None:
+async def test_a_key_stored_by_the_previous_release_applies_to_every_user(database_factory: Make) -> None:
     database = await database_factory("business")
     await insert_as_before(database, "before")
     assert await find(database, KEY, OF_ANOTHER) == ["before", "before"]
@@ -107,7 +107,7 @@ async def test_a_key_that_the_release_before_has_stored_counts_for_every_user(da
     assert await claim(database, OF_ANOTHER, use("later")) == "before"
 
 
-async def test_the_release_before_finds_a_key_that_was_stored_since(database_factory: Make) -> None:
+async def test_the_previous_release_finds_keys_stored_by_this_one(database_factory: Make) -> None:
     database = await database_factory("business")
     assert await claim(database, KEY, use("first")) == "first"
     assert await find_as_before(database) == "first"

@@ -15,7 +15,7 @@ def identity(peer: str, mark: int = 1, *, account: str = ME, acknowledged: bool 
     return StoredIdentity(account, peer, bytes([mark]) * 8, 1_700_000_000_000 + mark, acknowledged)
 
 
-async def test_what_is_learnt_later_takes_the_place_of_what_was_known(database_factory: DatabaseFactory) -> None:
+async def test_a_later_identity_replaces_the_earlier_one(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await identities.save(connection, [])
@@ -29,7 +29,7 @@ async def test_what_is_learnt_later_takes_the_place_of_what_was_known(database_f
     assert others == [identity("1", account=OTHER)]
 
 
-async def test_only_the_hash_that_is_current_can_be_acknowledged(database_factory: DatabaseFactory) -> None:
+async def test_only_the_current_hash_can_be_acknowledged(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     first, second = identity("1", 1, acknowledged=False), identity("2", 2, acknowledged=False)
     async with database.transaction() as connection:
@@ -43,7 +43,7 @@ async def test_only_the_hash_that_is_current_can_be_acknowledged(database_factor
     assert found == [dataclasses.replace(first, acknowledged=True)]
 
 
-async def test_thousands_that_wait_are_read_in_pages_and_acknowledged_at_once(
+async def test_thousands_of_unacknowledged_identities_are_acknowledged_at_once(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")

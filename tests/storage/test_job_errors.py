@@ -23,7 +23,7 @@ async def fill(connection: Connection) -> None:
     )
 
 
-async def test_the_last_error_stands_and_goes_with_its_job_whatever_the_order_in_a_batch(
+async def test_the_last_error_of_a_job_is_kept_and_deleted_with_its_job(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -42,7 +42,7 @@ async def test_the_last_error_stands_and_goes_with_its_job_whatever_the_order_in
         assert await job_errors.list_of_shard(connection, 3) == []
 
 
-async def test_jobs_are_listed_with_what_failed_and_those_that_never_did_with_nothing(
+async def test_jobs_are_listed_with_their_last_error_if_any(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -58,9 +58,7 @@ async def test_jobs_are_listed_with_what_failed_and_those_that_never_did_with_no
 
 
 @pytest.mark.parametrize("limit", [1, 10])
-async def test_rows_that_an_older_release_has_left_without_their_jobs_are_deleted_once_they_are_old(
-    database_factory: DatabaseFactory, limit: int
-) -> None:
+async def test_old_error_rows_without_a_job_are_deleted(database_factory: DatabaseFactory, limit: int) -> None:
     database = await database_factory("business")
     strays = [JobError(f"gone{n}", 1, "lost", n) for n in range(3)]
     async with database.transaction() as connection:

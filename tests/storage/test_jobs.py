@@ -13,7 +13,7 @@ def job(id: str, shard: int = 0) -> Job:
     return Job(id, shard, "15550000000", "15550110001", JobForm.NEW, "", b"\0sealed", 1_700_000_000_000)
 
 
-async def test_jobs_are_listed_in_the_order_of_their_ids_and_of_one_shard(database_factory: DatabaseFactory) -> None:
+async def test_jobs_of_a_shard_are_listed_in_the_byte_order_of_their_ids(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         # Upper case before lower case, digits before both: the order of bytes.
@@ -23,7 +23,7 @@ async def test_jobs_are_listed_in_the_order_of_their_ids_and_of_one_shard(databa
         assert await jobs.count(connection) == 5
 
 
-async def test_a_job_becomes_encrypted_in_place_and_is_finished_once(database_factory: DatabaseFactory) -> None:
+async def test_a_job_is_encrypted_in_place_and_finished_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     encrypted = dataclasses.replace(job("a"), state=JobForm.ENCRYPTED, kind="prekey", body=bytes(range(256)))
     async with database.transaction() as connection:
@@ -36,7 +36,7 @@ async def test_a_job_becomes_encrypted_in_place_and_is_finished_once(database_fa
         assert await jobs.list_jobs(connection, 0) == [job("b")]
 
 
-async def test_tens_of_thousands_are_finished_at_once(database_factory: DatabaseFactory) -> None:
+async def test_tens_of_thousands_of_jobs_are_finished_at_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     ids = [f"j{n:05}" for n in range(33_000)]
     async with database.transaction() as connection:

@@ -53,7 +53,7 @@ async def fresh(database_factory: DatabaseFactory, count: int = 2) -> Database:
     return database
 
 
-async def test_a_change_begins_when_nobody_works_and_nobody_claims_a_shard_before_its_end(
+async def test_a_layout_change_requires_that_no_shard_is_owned_and_blocks_claims(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await fresh(database_factory)
@@ -84,7 +84,7 @@ async def test_a_change_begins_when_nobody_works_and_nobody_claims_a_shard_befor
     assert [(lease.shards, lease.layout) for lease in found if lease is not None] == [(8, 1)] * 8
 
 
-async def test_whoever_dies_in_a_change_is_followed_by_another_and_can_do_nothing_more(
+async def test_a_process_that_dies_in_a_layout_change_is_replaced_and_fenced(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await fresh(database_factory)
@@ -107,7 +107,7 @@ async def test_whoever_dies_in_a_change_is_followed_by_another_and_can_do_nothin
     assert await finish(database, other, before) == Layout(1, 4)
 
 
-async def test_no_owner_of_any_earlier_layout_commits_anything_however_often_it_changes(
+async def test_no_owner_of_an_earlier_layout_can_commit(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await fresh(database_factory, 1)
@@ -139,7 +139,9 @@ async def test_no_owner_of_any_earlier_layout_commits_anything_however_often_it_
     assert [record for record in records if not record.ended_at] == []
 
 
-async def test_a_number_that_is_wanted_during_a_change_is_made_in_its_place(database_factory: DatabaseFactory) -> None:
+async def test_a_shard_count_requested_during_a_change_replaces_the_pending_one(
+    database_factory: DatabaseFactory,
+) -> None:
     database = await fresh(database_factory)
     before = await request(database, 8)
     lease = await begin(database, "a")
@@ -156,13 +158,15 @@ async def test_a_number_that_is_wanted_during_a_change_is_made_in_its_place(data
     assert (back.shards, back.wanted) == (4, 4)
 
 
-async def test_as_many_as_there_are_is_no_change(database_factory: DatabaseFactory) -> None:
+async def test_requesting_the_current_shard_count_is_no_change(database_factory: DatabaseFactory) -> None:
     database = await fresh(database_factory)
     assert await request(database, 2) == Layout(0, 2)
     assert await begin(database, "a") is None
 
 
-async def test_before_the_first_coreapp_any_number_is_the_first_layout(database_factory: DatabaseFactory) -> None:
+async def test_before_the_first_coreapp_any_shard_count_becomes_the_first_layout(
+    database_factory: DatabaseFactory,
+) -> None:
     database = await database_factory("business")
     assert await request(database, 4) == Layout(0, 4)
     async with database.transaction() as connection:

@@ -26,7 +26,7 @@ async def take(database: Database, *buckets: str, now: int = NOW) -> dict[str, i
     return dict(found)
 
 
-async def test_a_bucket_gives_what_it_holds_and_then_a_token_each_interval(database: Database) -> None:
+async def test_a_bucket_grants_its_capacity_and_then_one_token_per_interval(database: Database) -> None:
     assert [await take(database, "a", "b") for _ in range(5)] == [{}] * 5
     assert await take(database, "a", "b") == {"a": NOW + 5000, "b": NOW + 5000}
     assert await take(database, "b", "a", now=NOW + 999) != {}
@@ -35,19 +35,19 @@ async def test_a_bucket_gives_what_it_holds_and_then_a_token_each_interval(datab
     assert await take(database, "c", "d", now=NOW + 1001) == {}
 
 
-async def test_nothing_is_given_when_one_of_two_is_empty(database: Database) -> None:
+async def test_no_token_is_consumed_when_one_of_two_buckets_is_empty(database: Database) -> None:
     for _ in range(5):
         await take(database, "a", "b")
     found = await take(database, "a", "c")
     assert found["a"] == NOW + 5000
 
 
-async def test_of_many_at_the_same_time_no_more_get_one_than_there_are(database: Database) -> None:
+async def test_concurrent_requests_receive_no_more_tokens_than_available(database: Database) -> None:
     found = await asyncio.gather(*(take(database, "account", f"address {number}") for number in range(12)))
     assert found.count({}) == 5
 
 
-async def test_a_full_bucket_is_forgotten_and_another_is_not(database: Database) -> None:
+async def test_only_a_full_bucket_is_deleted(database: Database) -> None:
     await take(database, "a")
     await take(database, "b", now=NOW + 5000)
     async with database.transaction() as connection:
@@ -57,7 +57,7 @@ async def test_a_full_bucket_is_forgotten_and_another_is_not(database: Database)
     assert row.bucket == "b"
 
 
-async def test_origins_are_kept_once_with_their_latest_time_and_go_with_their_user(database: Database) -> None:
+async def test_login_origins_keep_their_latest_time_and_are_deleted_with_their_user(database: Database) -> None:
     origins = [
         LoginOrigin("ädmin", "192.0.2.1", NOW),
         LoginOrigin("ädmin", "192.0.2.1", NOW + 9),

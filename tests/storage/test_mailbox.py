@@ -26,7 +26,7 @@ def envelope(seq: int, recipient: str = BOB, *, id: str = "", ttl: int = 1000, b
     )
 
 
-async def test_what_goes_in_comes_out_in_order_and_by_pages(database_factory: DatabaseFactory) -> None:
+async def test_envelopes_are_listed_in_order_and_in_pages(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     big = 2**52
     rows = [envelope(big + i, body=bytes([i]) * i * 1000) for i in range(10)]
@@ -43,7 +43,7 @@ async def test_what_goes_in_comes_out_in_order_and_by_pages(database_factory: Da
         assert await mailbox.list_recipients(connection, []) == set()
 
 
-async def test_an_envelope_is_stored_once_however_often_it_is_inserted(database_factory: DatabaseFactory) -> None:
+async def test_an_envelope_inserted_repeatedly_is_stored_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await mailbox.insert(connection, [envelope(1), envelope(2)])
@@ -55,7 +55,7 @@ async def test_an_envelope_is_stored_once_however_often_it_is_inserted(database_
         assert await mailbox.last_seq(connection) == 0
 
 
-async def test_thousands_are_inserted_and_deleted_as_sets(database_factory: DatabaseFactory) -> None:
+async def test_thousands_of_envelopes_are_inserted_and_deleted_as_sets(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await mailbox.insert(connection, [envelope(seq) for seq in range(1, 2501)])
@@ -79,7 +79,7 @@ async def test_expired_envelopes_are_listed_oldest_first_and_never_delivered(dat
         assert page == [dataclasses.replace(rows[3])]
 
 
-async def test_of_some_slots_only_their_envelopes_are_read_in_order_and_by_pages(
+async def test_only_envelopes_of_the_given_slots_are_listed_in_order_and_in_pages(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("network")

@@ -41,7 +41,7 @@ async def put(database: Database, *rows: MediaRow) -> None:
             await media.add(connection, row)
 
 
-async def test_a_file_comes_back_as_it_was_added(database: Database) -> None:
+async def test_a_media_row_is_found_as_added(database: Database) -> None:
     rows = [make(1), make(2, blob=b"\0sealed", blob_expires_at=5)]
     await put(database, *rows)
     async with database.reading() as connection:
@@ -52,7 +52,7 @@ async def test_a_file_comes_back_as_it_was_added(database: Database) -> None:
         assert await media.list_media(connection, []) == []
 
 
-async def test_a_file_is_taken_once_and_by_its_account_only(database: Database) -> None:
+async def test_a_file_is_taken_once_and_only_by_its_account(database: Database) -> None:
     await put(database, make(1))
     async with database.transaction() as connection:
         assert await media.take(connection, "15550000001", make(1).id) is None
@@ -60,7 +60,7 @@ async def test_a_file_is_taken_once_and_by_its_account_only(database: Database) 
         assert await media.take(connection, ACCOUNT, make(1).id) is None
 
 
-async def test_adding_again_changes_nothing(database: Database) -> None:
+async def test_adding_an_existing_row_changes_nothing(database: Database) -> None:
     await put(database, make(1))
     async with database.transaction() as connection:
         await media.add_all(connection, [make(1, size=1), make(2)])
@@ -68,7 +68,7 @@ async def test_adding_again_changes_nothing(database: Database) -> None:
         assert {row.size for row in await media.list_media(connection, [make(1).id, make(2).id])} == {2**33}
 
 
-async def test_a_use_is_never_set_back(database: Database) -> None:
+async def test_a_last_use_time_never_moves_back(database: Database) -> None:
     await put(database, make(1, used_at=100), make(2, used_at=300))
     async with database.transaction() as connection:
         await media.touch(connection, [make(1).id, make(2).id], 200)
@@ -76,7 +76,7 @@ async def test_a_use_is_never_set_back(database: Database) -> None:
     assert sorted(row.used_at for row in found) == [200, 300]
 
 
-async def test_the_last_blob_counts_and_the_last_use(database: Database) -> None:
+async def test_the_last_blob_and_the_latest_use_time_are_stored(database: Database) -> None:
     await put(database, make(1))
     async with database.transaction() as connection:
         await media.note_uses(connection, [media.Use(make(1).id, 300, b"one", 1)])
@@ -86,7 +86,7 @@ async def test_the_last_blob_counts_and_the_last_use(database: Database) -> None
     assert (found.blob, found.blob_expires_at, found.used_at) == (b"two", 2, 300)
 
 
-async def test_unused_files_are_listed_by_the_page_and_those_used_meanwhile_stay(database: Database) -> None:
+async def test_unused_files_are_paged_and_those_used_since_are_kept(database: Database) -> None:
     rows = [make(n) for n in range(1, 8)]
     await put(database, *rows, make(50), make(8, account="15550000001"))
     async with database.transaction() as connection:
@@ -100,7 +100,7 @@ async def test_unused_files_are_listed_by_the_page_and_those_used_meanwhile_stay
     assert [row.id for row in left] == [rows[0].id]
 
 
-async def test_the_files_that_belong_to_a_row_are_known(database: Database) -> None:
+async def test_files_that_belong_to_a_row_are_listed_as_known(database: Database) -> None:
     await put(database, make(1), make(2))
     async with database.reading() as connection:
         assert await media.list_known_files(connection, ["file1", "file2", "file3", "x.part"]) == {"file1", "file2"}

@@ -83,7 +83,7 @@ async def write(*changes: Change) -> list[tuple[str, Any]]:
     return written
 
 
-async def test_rows_are_kept_in_order_or_by_key_the_last_or_the_highest() -> None:
+async def test_rows_are_merged_in_order_by_last_key_or_by_highest_rank() -> None:
     first, second = [("a", 1), ("b", 2)], [("b", 1), ("a", 3)]
     assert await write(Change("x", first, first, highest=first), Change("y", second, second, highest=second)) == [
         ("append", [*first, *second]),
@@ -92,7 +92,7 @@ async def test_rows_are_kept_in_order_or_by_key_the_last_or_the_highest() -> Non
     ]
 
 
-async def test_of_equal_rank_the_first_row_stands() -> None:
+async def test_the_first_row_of_equal_rank_is_kept() -> None:
     rows = [("a", 1.0), ("a", 1)]
     ((_, found),) = await write(Change("x", highest=cast(Any, rows)))
     assert repr(found) == "[('a', 1.0)]"
@@ -103,7 +103,7 @@ async def test_mappings_combine_by_key() -> None:
     assert await write(*changes) == [("values", {"a": 2, "b": 1, "c": 1})]
 
 
-async def test_each_account_has_a_write_of_its_own() -> None:
+async def test_each_account_has_its_own_write() -> None:
     changes = [
         Change("x", by_account=[1], lists={"a": [1]}),
         Change("y", by_account=[2]),
@@ -116,21 +116,21 @@ async def test_each_account_has_a_write_of_its_own() -> None:
     ]
 
 
-async def test_a_family_merges_its_fields_and_is_written_once_in_the_place_of_the_first() -> None:
+async def test_a_family_merges_its_fields_and_is_written_once_at_its_first_position() -> None:
     changes = [Change("x", saved=["a", "b"]), Change("x", dropped=["a"], highest=[("h", 1)])]
     assert await write(*changes) == [("family", (["a"], ["b"])), ("highest", [("h", 1)])]
     assert merger.merge(changes).part(Family).saved == {"b"}
 
 
-async def test_nested_changes_are_handed_on_as_they_are() -> None:
+async def test_nested_changes_are_passed_on_unmerged() -> None:
     assert await write(Change("x", inner="one"), Change("x"), Change("x", inner="two")) == [("inner", ["one", "two"])]
 
 
-async def test_nothing_is_written_of_kinds_without_rows() -> None:
+async def test_kinds_without_rows_are_not_written() -> None:
     assert await write(Change("x"), Change("y", append=[], values={})) == []
 
 
-def test_a_batch_is_about_the_one_thing_that_its_rows_are_about() -> None:
+def test_a_batch_is_labelled_by_the_kind_of_its_rows() -> None:
     assert merger.merge([Change("x", append=[("a", 1)])]).about == "jobs"
     assert merger.merge([Change("x", saved=["a"])]).about == "keys"
     assert merger.merge([Change("x", append=[("a", 1)]), Change("x", saved=["a"])]).about == "messages"

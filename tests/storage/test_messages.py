@@ -13,7 +13,7 @@ def message(id: str, status: Status = Status.ACCEPTED) -> MessageRow:
     return MessageRow(id, ME, 0, "15550110001", "text", status, 1_700_000_000_000, "r" * 32)
 
 
-async def test_a_status_only_ever_grows(database_factory: DatabaseFactory) -> None:
+async def test_a_status_only_advances(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await messages.add(connection, [message("a"), message("b"), message("c")])
@@ -27,7 +27,7 @@ async def test_a_status_only_ever_grows(database_factory: DatabaseFactory) -> No
     assert found[0] == Progress(found[0].id, "15550110001", found[0].status, found[0].kind, found[0].request_id)
 
 
-async def test_a_message_that_is_there_already_stays_as_it_is(database_factory: DatabaseFactory) -> None:
+async def test_adding_an_existing_message_changes_nothing(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await messages.add(connection, [message("a", Status.READ)])
@@ -36,7 +36,7 @@ async def test_a_message_that_is_there_already_stays_as_it_is(database_factory: 
         assert await messages.list_progress(connection, "other", ["a"]) == []
 
 
-async def test_tens_of_thousands_at_once(database_factory: DatabaseFactory) -> None:
+async def test_tens_of_thousands_of_messages_are_added_and_advanced_at_once(database_factory: DatabaseFactory) -> None:
     """More than the maximum number of parameters of one statement on SQLite."""
     database = await database_factory("business")
     ids = [f"m{n}" for n in range(33_000)]
@@ -47,7 +47,7 @@ async def test_tens_of_thousands_at_once(database_factory: DatabaseFactory) -> N
         assert len(await messages.list_progress(connection, ME, ids)) == 33_000
 
 
-async def test_a_message_that_the_business_marked_as_read_expires_like_a_received_one(
+async def test_a_message_marked_as_read_expires_like_a_received_one(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")

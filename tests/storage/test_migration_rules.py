@@ -117,9 +117,7 @@ async def faults(database: Database, first: str) -> list[str]:
 
 
 @pytest.mark.parametrize("family", revisions.FAMILIES)
-async def test_migrations_only_add_unless_they_declare_the_programs_that_they_exclude(
-    make: MakeDatabase, family: str
-) -> None:
+async def test_migrations_only_add_unless_they_declare_excluded_programs(make: MakeDatabase, family: str) -> None:
     assert await faults(await make(family), FIRST[family]) == []
 
 
@@ -170,7 +168,7 @@ async def judge(make: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         'op.execute("UPDATE people SET age = 1")',
     ],
 )
-async def test_what_a_program_of_the_release_before_does_not_notice_passes(judge: Any, statements: str) -> None:
+async def test_compatible_statements_pass(judge: Any, statements: str) -> None:
     assert await judge(statements) == []
 
 
@@ -226,17 +224,19 @@ REMOVALS = [
 
 
 @pytest.mark.parametrize(("statements", "fault"), REMOVALS)
-async def test_what_such_a_program_would_fail_on_is_a_fault(judge: Any, statements: str, fault: str) -> None:
+async def test_a_statement_that_breaks_the_previous_release_is_a_fault(judge: Any, statements: str, fault: str) -> None:
     (found,) = await judge(statements)
     assert fault in found
 
 
 @pytest.mark.parametrize("statements", [statements for statements, _ in REMOVALS[:3]])
-async def test_the_same_passes_when_it_declares_which_programs_it_excludes(judge: Any, statements: str) -> None:
+async def test_an_incompatible_statement_passes_with_a_declaration(judge: Any, statements: str) -> None:
     assert await judge(statements, "0002") == []
 
 
 @pytest.mark.parametrize("compatible_from", [None, "0003"])
-async def test_a_migration_over_which_no_upgrade_rolls_is_a_fault(judge: Any, compatible_from: str | None) -> None:
+async def test_a_migration_that_excludes_every_earlier_program_is_a_fault(
+    judge: Any, compatible_from: str | None
+) -> None:
     (found,) = await judge("pass", compatible_from)
     assert found == "business 0003 declares no earlier program by COMPATIBLE_FROM: no upgrade rolls over it"

@@ -170,7 +170,7 @@ async def count(database: Database, row: Row) -> int:
 
 
 @pytest.mark.parametrize("family", revisions.FAMILIES)
-async def test_every_migration_goes_on_after_a_kill_at_any_statement_and_keeps_every_row_of_every_release(
+async def test_every_migration_resumes_after_a_kill_at_any_statement_without_loss(
     make: Any, family: str, is_long: bool
 ) -> None:
     """Kill every migration with `--long` (`make test-upgrade`), without it only the newest three of a family."""
@@ -190,7 +190,7 @@ async def test_every_migration_goes_on_after_a_kill_at_any_statement_and_keeps_e
     assert [row for row in rows if await count(killed, row) != 1] == []
 
 
-async def test_envelopes_that_waited_before_there_were_slots_get_those_of_their_senders(make: Any) -> None:
+async def test_envelopes_stored_before_slots_existed_get_the_slots_of_their_senders(make: Any) -> None:
     database = await make("network")
     await schema.upgrade(database, "0006")
     group = "15550000000-1767225600"
@@ -213,9 +213,7 @@ async def test_envelopes_that_waited_before_there_were_slots_get_those_of_their_
     assert len(set(found)) > 20
 
 
-async def test_steps_that_copy_data_rename_and_drop_are_done_once_whenever_they_are_killed(
-    make: Any, synthetic: list[str]
-) -> None:
+async def test_copy_rename_and_drop_steps_run_once_despite_kills(make: Any, synthetic: list[str]) -> None:
     undisturbed, killed = await make("business"), await make("business")
     for revision in synthetic:
         await schema.upgrade(undisturbed, revision)
@@ -227,7 +225,7 @@ async def test_steps_that_copy_data_rename_and_drop_are_done_once_whenever_they_
     assert await _rows(killed, "words") == [(11, "Ann B", 23), (12, "Cem D", 23)]
 
 
-async def test_several_migrations_in_one_run_go_on_too(make: Any, synthetic: list[str]) -> None:
+async def test_several_migrations_of_one_run_resume_after_kills(make: Any, synthetic: list[str]) -> None:
     killed = await make("business")
     assert await upgrade_killed_at_each_statement(killed, "head") > 20
     assert await _rows(killed, "words") == [(11, "Ann B", 23), (12, "Cem D", 23)]
@@ -259,7 +257,7 @@ asyncio.run(schema.upgrade(database))
 """
 
 
-async def test_a_process_that_is_killed_while_it_migrates_leaves_it_to_the_next(make: Any) -> None:
+async def test_a_migration_of_a_killed_process_is_resumed_by_the_next(make: Any) -> None:
     killed, undisturbed = await make("network"), await make("network")
     await schema.upgrade(undisturbed)
     for statements in (12, 25):
@@ -271,7 +269,7 @@ async def test_a_process_that_is_killed_while_it_migrates_leaves_it_to_the_next(
     assert await describe(killed) == await describe(undisturbed)
 
 
-async def test_of_two_that_migrate_at_once_one_waits_for_the_other(make: Any) -> None:
+async def test_one_of_two_concurrent_migrations_waits_for_the_other(make: Any) -> None:
     one = await make("handset")
     other = Database(one.settings, "handset")
     outcomes = await asyncio.gather(schema.upgrade(one), schema.upgrade(other))
@@ -280,7 +278,7 @@ async def test_of_two_that_migrate_at_once_one_waits_for_the_other(make: Any) ->
     assert set(outcomes) == {(None, head), (head, head)}
 
 
-async def test_whoever_waits_too_long_for_another_that_migrates_says_so(make: Any, database_engine: str) -> None:
+async def test_waiting_too_long_for_another_migration_raises_lock_timeout(make: Any, database_engine: str) -> None:
     if database_engine == "sqlite":
         pytest.skip("SQLite's own lock")
     database = await make("network")
@@ -295,7 +293,7 @@ async def test_whoever_waits_too_long_for_another_that_migrates_says_so(make: An
         await other.run_sync(lambda connection: alone(connection, "network", patience=0).__enter__())
 
 
-async def test_a_table_of_somebody_elses_in_the_way_is_not_taken_for_ours(make: Any, database_engine: str) -> None:
+async def test_a_foreign_table_with_the_same_name_is_not_adopted(make: Any, database_engine: str) -> None:
     database = await make("handset")
     async with database.transaction() as connection:
         await connection.execute(sa.text("CREATE TABLE handset_sessions (theirs INT)"))
@@ -310,7 +308,7 @@ async def test_a_table_of_somebody_elses_in_the_way_is_not_taken_for_ours(make: 
     assert await describe(database) == await describe(undisturbed)
 
 
-async def test_a_migration_that_another_release_began_is_left_to_that_release(make: Any, database_engine: str) -> None:
+async def test_a_migration_started_by_another_release_is_left_to_it(make: Any, database_engine: str) -> None:
     if database_engine == "sqlite":
         pytest.skip("nothing of a migration stays")
     database = await make("network")
@@ -323,7 +321,7 @@ async def test_a_migration_that_another_release_began_is_left_to_that_release(ma
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_a_cluster_that_prohibits_locks_is_migrated_without(
+async def test_a_cluster_without_get_lock_is_migrated_without_a_lock(
     database_factory: DatabaseFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = await database_factory("network")

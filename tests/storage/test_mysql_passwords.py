@@ -57,7 +57,7 @@ def forget(server: MariaDB) -> None:
 
 
 @pytest.mark.parametrize("over_tls", [True, False], ids=["tls", "plaintext"])
-async def test_a_password_is_taken_at_the_first_connection_and_from_the_cache(
+async def test_a_password_is_accepted_at_the_first_connection_and_from_the_cache(
     server: MariaDB, trust: TlsFiles, over_tls: bool
 ) -> None:
     forget(server)

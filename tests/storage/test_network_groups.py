@@ -14,7 +14,7 @@ LUNCH = Chat("15550000001-5", ALICE, "Lunch «ü» 🍲", 5000, 1, "code-1", "")
 DINNER = Chat("15550000001-6", ALICE, "Dinner", 6000, 1, "code-2", "")
 
 
-async def test_a_group_is_found_by_its_id_its_code_and_its_members(database_factory: DatabaseFactory) -> None:
+async def test_a_group_is_found_by_id_code_and_member(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         for chat in (DINNER, LUNCH):
@@ -42,7 +42,7 @@ async def test_a_group_is_found_by_its_id_its_code_and_its_members(database_fact
             await groups.add(connection, Chat("15550000001-7", ALICE, "Same code", 1, 1, "code-1", ""))
 
 
-async def test_a_group_changes_only_where_it_is_told_to(database_factory: DatabaseFactory) -> None:
+async def test_a_group_change_affects_only_its_group_and_fields(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         for chat in (LUNCH, DINNER):
@@ -66,7 +66,7 @@ async def test_a_group_changes_only_where_it_is_told_to(database_factory: Databa
         assert await groups.find_icon(connection, LUNCH.id) is None
 
 
-async def test_a_message_that_was_taken_is_known_by_sender_and_id_until_it_is_forgotten(
+async def test_an_accepted_message_is_known_by_sender_and_id_until_it_expires(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("network")

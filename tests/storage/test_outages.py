@@ -89,18 +89,18 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("error", OUTAGES.values(), ids=OUTAGES.keys())
-def test_what_says_nothing_of_the_row_is_an_outage(error: Exception) -> None:
+def test_an_error_unrelated_to_the_row_is_an_outage(error: Exception) -> None:
     assert outages.is_outage(error)
     assert not outages.refuses_row(error)
 
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS.keys())
-def test_what_proves_the_row_or_the_statement_bad_is_none(error: Exception) -> None:
+def test_an_error_of_the_row_or_the_statement_is_no_outage(error: Exception) -> None:
     assert outages.refuses_row(error)
     assert not outages.is_outage(error)
 
 
-def test_an_error_of_our_own_is_neither() -> None:
+def test_an_error_outside_the_database_is_neither_an_outage_nor_a_refused_row() -> None:
     for error in (KeyError("x"), TimeoutError(), sa.exc.InvalidRequestError("x")):
         assert not outages.is_outage(error)
         assert not outages.refuses_row(error)
@@ -115,7 +115,7 @@ async def insert(database: Database, name: str, value: str = "", *, patience: fl
     await database.persist(work, patience=patience)
 
 
-async def test_a_value_that_does_not_fit_is_held_against_its_row(database_factory: DatabaseFactory) -> None:
+async def test_a_value_that_violates_a_constraint_counts_against_its_row(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     await create_things(database)
     async with asyncio.timeout(30):
@@ -125,7 +125,7 @@ async def test_a_value_that_does_not_fit_is_held_against_its_row(database_factor
     assert outages.refuses_row(caught.value)
 
 
-async def test_a_full_disk_is_sat_out_and_counts_against_the_database_until_it_has_room(tmp_path: Path) -> None:
+async def test_writes_wait_out_a_full_disk_during_which_the_database_counts_as_down(tmp_path: Path) -> None:
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db", pool_size=1), "business")
     await create_things(database)
 
@@ -203,7 +203,9 @@ REFUSING = {
 
 
 @pytest.mark.parametrize(("begin", "end"), REFUSING.values(), ids=REFUSING.keys())
-async def test_a_server_that_refuses_is_sat_out(server: MariaDB, guest: Database, begin: str, end: str) -> None:
+async def test_writes_wait_until_a_refusing_server_recovers(
+    server: MariaDB, guest: Database, begin: str, end: str
+) -> None:
     await insert(guest, "before")
     await asyncio.to_thread(execute, server, begin)
     try:
@@ -220,7 +222,7 @@ async def test_a_server_that_refuses_is_sat_out(server: MariaDB, guest: Database
     assert await stored(guest) == {"before": "", "waits": ""}
 
 
-async def test_a_killed_query_is_tried_again(server: MariaDB, guest: Database) -> None:
+async def test_a_transaction_with_a_killed_query_is_retried(server: MariaDB, guest: Database) -> None:
     asked = asyncio.Event()
     tries = 0
 
@@ -243,7 +245,7 @@ async def test_a_killed_query_is_tried_again(server: MariaDB, guest: Database) -
     assert await stored(guest) == {"a": "done"}
 
 
-async def test_locked_tables_are_an_outage_while_the_server_answers(server: MariaDB, guest: Database) -> None:
+async def test_locked_tables_are_an_outage_although_the_server_responds(server: MariaDB, guest: Database) -> None:
     assert await guest.is_alive()
     locking = await asyncio.to_thread(server.connect, "rare")
     try:
@@ -290,7 +292,7 @@ async def hang(server: MariaDB) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     send(signal.SIGCONT)
 
 
-async def test_a_server_that_hangs_keeps_nobody_longer_than_the_deadline(
+async def test_a_hanging_server_delays_no_call_beyond_the_deadline(
     guest: Database, server: MariaDB, hang: Callable[[], Awaitable[None]]
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -323,7 +325,7 @@ async def test_a_server_that_hangs_keeps_nobody_longer_than_the_deadline(
     await patient.close()
 
 
-async def test_health_is_asked_once_for_all_who_want_to_know(database_factory: DatabaseFactory) -> None:
+async def test_concurrent_health_checks_share_one_query(database_factory: DatabaseFactory) -> None:
     settings = (await database_factory("business")).settings
     for probe_seconds, questions in ((60.0, 1), (0.0, 2)):
         database = Database(settings, "business", probe_seconds=probe_seconds)

@@ -52,7 +52,7 @@ async def counts(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in found}
 
 
-async def test_whoever_asks_sees_everything_that_was_written_before(database: Database) -> None:
+async def test_a_query_sees_everything_written_before_it(database: Database) -> None:
     async with database.transaction() as connection:
         await write_rows(connection, _INSERT, rows("a", "b", "it's"))
         await write(connection, _CHANGE, {"ids": ["b", "it's"], "new": 7})
@@ -66,7 +66,7 @@ async def test_whoever_asks_sees_everything_that_was_written_before(database: Da
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_a_transaction_is_two_round_trips(database: Database) -> None:
+async def test_a_transaction_takes_two_round_trips(database: Database) -> None:
     with statements.noted("") as noted:
         async with database.transaction() as connection:
             await write_rows(connection, _INSERT, rows("a", "b"))
@@ -78,7 +78,7 @@ async def test_a_transaction_is_two_round_trips(database: Database) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-async def test_one_statement_that_fails_takes_all_with_it(database: Database, place: int) -> None:
+async def test_one_failed_statement_rolls_back_the_transaction(database: Database, place: int) -> None:
     async with database.transaction() as connection:
         await write_rows(connection, _INSERT, rows("there"))
     good = [rows("a"), rows("b")]
@@ -94,7 +94,7 @@ async def test_one_statement_that_fails_takes_all_with_it(database: Database, pl
         assert await counts(connection) == {"there": 0, "after": 0}
 
 
-async def test_a_check_that_refuses_takes_all_with_it_and_knows_what_was_changed(database: Database) -> None:
+async def test_a_check_receives_the_row_count_and_may_roll_back_the_transaction(database: Database) -> None:
     seen: list[int] = []
 
     async def check(_: Connection, changed: int) -> None:
@@ -114,7 +114,7 @@ async def test_a_check_that_refuses_takes_all_with_it_and_knows_what_was_changed
         assert await counts(connection) == {"a": 1, "b": 1, "c": 2}
 
 
-async def test_more_than_a_server_takes_at_once_is_several_statements(database: Database) -> None:
+async def test_writes_over_the_packet_limit_are_split_into_several_statements(database: Database) -> None:
     many = [{"id": f"{n}", "count": n, "body": bytes([n]) * 300_000} for n in range(20)]
     async with database.transaction() as connection:
         await write_rows(connection, insert_or_ignore(connection, table), many)
@@ -127,7 +127,7 @@ async def test_more_than_a_server_takes_at_once_is_several_statements(database: 
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
-async def test_a_connection_that_ends_among_the_answers_is_an_outage_and_is_replaced(database: Database) -> None:
+async def test_a_connection_lost_during_the_responses_is_an_outage_and_is_replaced(database: Database) -> None:
     tried = 0
 
     async def work(connection: Connection) -> None:
@@ -146,7 +146,7 @@ async def test_a_connection_that_ends_among_the_answers_is_an_outage_and_is_repl
         assert await counts(connection) == {"a": 0, "c": 0}
 
 
-async def test_text_of_any_language_and_with_any_sign_arrives_as_it_is(database: Database) -> None:
+async def test_text_with_special_characters_is_stored_unchanged(database: Database) -> None:
     said = ["%s", "%%(a)s", "a'b", 'a"b', "back\\slash", "ü", "\N{WAVING HAND SIGN}", "a\nb", ""]
     async with database.transaction() as connection:
         for number, one in enumerate(said):

@@ -24,7 +24,7 @@ MAX_KEY, MAX_ROW = 3_072, 65_535
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-def test_every_table_has_a_primary_key_that_we_give_and_would_do_on_mysql(table: sa.Table) -> None:
+def test_every_table_has_an_explicit_primary_key_and_is_portable_to_mysql(table: sa.Table) -> None:
     """Galera finds rows by their primary key, and assigns automatic numbers with gaps."""
     assert list(table.primary_key.columns), "Galera replicates no DELETE without one"
     assert table.autoincrement_column is None
@@ -43,7 +43,7 @@ def width(column: sa.Column[object]) -> int:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-def test_no_key_is_longer_than_innodb_takes(table: sa.Table) -> None:
+def test_no_key_exceeds_the_innodb_length_limit(table: sa.Table) -> None:
     keys = [list(table.primary_key.columns), *(list(index.columns) for index in table.indexes)]
     assert max(sum(map(width, columns)) for columns in keys) <= MAX_KEY
 
@@ -63,7 +63,7 @@ def test_no_key_is_longer_than_innodb_takes(table: sa.Table) -> None:
         "INSERT INTO jobs VALUES (1) AS new ON DUPLICATE KEY UPDATE id = new.id",
     ],
 )
-def test_what_is_objected_to(statement: str) -> None:
+def test_unportable_statements_are_reported(statement: str) -> None:
     assert statements.objections(statement)
 
 
@@ -77,5 +77,5 @@ def test_what_is_objected_to(statement: str) -> None:
         "DELETE FROM jobs WHERE id IN (1) LIMIT 5",
     ],
 )
-def test_what_is_not(statement: str) -> None:
+def test_portable_statements_are_not_reported(statement: str) -> None:
     assert not statements.objections(statement)

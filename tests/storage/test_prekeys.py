@@ -20,7 +20,7 @@ def kyber_keys(number: str, *ids: int) -> list[KyberPreKeyRow]:
     return [KyberPreKeyRow(number, id, bytes([8]) + id.to_bytes(1568, "big"), bytes([id % 256]) * 64) for id in ids]
 
 
-async def test_taking_reads_and_deletes_one_key_of_each_number(database_factory: DatabaseFactory) -> None:
+async def test_taking_deletes_one_prekey_per_number(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.put(connection, [])
@@ -35,7 +35,7 @@ async def test_taking_reads_and_deletes_one_key_of_each_number(database_factory:
         assert await prekeys.count_left(connection, [ALICE, BOB]) == {ALICE: Counts(1, 0), BOB: Counts(0, 0)}
 
 
-async def test_a_transaction_that_fails_has_taken_nothing(database_factory: DatabaseFactory) -> None:
+async def test_a_failed_transaction_takes_no_prekey(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.put(connection, keys(ALICE, 1))
@@ -53,7 +53,7 @@ async def test_a_transaction_that_fails_has_taken_nothing(database_factory: Data
         assert await prekeys.take_one_each(connection, [ALICE]) == ({ALICE: keys(ALICE, 1)[0]}, {})
 
 
-async def test_transactions_at_the_same_time_never_take_the_same_key(database_factory: DatabaseFactory) -> None:
+async def test_concurrent_transactions_never_take_the_same_prekey(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     numbers = [f"1555000{i:04}" for i in range(20)]
     async with database.transaction() as connection:
@@ -78,7 +78,7 @@ async def test_transactions_at_the_same_time_never_take_the_same_key(database_fa
         assert len({(key.number, key.key_id) for key in taken}) == 8 * 20
 
 
-async def test_the_same_keys_put_again_are_left_as_they_are(database_factory: DatabaseFactory) -> None:
+async def test_adding_existing_prekeys_changes_nothing(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.put(connection, keys(ALICE, 1, 2))
@@ -89,7 +89,7 @@ async def test_the_same_keys_put_again_are_left_as_they_are(database_factory: Da
     assert [ordinary[ALICE] for ordinary, _ in taken] == keys(ALICE, 1, 2, 3)
 
 
-async def test_dropping_leaves_other_numbers_alone(database_factory: DatabaseFactory) -> None:
+async def test_dropping_prekeys_leaves_other_numbers_unchanged(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.put(connection, keys(ALICE, 1) + keys(BOB, 1))
@@ -100,7 +100,7 @@ async def test_dropping_leaves_other_numbers_alone(database_factory: DatabaseFac
     assert left == {ALICE: Counts(0, 0), BOB: Counts(1, 1)}
 
 
-async def test_fetchers_are_remembered_once_and_taken_once(database_factory: DatabaseFactory) -> None:
+async def test_fetchers_are_recorded_once_and_taken_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.remember_fetchers(connection, [])
@@ -112,7 +112,7 @@ async def test_fetchers_are_remembered_once_and_taken_once(database_factory: Dat
         assert await prekeys.take_fetchers(connection, [BOB, ALICE]) == [(BOB, CAROL)]
 
 
-async def test_what_is_beyond_the_limit_of_fetchers_is_left(database_factory: DatabaseFactory) -> None:
+async def test_taking_fetchers_respects_the_limit(database_factory: DatabaseFactory) -> None:
     database = await database_factory("network")
     async with database.transaction() as connection:
         await prekeys.remember_fetchers(connection, [(ALICE, f"1555{n:07}") for n in range(25)])

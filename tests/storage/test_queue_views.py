@@ -41,7 +41,7 @@ async def fill(connection: Connection) -> None:
     )
 
 
-async def test_callbacks_are_chosen_by_status_time_recipient_shard_kind_and_event(
+async def test_callbacks_are_filtered_by_status_time_recipient_shard_kind_and_event(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -81,7 +81,7 @@ async def test_callbacks_are_chosen_by_status_time_recipient_shard_kind_and_even
     assert (unknown.status, unknown.recipient) == ("dead", "")
 
 
-async def test_jobs_are_chosen_and_both_queues_are_counted(database_factory: DatabaseFactory) -> None:
+async def test_jobs_are_filtered_and_both_queues_are_counted(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         assert await queue_views.depths(connection) == []
@@ -106,7 +106,7 @@ async def test_jobs_are_chosen_and_both_queues_are_counted(database_factory: Dat
     ]
 
 
-async def test_callbacks_of_one_shard_are_hurried_and_purged_by_name(database_factory: DatabaseFactory) -> None:
+async def test_callbacks_of_a_shard_are_retried_now_or_purged_by_seq(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await fill(connection)
@@ -127,7 +127,7 @@ async def test_callbacks_of_one_shard_are_hurried_and_purged_by_name(database_fa
     assert [row.seq for row in left] == [1, 4]
 
 
-async def test_purges_are_kept_listed_by_the_page_and_forgotten_when_old(database_factory: DatabaseFactory) -> None:
+async def test_purges_are_recorded_listed_in_pages_and_deleted_when_expired(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     kept = [
         CallbackPurgeRow(100, 0, "ann@desk", "dead", 3),

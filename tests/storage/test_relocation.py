@@ -88,7 +88,7 @@ async def move_all(database: Database) -> int:
 
 
 @pytest.mark.parametrize("page", [1000, 7])
-async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else_of_it_changes(
+async def test_every_row_moves_to_the_shard_of_its_recipient_otherwise_unchanged(
     database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
     monkeypatch.setattr(relocation, "PAGE", page)
@@ -124,7 +124,7 @@ async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else
     assert await move_all(database) == 0
 
 
-def test_every_table_whose_rows_wait_for_a_shard_is_moved() -> None:
+def test_every_table_with_pending_rows_of_a_shard_is_relocated() -> None:
     for found in pkgutil.iter_modules(business.__path__, f"{business.__name__}."):
         importlib.import_module(found.name)
     of_shards = {table.name for table in metadata.tables.values() if "shard" in table.c}

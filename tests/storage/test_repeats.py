@@ -33,7 +33,7 @@ async def kept_of(database: Database, *ids: str, account: str = ME) -> dict[str,
     return {row.id: row.kept for row in found}
 
 
-async def test_a_message_is_kept_byte_for_byte_for_its_account_alone(database_factory: DatabaseFactory) -> None:
+async def test_a_content_is_kept_byte_for_byte_for_its_account_only(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await messages.add(connection, [message("a"), message("b", None), message("c", b"")])
@@ -45,7 +45,7 @@ async def test_a_message_is_kept_byte_for_byte_for_its_account_alone(database_fa
 
 
 @pytest.mark.parametrize("end", [Status.DELIVERED, Status.READ, Status.FAILED])
-async def test_with_the_end_of_its_way_nothing_is_kept_of_a_message_nor_ever_again(
+async def test_a_final_status_deletes_the_content_and_keeps_none_afterwards(
     database_factory: DatabaseFactory, end: Status
 ) -> None:
     database = await database_factory("business")
@@ -57,7 +57,7 @@ async def test_with_the_end_of_its_way_nothing_is_kept_of_a_message_nor_ever_aga
     assert await kept_of(database, "a", "b", "c", "x") == {"a": b"once more", "c": BLOB}
 
 
-async def test_old_contents_are_forgotten_a_page_at_a_time(
+async def test_expired_contents_are_deleted_one_page_at_a_time(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -75,7 +75,7 @@ async def test_old_contents_are_forgotten_a_page_at_a_time(
     assert sorted(left) == [id for id in ids if id not in ("m02", "m03", "m04", "m05", "m06", "m07")]
 
 
-async def test_tens_of_thousands_are_kept_and_found_at_once(database_factory: DatabaseFactory) -> None:
+async def test_tens_of_thousands_of_contents_are_kept_and_found_at_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     ids = [f"m{n}" for n in range(MANY)]
     async with database.transaction() as connection:
@@ -90,7 +90,7 @@ def lost(id: str, due: int, *, shard: int = 0) -> Undecrypted:
     return Undecrypted(id, shard, ME, ADA, 1_700_000_000_123, due, "trace")
 
 
-async def test_what_is_waited_for_is_found_again_first_due_first(database_factory: DatabaseFactory) -> None:
+async def test_awaited_messages_are_listed_by_due_time(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     rows = [lost("late", 9), lost("b", 5), lost("B", 5), lost("other", 1, shard=1)]
     async with database.transaction() as connection:
@@ -104,7 +104,7 @@ async def test_what_is_waited_for_is_found_again_first_due_first(database_factor
         assert await undecrypted.list_all(connection, 2) == []
 
 
-async def test_what_came_or_was_given_up_is_waited_for_no_longer(database_factory: DatabaseFactory) -> None:
+async def test_received_or_abandoned_messages_are_no_longer_awaited(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     ids = [f"m{n}" for n in range(MANY)]
     async with database.transaction() as connection:
@@ -127,7 +127,9 @@ async def list_sent(database: Database, *ids: str, number: str = ADA) -> list[Se
         return await handset_sent.list_sent(connection, number, ids)
 
 
-async def test_what_a_handset_sent_is_found_by_its_number_and_id_in_order(database_factory: DatabaseFactory) -> None:
+async def test_sent_messages_of_a_handset_are_found_by_number_and_id_in_order(
+    database_factory: DatabaseFactory,
+) -> None:
     database = await database_factory("handset")
     rows = [sent(2**40), sent(7), sent(8, number=BOB, id="m7"), sent(7, fleet="other", number="1555", id="m7")]
     async with database.transaction() as connection:
@@ -138,7 +140,7 @@ async def test_what_a_handset_sent_is_found_by_its_number_and_id_in_order(databa
     assert await list_sent(database) == []
 
 
-async def test_how_it_was_sent_again_is_noted_and_who_waits_for_a_session_is_known_to_its_fleet(
+async def test_resends_are_recorded_and_those_awaiting_a_session_are_listed_by_fleet(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("handset")
@@ -156,7 +158,7 @@ async def test_how_it_was_sent_again_is_noted_and_who_waits_for_a_session_is_kno
         assert await handset_sent.list_waiting(connection, "other") == []
 
 
-async def test_what_is_old_or_too_much_is_forgotten_of_the_fleet_alone(database_factory: DatabaseFactory) -> None:
+async def test_old_or_excess_sent_messages_are_deleted_per_fleet(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     rows = [sent(n, at=at) for n, at in ((1, 900), (2, 100), (3, 900), (4, 900))]
     theirs = sent(1, fleet="other", id="theirs", at=0)

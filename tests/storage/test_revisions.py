@@ -53,7 +53,7 @@ async def database(make: MakeDatabase) -> Database:
     return await make("business")
 
 
-async def test_an_older_program_starts_on_newer_tables_that_are_compatible_and_logs_it(
+async def test_an_older_program_starts_on_newer_compatible_tables_and_logs_it(
     database: Database, release: Release, caplog: pytest.LogCaptureFixture
 ) -> None:
     release("0002", "0003:0002", "0004:0002")
@@ -66,7 +66,7 @@ async def test_an_older_program_starts_on_newer_tables_that_are_compatible_and_l
     assert line.__dict__["program"] == "0002"
 
 
-async def test_an_older_program_is_refused_after_a_migration_that_declares_nothing(
+async def test_an_older_program_is_refused_after_a_migration_without_a_declaration(
     database: Database, release: Release
 ) -> None:
     release("0002", "0003")
@@ -76,9 +76,7 @@ async def test_an_older_program_is_refused_after_a_migration_that_declares_nothi
         await schema.prepare(database, migrate=False)
 
 
-async def test_a_program_that_one_migration_excludes_is_not_let_in_by_a_later_one(
-    database: Database, release: Release
-) -> None:
+async def test_a_later_migration_cannot_readmit_an_excluded_program(database: Database, release: Release) -> None:
     release("0002", "0003", "0004:0002")
     await schema.upgrade(database)
     release("0002")
@@ -88,9 +86,7 @@ async def test_a_program_that_one_migration_excludes_is_not_let_in_by_a_later_on
     assert (await schema.check(database)).is_newer
 
 
-async def test_a_contract_migration_refuses_the_release_that_still_reads_and_keeps_the_one_that_does_not(
-    database: Database, release: Release
-) -> None:
+async def test_a_contract_migration_refuses_only_releases_that_still_read(database: Database, release: Release) -> None:
     release("0002", "0003:0002", "0004:0003")
     await schema.upgrade(database)
     release("0002", "0003:0002")
@@ -100,7 +96,7 @@ async def test_a_contract_migration_refuses_the_release_that_still_reads_and_kee
         await schema.prepare(database, migrate=False)
 
 
-async def test_newer_tables_without_a_record_are_refused(database: Database, release: Release) -> None:
+async def test_newer_tables_without_a_compatibility_record_are_refused(database: Database, release: Release) -> None:
     release("0002", "0003:0002")
     await schema.upgrade(database)
     async with database.transaction() as connection:
@@ -120,7 +116,7 @@ async def test_a_newer_program_is_refused_until_the_tables_are_migrated(database
     await schema.prepare(database, migrate=False)
 
 
-async def test_an_embedded_start_of_an_older_program_leaves_newer_compatible_tables_as_they_are(
+async def test_an_embedded_start_of_an_older_program_keeps_newer_compatible_tables(
     database: Database, release: Release, caplog: pytest.LogCaptureFixture
 ) -> None:
     release("0002", "0003:0002")
@@ -133,9 +129,7 @@ async def test_an_embedded_start_of_an_older_program_leaves_newer_compatible_tab
     assert (await schema.check(database)).oldest == "0002"
 
 
-async def test_an_embedded_start_of_an_older_program_is_refused_on_newer_tables_that_exclude_it(
-    database: Database, release: Release
-) -> None:
+async def test_an_embedded_start_of_an_excluded_program_is_refused(database: Database, release: Release) -> None:
     release("0002", "0003")
     await schema.upgrade(database)
     release("0002")
@@ -144,7 +138,9 @@ async def test_an_embedded_start_of_an_older_program_is_refused_on_newer_tables_
     assert await schema.revision(database) == "0003"
 
 
-async def test_a_migration_excludes_programs_before_its_first_change(database: Database, release: Release) -> None:
+async def test_a_migration_excludes_older_programs_before_its_first_change(
+    database: Database, release: Release
+) -> None:
     release("0002")
     await schema.upgrade(database)
     release("0002", "0003")
@@ -161,9 +157,7 @@ async def test_a_migration_excludes_programs_before_its_first_change(database: D
         await schema.check(database)
 
 
-async def test_tables_of_the_last_release_without_a_record_get_one_by_migrate_alone(
-    database: Database, release: Release
-) -> None:
+async def test_a_missing_compatibility_record_is_written_by_migrate_only(database: Database, release: Release) -> None:
     release("0002")
     await schema.upgrade(database)
     async with database.transaction() as connection:
@@ -174,13 +168,15 @@ async def test_tables_of_the_last_release_without_a_record_get_one_by_migrate_al
     assert (await schema.check(database)).oldest == "0002"
 
 
-async def test_a_declaration_that_names_no_revision_is_refused(database: Database, release: Release) -> None:
+async def test_a_declaration_of_an_unknown_revision_is_refused(database: Database, release: Release) -> None:
     release("0002", "0003:0004")
     with pytest.raises(ValueError, match="0003 is compatible from '0004': no such revision"):
         await schema.upgrade(database)
 
 
-async def test_doctor_says_that_this_program_is_the_older_one(database: Database, release: Release) -> None:
+async def test_the_doctor_reports_that_this_program_is_older_than_its_tables(
+    database: Database, release: Release
+) -> None:
     release("0002", "0003:0002")
     await schema.upgrade(database)
     (finding,) = await Schema(database).run()

@@ -67,7 +67,7 @@ async def explain(connection: Connection, statement: sa.Executable, rows: Sequen
 
 @pytest.mark.parametrize("count", [1, 2, 100])
 @pytest.mark.parametrize("statement", [_SELECT, _DELETE], ids=["select", "delete"])
-async def test_an_index_finds_them(connection: Connection, statement: sa.Executable, count: int) -> None:
+async def test_row_lists_use_an_index(connection: Connection, statement: sa.Executable, count: int) -> None:
     plan = await explain(connection, statement, row_list([row(number) for number in range(count)]))
     if connection.dialect.name == "sqlite":
         own = [step["detail"] for step in plan if "listed_keys" in step["detail"]]
@@ -79,21 +79,21 @@ async def test_an_index_finds_them(connection: Connection, statement: sa.Executa
         assert int(plan[0]["rows"]) <= count
 
 
-async def test_they_are_those_that_are_listed(connection: Connection) -> None:
+async def test_row_lists_select_exactly_the_listed_rows(connection: Connection) -> None:
     listed = [row(7), row(8), (*row(9)[:2], b"none"), ("1555", 10, row(10)[2])]
     assert (await connection.execute(_SELECT, {"rows": row_list(listed)})).scalars().all() == [7, 8]
     assert (await connection.execute(_SELECT, {"rows": row_list(listed[1:2])})).scalars().all() == [8]
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_deletion_counts_each_once(connection: Connection, count: int) -> None:
+async def test_a_deletion_by_row_list_counts_each_row_once(connection: Connection, count: int) -> None:
     gone = await connection.execute(_DELETE, {"rows": row_list([row(number) for number in range(count)])})
     assert gone.rowcount == count
     left = await connection.execute(sa.select(sa.func.count()).select_from(keys))
     assert left.scalar_one() == ROWS - count
 
 
-def test_nobody_else_compares_several_columns_with_a_list() -> None:
+def test_only_row_lists_compares_several_columns_with_a_list() -> None:
     """A plain comparison reads the whole table."""
     found = {
         path.name

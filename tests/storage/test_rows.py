@@ -20,7 +20,7 @@ _REMOVE = table.delete().where(table.c.id == sa.bindparam("id"))
 _CHANGE = table.update().where(table.c.id == sa.bindparam("of")).values(count=sa.bindparam("new"))
 
 
-async def test_rows_are_written_as_by_the_statement_itself(database_factory: DatabaseFactory) -> None:
+async def test_rows_are_written_as_by_individual_statements(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     rows = [{"id": f"it's %s {n}", "count": n, "body": bytes([n]) if n else None} for n in range(3)]
     async with database.transaction() as connection:

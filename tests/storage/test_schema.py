@@ -43,7 +43,7 @@ async def empty(database_engine: str, request: pytest.FixtureRequest, tmp_path: 
     await database.close()
 
 
-async def test_start_refuses_on_tables_that_are_not_there_and_migrating_mends_it(empty: Database) -> None:
+async def test_a_start_without_tables_is_refused_until_they_are_migrated(empty: Database) -> None:
     await schema.create_database(empty.settings)
     await schema.create_database(empty.settings)
     with pytest.raises(revisions.PendingMigrations, match="tidings migrate"):
@@ -55,15 +55,13 @@ async def test_start_refuses_on_tables_that_are_not_there_and_migrating_mends_it
     assert await schema.upgrade(empty) == (after, after)
 
 
-async def test_an_embedded_start_makes_database_and_tables_by_itself(empty: Database) -> None:
+async def test_an_embedded_start_creates_the_database_and_its_tables(empty: Database) -> None:
     await schema.prepare(empty, migrate=True)
     await schema.check(empty)
 
 
 @pytest.mark.parametrize("family", revisions.FAMILIES)
-async def test_the_migrations_lead_to_exactly_the_tables_of_the_code(
-    database_factory: DatabaseFactory, family: str
-) -> None:
+async def test_migrations_create_exactly_the_tables_of_the_code(database_factory: DatabaseFactory, family: str) -> None:
     database = await database_factory(family)
 
     def differences(connection: sa.Connection) -> list[object]:
@@ -81,7 +79,7 @@ async def test_the_migrations_lead_to_exactly_the_tables_of_the_code(
 
 
 @pytest.mark.parametrize("family", revisions.FAMILIES)
-async def test_every_table_on_mariadb_is_transactional_and_compares_keys_byte_by_byte(
+async def test_every_mariadb_table_is_transactional_and_compares_keys_by_bytes(
     mariadb: MariaDB, database_factory: DatabaseFactory, database_engine: str, family: str
 ) -> None:
     if database_engine != "mariadb":
@@ -101,7 +99,7 @@ async def test_every_table_on_mariadb_is_transactional_and_compares_keys_byte_by
         assert cursor.fetchall() == ()
 
 
-async def test_the_defaults_of_our_own_connections_are_durable(tmp_path: Path) -> None:
+async def test_default_connection_settings_are_durable(tmp_path: Path) -> None:
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/x.db"), "business")
     assert await schema.durability_warnings(database) == []
     await database.close()
@@ -126,7 +124,7 @@ def server_with(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
     ],
     indirect=["server_with"],
 )
-async def test_settings_of_the_server_that_weaken_the_promise_are_named(
+async def test_server_settings_that_weaken_durability_are_reported(
     server_with: MariaDB, words: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     database = Database(DatabaseSettings(server_with.url("tidings_business")), "business")
@@ -139,6 +137,6 @@ async def test_settings_of_the_server_that_weaken_the_promise_are_named(
     await database.close()
 
 
-async def test_a_family_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_table_family_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no family"):
         await schema.check(Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/nothing.db"), "nobody"))

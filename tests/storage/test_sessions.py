@@ -10,7 +10,7 @@ from tidings.storage.business.sessions import SealedSendingHalf, SealedSession
 ME = "15550000000"
 
 
-async def test_a_sending_half_leaves_the_rest_of_its_session_as_it_is(database_factory: DatabaseFactory) -> None:
+async def test_saving_a_sending_half_keeps_the_rest_of_the_session(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     blob = bytes(range(256)) * 20
     async with database.transaction() as connection:
@@ -24,7 +24,7 @@ async def test_a_sending_half_leaves_the_rest_of_its_session_as_it_is(database_f
     ]
 
 
-async def test_a_whole_session_writes_over_and_a_deleted_one_is_gone(database_factory: DatabaseFactory) -> None:
+async def test_a_saved_session_overwrites_and_a_deleted_one_is_gone(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     peers = [f"{n}" for n in range(1500)]
     async with database.transaction() as connection:
@@ -40,7 +40,7 @@ async def test_a_whole_session_writes_over_and_a_deleted_one_is_gone(database_fa
             await nothing(connection, [])
 
 
-async def test_many_sessions_as_long_as_they_can_be_go_into_one_commit(database_factory: DatabaseFactory) -> None:
+async def test_many_sessions_of_maximum_size_fit_into_one_commit(database_factory: DatabaseFactory) -> None:
     """More of them than a server accepts in one statement (16 MiB)."""
     database = await database_factory("business")
     rows = [SealedSession(ME, f"{n}", b"s" * 200, bytes([n]) * (record.MAX_LENGTH + 100)) for n in range(40)]

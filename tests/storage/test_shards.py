@@ -28,7 +28,7 @@ async def claim(database: Database, owner: str, *, shard: int = 0, heartbeat_tim
         )
 
 
-async def test_a_free_shard_is_taken_once_and_its_epoch_grows(database_factory: DatabaseFactory) -> None:
+async def test_a_free_shard_is_claimed_once_and_its_epoch_rises(database_factory: DatabaseFactory) -> None:
     database = await fresh(database_factory)
     assert await claim(database, "a") == Lease(0, "a", 1, 2)
     assert await claim(database, "b") is None
@@ -43,7 +43,7 @@ async def test_a_free_shard_is_taken_once_and_its_epoch_grows(database_factory: 
     ]
 
 
-async def test_shards_that_are_there_stay_as_they_are(database_factory: DatabaseFactory) -> None:
+async def test_creating_shards_keeps_existing_ones(database_factory: DatabaseFactory) -> None:
     database = await fresh(database_factory)
     await claim(database, "a")
     async with database.transaction() as connection:
@@ -53,7 +53,7 @@ async def test_shards_that_are_there_stay_as_they_are(database_factory: Database
     assert [owner.node for owner in owners] == ["a", ""]
 
 
-async def test_silence_loses_a_lease_and_a_sign_of_life_keeps_it(database_factory: DatabaseFactory) -> None:
+async def test_a_lease_expires_without_a_heartbeat_and_is_kept_by_one(database_factory: DatabaseFactory) -> None:
     database = await fresh(database_factory)
     lease = await claim(database, "a")
     assert lease is not None
@@ -72,7 +72,9 @@ async def test_silence_loses_a_lease_and_a_sign_of_life_keeps_it(database_factor
                 await question(connection, lease)
 
 
-async def test_releasing_frees_at_once_and_a_lost_lease_releases_nothing(database_factory: DatabaseFactory) -> None:
+async def test_a_released_shard_is_free_at_once_and_a_lost_lease_releases_nothing(
+    database_factory: DatabaseFactory,
+) -> None:
     database = await fresh(database_factory)
     first = await claim(database, "a")
     assert first is not None
@@ -103,7 +105,7 @@ async def test_a_takeover_waits_for_the_owners_transaction(database_factory: Dat
     assert taken.epoch == 2
 
 
-async def test_the_databases_clock_is_unix_time(database_factory: DatabaseFactory) -> None:
+async def test_the_database_clock_is_unix_time(database_factory: DatabaseFactory) -> None:
     database = await fresh(database_factory)
     await claim(database, "a")
     async with database.reading() as connection:
@@ -111,7 +113,9 @@ async def test_the_databases_clock_is_unix_time(database_factory: DatabaseFactor
     assert abs(row.heartbeat_at / 1000 - time.time()) < 30
 
 
-async def test_a_claim_of_any_shard_waits_for_whoever_replaces_the_device(database_factory: DatabaseFactory) -> None:
+async def test_claiming_any_shard_waits_for_a_transaction_that_replaces_the_device(
+    database_factory: DatabaseFactory,
+) -> None:
     """The claim of a free shard waits too: otherwise its new owner would have read the former keys."""
     database = await fresh(database_factory)
     lease = await claim(database, "a")

@@ -44,7 +44,7 @@ async def not_begun(transaction: contextlib.AbstractAsyncContextManager[Connecti
             pytest.fail("there was no connection")
 
 
-async def test_a_wait_for_a_connection_replaces_no_connection(busy: Database) -> None:
+async def test_waiting_for_a_connection_replaces_no_connection(busy: Database) -> None:
     made = connects_of(busy)
     for _ in range(2):
         held, release = asyncio.Barrier(3), asyncio.Event()
@@ -59,7 +59,7 @@ async def test_a_wait_for_a_connection_replaces_no_connection(busy: Database) ->
             release.set()
 
 
-async def test_a_busy_pool_of_a_database_that_answers_is_no_outage(busy: Database) -> None:
+async def test_a_busy_pool_of_a_responding_database_is_no_outage(busy: Database) -> None:
     assert await busy.is_alive(timeout=20)
     stop = asyncio.Event()
 
@@ -76,7 +76,7 @@ async def test_a_busy_pool_of_a_database_that_answers_is_no_outage(busy: Databas
         stop.set()
 
 
-async def test_a_write_that_was_not_begun_does_not_count_against_the_database(busy: Database) -> None:
+async def test_a_write_that_got_no_connection_does_not_count_against_the_database(busy: Database) -> None:
     held, release = asyncio.Barrier(3), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
@@ -87,7 +87,7 @@ async def test_a_write_that_was_not_begun_does_not_count_against_the_database(bu
     assert await busy.is_alive(timeout=20)
 
 
-async def test_what_waits_for_a_connection_gets_the_next_one(busy: Database) -> None:
+async def test_a_waiting_caller_gets_the_next_free_connection(busy: Database) -> None:
     held, release = asyncio.Barrier(3), asyncio.Event()
 
     async def ask() -> int:

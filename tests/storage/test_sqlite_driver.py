@@ -28,7 +28,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     await made.close()
 
 
-async def test_results_counts_and_returned_rows_are_as_ever(database: Database) -> None:
+async def test_results_row_counts_and_returned_rows_are_unchanged(database: Database) -> None:
     async with database.transaction() as connection:
         inserted = await connection.execute(table.insert().returning(table.c.id), [{"name": "a"}, {"name": "b"}])
         assert list(inserted.scalars()) == [1, 2]
@@ -43,7 +43,7 @@ async def test_results_counts_and_returned_rows_are_as_ever(database: Database) 
         assert (await connection.execute(sa.select(table).where(table.c.id == 9))).first() is None
 
 
-async def test_an_error_rolls_back_and_leaves_a_connection_that_works(database: Database) -> None:
+async def test_an_error_rolls_back_and_leaves_a_usable_connection(database: Database) -> None:
     with pytest.raises(sa.exc.IntegrityError):
         async with database.transaction() as connection:
             await connection.execute(table.insert(), {"id": 1, "name": "a"})
@@ -52,7 +52,7 @@ async def test_an_error_rolls_back_and_leaves_a_connection_that_works(database: 
         assert (await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar() == 0
 
 
-async def test_a_transaction_cancelled_at_any_turn_of_the_loop_leaves_no_lock_behind(database: Database) -> None:
+async def test_a_transaction_cancelled_at_any_event_loop_iteration_leaves_no_lock(database: Database) -> None:
     async def work() -> None:
         async with database.transaction() as connection:
             await connection.execute(table.insert(), [{"name": "x"}])
@@ -70,7 +70,7 @@ async def test_a_transaction_cancelled_at_any_turn_of_the_loop_leaves_no_lock_be
             assert count % 2 == 0
 
 
-async def test_a_connection_whose_end_is_cancelled_twice_ends_all_the_same(tmp_path: Path) -> None:
+async def test_a_connection_closes_even_when_its_close_is_cancelled_twice(tmp_path: Path) -> None:
     connection = await aiosqlite.connect(tmp_path / "file.db")
     sqlite_driver.install(connection)
     closing = asyncio.create_task(connection.close())
@@ -83,7 +83,7 @@ async def test_a_connection_whose_end_is_cancelled_twice_ends_all_the_same(tmp_p
     assert done
 
 
-async def test_another_process_that_leaves_takes_no_log_away_from_our_connections(tmp_path: Path) -> None:
+async def test_a_process_that_exits_does_not_delete_the_wal_of_our_connections(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     ours = Database(DatabaseSettings(f"sqlite+aiosqlite:///{path}", pool_size=3), "handset")
     try:

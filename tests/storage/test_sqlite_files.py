@@ -30,7 +30,7 @@ async def journal_mode(database: Database) -> str:
         return str((await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one())
 
 
-async def test_a_connection_waits_while_another_is_about_to_write_to_the_new_file(tmp_path: Path) -> None:
+async def test_a_connection_waits_while_another_is_about_to_write_to_a_new_file(tmp_path: Path) -> None:
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/new.db"), "handset")
     try:
         with reserved(tmp_path / "new.db") as holder:
@@ -45,7 +45,7 @@ async def test_a_connection_waits_while_another_is_about_to_write_to_the_new_fil
         await database.close()
 
 
-async def test_a_file_that_stays_locked_is_an_outage_after_the_busy_timeout(
+async def test_a_permanently_locked_file_is_an_outage_after_the_busy_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "BUSY_SECONDS", 0.5)
@@ -63,7 +63,7 @@ async def test_a_file_that_stays_locked_is_an_outage_after_the_busy_timeout(
         await database.close()
 
 
-async def test_connections_wait_for_locks_after_the_switch_as_well(tmp_path: Path) -> None:
+async def test_connections_wait_for_locks_after_the_switch_to_wal(tmp_path: Path) -> None:
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/new.db"), "handset")
     try:
         async with database.engine.connect() as connection:
@@ -96,7 +96,7 @@ asyncio.run(main())
 """
 
 
-async def test_six_processes_open_ten_new_files_at_once_and_all_of_them_write(tmp_path: Path) -> None:
+async def test_six_processes_open_and_write_ten_new_files_concurrently(tmp_path: Path) -> None:
     processes, files = 6, 10
     openers = [
         await asyncio.create_subprocess_exec(

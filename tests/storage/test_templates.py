@@ -18,7 +18,7 @@ def make(name: str, language: str = "en", account: str = ACCOUNT) -> TemplateRow
     )
 
 
-async def test_a_template_is_kept_once_for_each_language_and_each_change_has_its_version(
+async def test_templates_are_stored_per_language_and_each_change_raises_the_version(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -41,7 +41,7 @@ async def test_a_template_is_kept_once_for_each_language_and_each_change_has_its
         assert await templates.list_templates(connection, "1") == [make("a", account="1")]
 
 
-async def test_one_name_and_language_may_be_in_two_namespaces(database_factory: DatabaseFactory) -> None:
+async def test_a_name_and_language_may_exist_in_two_namespaces(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     first, second = make("a"), dataclasses.replace(make("a"), namespace="other", parameter_format=templates.NAMED)
     async with database.transaction() as connection:
@@ -57,7 +57,7 @@ async def test_one_name_and_language_may_be_in_two_namespaces(database_factory: 
         assert await templates.list_templates(connection, ACCOUNT) == [changed, make("b")]
 
 
-async def test_the_latest_word_of_each_recipient_is_remembered(database_factory: DatabaseFactory) -> None:
+async def test_the_last_inbound_time_of_each_recipient_is_stored(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await service_windows.save_heard(connection, ACCOUNT, {})
@@ -66,7 +66,7 @@ async def test_the_latest_word_of_each_recipient_is_remembered(database_factory:
         assert await service_windows.list_heard(connection, ACCOUNT, ["1", "2", "3"]) == {"1": 30, "2": 20}
 
 
-async def test_unread_are_those_up_to_the_one_named_of_the_same_recipient(database_factory: DatabaseFactory) -> None:
+async def test_unread_messages_up_to_the_named_one_of_a_recipient_are_listed(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     rows = [Unread(ACCOUNT, "1", f"m{n}", 100 + n // 2) for n in range(10)] + [Unread(ACCOUNT, "2", "o", 1)]
     async with database.transaction() as connection:

@@ -22,7 +22,7 @@ async def revoke(database: Database, *revocations: Revocation) -> None:
             await tokens.revoke(connection, revocation)
 
 
-async def test_a_revoked_token_is_revoked_and_no_other(database: Database) -> None:
+async def test_only_the_revoked_token_is_revoked(database: Database) -> None:
     await revoke(database, Revocation("a" * 32, 2_000, 1_000))
     async with database.reading() as connection:
         assert await tokens.is_revoked(connection, ["a" * 32, "c" * 32])
@@ -37,14 +37,14 @@ async def test_revoking_twice_changes_nothing(database: Database) -> None:
         assert await tokens.list_revoked_since(connection, 0) == [Revocation("a", 2_000, 1_000)]
 
 
-async def test_what_was_revoked_since_is_listed_oldest_first(database: Database) -> None:
+async def test_revocations_since_a_time_are_listed_oldest_first(database: Database) -> None:
     await revoke(database, *(Revocation(f"t{n}", 9_000, n) for n in (300, 100, 200, 400)))
     async with database.reading() as connection:
         found = await tokens.list_revoked_since(connection, 200)
     assert [revocation.jti for revocation in found] == ["t200", "t300", "t400"]
 
 
-async def test_only_expired_revocations_are_forgotten_and_so_many_at_a_time(database: Database) -> None:
+async def test_only_expired_revocations_are_deleted_in_steps(database: Database) -> None:
     await revoke(database, *(Revocation(f"t{n}", n, 0) for n in range(100, 110)))
     deleted = []
     for _ in range(4):

@@ -41,7 +41,9 @@ async def age(database: Database, table: sa.Table, column: str, seconds: int) ->
         await connection.execute(table.update().values({column: table.c[column] - seconds * 1000}))
 
 
-async def test_every_live_webapp_reports_and_one_without_rows_reaches_all(database_factory: DatabaseFactory) -> None:
+async def test_live_webapps_report_unreached_coreapps_and_no_rows_mean_all_reached(
+    database_factory: DatabaseFactory,
+) -> None:
     database = await database_factory("business")
     await beat(database, "w1", "w2")
     await record(database, "w1", c1=0, c2=20)
@@ -63,7 +65,7 @@ async def test_a_report_keeps_its_time_until_it_is_withdrawn(database_factory: D
     assert await reports(database) == {"w1": {"c1": 0}}, "a new time after it was reached"
 
 
-async def test_a_webapp_that_has_been_silent_for_15_seconds_reports_nothing(database_factory: DatabaseFactory) -> None:
+async def test_a_webapp_silent_for_15_seconds_reports_nothing(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     await beat(database, "dead")
     await record(database, "dead", c1=20)
@@ -75,7 +77,7 @@ async def test_a_webapp_that_has_been_silent_for_15_seconds_reports_nothing(data
     assert await reports(database) == {"dead": {"c1": 2}, "w1": {}}
 
 
-async def test_rows_of_webapps_that_are_not_listed_are_deleted(database_factory: DatabaseFactory) -> None:
+async def test_rows_of_unlisted_webapps_are_deleted(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     await beat(database, "w1", "w2")
     await record(database, "w1", c1=20)
@@ -141,7 +143,7 @@ async def test_a_webapp_takes_over_the_times_of_the_latest_process_of_its_name_t
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_a_coreapp_of_the_release_before_is_known_by_its_row(
+async def test_a_coreapp_of_the_previous_release_is_recognised_by_its_row(
     database_factory: DatabaseFactory, is_first: bool
 ) -> None:
     database = await database_factory("business")

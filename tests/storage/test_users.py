@@ -30,25 +30,25 @@ async def add(database: Database, user: User) -> None:
         await users.add_user_if_missing(connection, user)
 
 
-async def test_a_user_is_found_as_it_was_added(database: Database) -> None:
+async def test_a_user_is_found_as_added(database: Database) -> None:
     assert await find(database, "admin") is None
     await add(database, ADMIN)
     assert await find(database, "admin") == ADMIN
 
 
-async def test_adding_again_leaves_the_first_one(database: Database) -> None:
+async def test_adding_an_existing_user_keeps_the_first(database: Database) -> None:
     await add(database, ADMIN)
     await add(database, dataclasses.replace(ADMIN, password_hash="$argon2id$second", must_change_password=False))
     assert await find(database, "admin") == ADMIN
 
 
 @pytest.mark.parametrize("other", ["Admin", "ADMIN", "admin ", "ádmin", "admin\u0000", ""])
-async def test_only_exactly_this_name_is_this_user(database: Database, other: str) -> None:
+async def test_a_user_is_found_only_by_its_exact_name(database: Database, other: str) -> None:
     await add(database, ADMIN)
     assert await find(database, other) is None
 
 
-async def test_a_password_is_changed_only_from_the_one_that_was_read(database: Database) -> None:
+async def test_a_password_change_requires_the_password_that_was_read(database: Database) -> None:
     await add(database, ADMIN)
     async with database.transaction() as connection:
         assert await users.replace(connection, ADMIN, SUCCESSOR)
@@ -57,11 +57,11 @@ async def test_a_password_is_changed_only_from_the_one_that_was_read(database: D
     assert await find(database, "admin") == SUCCESSOR
 
 
-def test_a_user_is_printed_without_its_hash() -> None:
+def test_the_repr_of_a_user_omits_the_password_hash() -> None:
     assert "argon2" not in repr(ADMIN)
 
 
-async def test_a_second_user_of_one_name_is_told_apart_from_the_first(database: Database) -> None:
+async def test_adding_a_second_user_with_the_same_name_is_reported(database: Database) -> None:
     async with database.transaction() as connection:
         assert await users.add_user(connection, ADMIN)
     async with database.transaction() as connection:
@@ -69,7 +69,7 @@ async def test_a_second_user_of_one_name_is_told_apart_from_the_first(database: 
     assert await find(database, "admin") == ADMIN
 
 
-async def test_users_are_listed_for_their_account_and_only_the_one_that_was_read_is_deleted(database: Database) -> None:
+async def test_users_are_listed_by_account_and_deleted_only_as_read(database: Database) -> None:
     later = dataclasses.replace(ADMIN, username="observer", role=users.USER, created_at=ADMIN.created_at + 1)
     async with database.transaction() as connection:
         await users.add_user(connection, later)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.whole_system
 SECONDS = 60.0
 
 
-async def test_the_demo_shows_the_message_and_its_three_callbacks_and_exits_with_0() -> None:
+async def test_the_demo_shows_a_message_with_three_statuses_and_exits_with_0() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cli.main", "demo"),
         env={name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_"))},

@@ -123,7 +123,9 @@ async def run_the_play_beside_the_repository(installation: Installation) -> None
 
 
 @pytest.mark.parametrize("database_engine", ["sqlite"])
-async def test_wrong_input_gets_its_error_and_loses_nothing(installation: Installation, webhook: Webhook) -> None:
+async def test_invalid_requests_get_their_errors_and_lose_no_message(
+    installation: Installation, webhook: Webhook
+) -> None:
     await installation.start()
     business = await installation.business()
     await business.set_webhook(webhook.sink.url)

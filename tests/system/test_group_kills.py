@@ -117,7 +117,7 @@ class Group:
         await polling.until(all_shown, seconds=SECONDS, pause=0.2)
 
 
-async def test_every_group_message_is_shown_once_and_in_order_whatever_dies(
+async def test_every_group_message_is_shown_once_and_in_order_despite_kills(
     installation: Installation, webhook: tuple[Webhook, str]
 ) -> None:
     sink, url = webhook

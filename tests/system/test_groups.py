@@ -40,7 +40,7 @@ def status_of(sink: Webhook, message_id: str, name: str, recipient: str) -> Any:
     )
 
 
-async def test_a_group_is_made_joined_spoken_to_answered_and_left(
+async def test_a_group_is_created_joined_used_and_left(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     sink, url = webhook

@@ -46,7 +46,7 @@ async def post_all(sink: SinkProcess, message_id: str) -> None:
         assert await post(sink, f"{message_id}-{status.name}", body) == 200
 
 
-async def test_the_sink_says_when_messages_have_all_three_statuses(sink: SinkProcess) -> None:
+async def test_the_sink_reports_when_messages_have_all_three_statuses(sink: SinkProcess) -> None:
     waiting = asyncio.create_task(sink.wait_complete(2))
     await post_all(sink, "a")
     await post(sink, "b-1", bodies.status("b", "15550110001", Status.SENT, 1_700_000_000))
@@ -63,12 +63,12 @@ async def test_the_sink_says_when_messages_have_all_three_statuses(sink: SinkPro
     assert await sink.take() == []
 
 
-async def test_the_sink_counts_a_wrong_signature(sink: SinkProcess) -> None:
+async def test_the_sink_counts_an_invalid_signature(sink: SinkProcess) -> None:
     await post(sink, "a", bodies.status("a", "1", Status.SENT, 1), key=b"x" * 24)
     assert (await sink.counts()).bad_signatures == 1
 
 
-async def test_what_the_sink_refused_does_not_count(sink: SinkProcess) -> None:
+async def test_requests_refused_by_the_sink_do_not_count(sink: SinkProcess) -> None:
     await sink.answer_with(503)
     assert await post(sink, "a", bodies.status("a", "1", Status.SENT, 1)) == 503
     assert (await sink.counts()).statuses == 0
@@ -121,14 +121,14 @@ async def server() -> AsyncIterator[Business]:
     listening.close()
 
 
-async def test_an_unanswered_request_is_recorded_and_the_next_has_a_new_connection(server: Business) -> None:
+async def test_an_unanswered_request_is_recorded_and_the_next_uses_a_new_connection(server: Business) -> None:
     FakeServer.answers = [http(201, b'{"messages":[{"id":"one"}]}'), b"", http(503, b"{}")]
     load = await client.open_loop(server, [("1", "a"), ("2", "b"), ("3", "c")], rate=1000, limit=1)
     found = [(sent.request.number, sent.request.status, sent.request.message_id) for sent in load.sent]
     assert found == [("1", 201, "one"), ("2", None, ""), ("3", 503, "")]
 
 
-async def test_an_answer_in_pieces_is_one_answer(server: Business) -> None:
+async def test_a_response_received_in_pieces_is_one_response(server: Business) -> None:
     connection = await server.connect()
     asking = asyncio.create_task(connection.ask(b"x"))
     FakeServer.answers = [b"HTTP/1.1 200 OK\r\nContent-Le"]
@@ -148,7 +148,7 @@ async def test_a_measured_run_ends_at_the_first_error(server: Business) -> None:
     assert caught.group_contains(Unexpected, match="429")
 
 
-async def test_a_patient_client_tries_again_when_it_is_refused_and_bytes_are_counted(
+async def test_a_patient_client_retries_refused_requests_and_counts_bytes(
     server: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "PATIENCE", 0.0)
@@ -162,7 +162,7 @@ async def test_a_patient_client_tries_again_when_it_is_refused_and_bytes_are_cou
     assert load.written > load.received
 
 
-async def test_the_file_of_a_message_is_stored_before_it(server: Business) -> None:
+async def test_the_file_of_a_message_is_uploaded_first(server: Business) -> None:
     FakeServer.answers = [http(200, b'{"media":[{"id":"f1"}]}'), http(201, b'{"messages":[{"id":"one"}]}')]
     body = b'{"document":{"id":"%s"}}' % client.FILE_ID
     load = await client.closed_loop(server, [client.Message("1", body, "d", b"content", "application/pdf")], 1)
@@ -173,7 +173,7 @@ async def test_the_file_of_a_message_is_stored_before_it(server: Business) -> No
     assert FakeServer.answers == []
 
 
-async def test_nobody_listening_is_an_unanswered_request() -> None:
+async def test_a_refused_connection_is_an_unanswered_request() -> None:
     load = await client.open_loop(Business(1), [("1", "a")], rate=1000)
     assert [sent.request.status for sent in load.sent] == [None]
 
@@ -190,7 +190,7 @@ def test_rates_count_messages_with_all_three_statuses() -> None:
     assert found.steady == pytest.approx(1.0)
 
 
-def test_percentiles_are_by_nearest_rank() -> None:
+def test_percentiles_use_the_nearest_rank() -> None:
     assert measure.percentiles([float(n) for n in range(1, 101)]) == {f"p{n}": n for n in (50, 90, 95, 99)} | {
         "max": 100
     }

@@ -97,7 +97,7 @@ async def opened(installation: Installation) -> Client:
     return Client(business)
 
 
-async def test_of_50_requests_with_one_key_at_once_one_makes_a_message_and_49_get_its_answer_or_409(
+async def test_50_concurrent_requests_with_one_key_create_one_message(
     installation: Installation,
 ) -> None:
     client = await opened(installation)
@@ -109,7 +109,7 @@ async def test_of_50_requests_with_one_key_at_once_one_makes_a_message_and_49_ge
     assert await asyncio.to_thread(installation.read_value, "business", question) == 1
 
 
-async def test_each_key_makes_one_message_whatever_dies(installation: Installation) -> None:
+async def test_each_key_creates_one_message_despite_crashes(installation: Installation) -> None:
     client = await opened(installation)
     await asyncio.to_thread(installation.change, "business", list(insert_others()))
     coreapp = installation.processes["coreapp"]

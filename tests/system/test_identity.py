@@ -33,7 +33,7 @@ async def send(business: Business, text: str) -> tuple[int, Any]:
     return await business.call("POST", "/v1/messages", {"to": ADA, "type": "text", "text": {"body": text}})
 
 
-async def test_a_handset_that_registers_anew_is_written_to_once_the_business_has_taken_its_keys(
+async def test_a_reregistered_handset_is_sent_to_once_its_identity_is_acknowledged(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     sink, url = webhook

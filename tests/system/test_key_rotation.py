@@ -38,7 +38,7 @@ def keys(installation: Installation) -> list[str]:
     return found.split()
 
 
-async def test_new_keys_under_load_lose_nothing_though_the_command_and_the_coreapp_are_killed(
+async def test_a_key_rotation_under_load_survives_kills_without_loss(
     installation: Installation, webhook: tuple[Webhook, str]
 ) -> None:
     sink, url = webhook

@@ -45,7 +45,7 @@ def balanced() -> Books:
     return Books(requests, shown, statuses, [Reply(numbers[2], texts[2], "r2")])
 
 
-def test_books_of_a_run_without_fault_balance() -> None:
+def test_the_ledger_of_a_faultless_run_balances() -> None:
     verdict = balanced().reconcile()
     assert verdict.faults() == {}
     assert verdict.describe() == ""
@@ -137,7 +137,7 @@ def reply_twice(books: Books) -> None:
         (reply_twice, {"replied_twice": ("r22",)}),
     ],
 )
-def test_a_planted_fault_is_found(plant: Callable[[Books], None], found: dict[str, tuple[str, ...]]) -> None:
+def test_an_injected_fault_is_found(plant: Callable[[Books], None], found: dict[str, tuple[str, ...]]) -> None:
     books = balanced()
     plant(books)
     verdict = books.reconcile()
@@ -145,7 +145,7 @@ def test_a_planted_fault_is_found(plant: Callable[[Books], None], found: dict[st
     assert all(message_id in verdict.describe() for ids in found.values() for message_id in ids)
 
 
-def test_a_repeated_callback_is_counted_and_no_fault() -> None:
+def test_a_repeated_callback_is_counted_but_is_no_fault() -> None:
     books = balanced()
     books.statuses += [books.statuses[1], books.statuses[1], books.statuses[5]]
     verdict = books.reconcile()
@@ -153,7 +153,7 @@ def test_a_repeated_callback_is_counted_and_no_fault() -> None:
     assert verdict.faults() == {}
 
 
-def test_an_answer_that_leaves_it_open_is_neither_lost_nor_unexpected() -> None:
+def test_a_request_with_unknown_outcome_is_neither_lost_nor_unexpected() -> None:
     books = balanced()
     books.requests[4] = dataclasses.replace(books.requests[4], status=500)
     books.requests[5] = dataclasses.replace(books.requests[5], status=500)

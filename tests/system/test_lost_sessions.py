@@ -119,7 +119,7 @@ async def scene(installation: Installation, webhook: tuple[Webhook, str], folder
         await stranger.disconnect()
 
 
-async def test_after_a_restore_what_either_side_writes_first_arrives_once(
+async def test_after_a_restore_first_messages_arrive_once_in_either_direction(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     async with scene(installation, webhook, tmp_path) as made:
@@ -132,7 +132,7 @@ async def test_after_a_restore_what_either_side_writes_first_arrives_once(
         made.check(heard=6, shown=3)
 
 
-async def test_after_sessions_are_deleted_by_the_book_what_either_side_writes_first_arrives_once(
+async def test_after_session_deletion_first_messages_arrive_once_in_either_direction(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     async with scene(installation, webhook, tmp_path) as made:
@@ -145,7 +145,7 @@ async def test_after_sessions_are_deleted_by_the_book_what_either_side_writes_fi
         made.check(heard=6, shown=3)
 
 
-async def test_after_garbage_on_lost_sessions_the_first_true_message_arrives_once(
+async def test_after_garbage_on_lost_sessions_the_first_valid_message_arrives_once(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     async with scene(installation, webhook, tmp_path) as made:

@@ -54,7 +54,7 @@ async def shop() -> AsyncIterator[str]:
         yield f"{url}/a.jpg"
 
 
-async def test_files_arrive_byte_for_byte_in_both_directions(
+async def test_files_arrive_unchanged_in_both_directions(
     installation: Installation, webhook: tuple[Webhook, str], shop: str, tmp_path: Path
 ) -> None:
     sink, url = webhook

@@ -67,7 +67,7 @@ async def saved(ada: Session, count: int) -> bytes:
     return read(line.removeprefix("Saved ").rpartition(" (")[0])
 
 
-async def test_files_reach_the_handset_and_the_webhook_whole_and_once_through_kills(
+async def test_files_arrive_complete_and_once_in_both_directions_despite_kills(
     installation: Installation, webhook: tuple[Webhook, str], link: str, tmp_path: Path
 ) -> None:
     sink, url = webhook

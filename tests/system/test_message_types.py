@@ -19,7 +19,7 @@ pytestmark = pytest.mark.whole_system
 DATA = Path(__file__).parents[1] / "data" / "api"
 
 
-async def test_a_terminal_shows_what_the_api_sends_and_the_webhook_hears_what_is_picked(
+async def test_the_terminal_shows_every_type_and_its_replies_reach_the_webhook(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     sink, url = webhook

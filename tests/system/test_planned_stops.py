@@ -70,7 +70,7 @@ class Clients:
 
 
 @pytest.mark.parametrize("coreapps", [1, 2])
-async def test_planned_stops_of_a_coreapp_under_load_leave_no_answer_open(
+async def test_planned_coreapp_stops_under_load_leave_no_unknown_outcome(
     tmp_path: Path, installation_mariadb: MariaDB, webhook: tuple[Webhook, str], coreapps: int
 ) -> None:
     _, url = webhook

@@ -48,7 +48,7 @@ async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
         yield found
 
 
-async def test_a_group_has_participants_of_every_shard(
+async def test_a_group_spans_participants_of_every_shard(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     starting = asyncio.create_task(
@@ -113,7 +113,7 @@ class Stream:
         return max((answer.took for answer in self.answers if answer.asked >= since - 1.0), default=0.0)
 
 
-async def test_shards_are_handed_over_and_taken_over_under_load_and_no_two_own_one(
+async def test_shards_are_handed_over_and_taken_over_under_load_with_one_owner_each(
     on_mariadb: Installation, webhook: tuple[Webhook, str]
 ) -> None:
     """A planned stop, a kill and a pause, while messages go to every shard."""

@@ -64,7 +64,7 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield made
 
 
-async def test_one_trace_has_the_request_the_job_the_network_and_the_webhook_and_no_plaintext(
+async def test_one_trace_spans_request_job_network_and_webhook_without_plaintext(
     installation: Installation, webhook: tuple[Webhook, str], receiver: Receiver
 ) -> None:
     sink, url = webhook

@@ -67,7 +67,7 @@ class Offer:
             self.refusals[f"{status}/{answer['errors'][0]['code']}"] += 1
 
 
-async def test_the_shards_of_an_owner_that_no_webapp_reaches_move_under_load(
+async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
     tmp_path: Path, installation_mariadb: MariaDB, webhook: tuple[Webhook, str]
 ) -> None:
     """Packets between both Webapps and one of two Coreapps are lost for 14 s."""

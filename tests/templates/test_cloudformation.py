@@ -97,7 +97,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_cfn_lint_finds_nothing_and_is_asked_to_overlook_nothing() -> None:
+def test_cfn_lint_reports_nothing_without_suppressions() -> None:
     for path in TEMPLATES:
         assert "cfn-lint" not in path.read_text(encoding="utf-8"), "no exceptions"
     command = [Path(sys.executable).with_name("cfn-lint"), "--include-checks", "I", "--", *TEMPLATES]
@@ -109,7 +109,7 @@ def test_cfn_lint_finds_nothing_and_is_asked_to_overlook_nothing() -> None:
 
 
 @pytest.mark.parametrize("given", [PLAIN, {}, LARGE, AURORA, AWAY], ids=["plain", "usual", "large", "aurora", "away"])
-def test_stacks_can_be_made_of_the_templates(aws: None, given: dict[str, str]) -> None:
+def test_stacks_can_be_created_from_the_templates(aws: None, given: dict[str, str]) -> None:
     outputs = install(given)
     assert outputs["services"]["ApiUrl"].startswith("https://")
     subnets = boto3.client("ec2").describe_subnets(
@@ -118,7 +118,7 @@ def test_stacks_can_be_made_of_the_templates(aws: None, given: dict[str, str]) -
     assert len(subnets["Subnets"]) == 2 * int(given.get("SubnetCount", "2"))
 
 
-def test_services_run_as_many_processes_as_were_asked_for(aws: None) -> None:
+def test_services_run_the_configured_number_of_processes(aws: None) -> None:
     install(LARGE)
     ecs = boto3.client("ecs")
     (cluster,) = ecs.list_clusters()["clusterArns"]
@@ -127,7 +127,7 @@ def test_services_run_as_many_processes_as_were_asked_for(aws: None) -> None:
     assert counts == {"WebappService": 2, "CoreappService": 5, "NetworkService": 2}, "four shards and a spare"
 
 
-def test_containers_know_the_database_the_others_and_each_its_own_secrets(aws: None) -> None:
+def test_containers_get_the_database_peer_addresses_and_only_their_own_secrets(aws: None) -> None:
     outputs = install({})
     ecs = boto3.client("ecs")
     seen: dict[str, dict[str, str]] = {}
@@ -153,7 +153,7 @@ def test_containers_know_the_database_the_others_and_each_its_own_secrets(aws: N
     assert masters == ["coreapp"], "the Webapp, which strangers reach, has no master key"
 
 
-def test_an_installation_without_spares_has_no_redis(aws: None) -> None:
+def test_an_installation_without_standbys_has_no_redis(aws: None) -> None:
     install(PLAIN)
     kinds = {
         resource["ResourceType"]
@@ -210,12 +210,12 @@ load_once = functools.cache(load)
 
 
 @pytest.mark.parametrize("given", TAKEN, ids=str)
-def test_storage_that_rds_has_is_taken(given: tuple[Any, ...]) -> None:
+def test_storage_that_rds_supports_is_accepted(given: tuple[Any, ...]) -> None:
     assert is_taken(storage(*given))
 
 
 @pytest.mark.parametrize("given", REFUSED, ids=str)
-def test_storage_that_rds_has_not_is_refused_before_anything_is_made(given: tuple[Any, ...]) -> None:
+def test_storage_that_rds_does_not_support_is_rejected_before_creation(given: tuple[Any, ...]) -> None:
     assert not is_taken(storage(*given))
 
 
@@ -232,7 +232,7 @@ def rds_takes(kind: str, size: int, operations: int | None, throughput: int | No
     return 12_000 <= operations <= 64_000 and (throughput is None or throughput <= operations / 4)
 
 
-def test_every_choice_of_storage_is_taken_if_and_only_if_rds_takes_it() -> None:
+def test_the_storage_rules_accept_exactly_what_rds_supports() -> None:
     choices = {name: load_once("main.yaml")["Parameters"][name]["AllowedValues"] for name in storage("", "", "", "")}
     wrong = []
     for kind, size, operations, throughput in itertools.product(*choices.values()):
@@ -242,7 +242,7 @@ def test_every_choice_of_storage_is_taken_if_and_only_if_rds_takes_it() -> None:
     assert wrong == []
 
 
-def test_storage_is_nobodys_concern_on_aurora_or_a_database_that_is_there() -> None:
+def test_storage_rules_do_not_apply_to_aurora_or_an_existing_database() -> None:
     of_gp3 = storage("gp3", 400, 3000, "")
     assert is_taken({**of_gp3, **AURORA})
     assert is_taken({**of_gp3, **AWAY})
@@ -256,7 +256,7 @@ def test_storage_is_nobodys_concern_on_aurora_or_a_database_that_is_there() -> N
         (storage("io1", 400, 10000, ""), (400, 10000, None)),
     ],
 )
-def test_the_instance_is_asked_for_with_what_was_given_and_nothing_else(
+def test_the_database_instance_gets_only_the_given_storage_properties(
     aws: None, given: dict[str, str], wanted: tuple[int | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
@@ -273,14 +273,14 @@ def test_the_instance_is_asked_for_with_what_was_given_and_nothing_else(
     assert [each and int(each) for each in found] == list(wanted)
 
 
-def test_types_of_which_moto_makes_only_names_are_listed_in_the_readme() -> None:
+def test_the_readme_lists_the_types_that_moto_does_not_simulate() -> None:
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(AWS::\w+::\w+)`", readme.partition("names only")[2].partition(". So is")[0]))
     used = {resource["Type"] for path in TEMPLATES for resource in load(path.name)["Resources"].values()}
     assert listed == {kind for kind in stand_ins.ATTRIBUTES if kind in used}
 
 
-def test_with_buckets_each_process_has_its_own_and_nobody_reaches_them_without_tls(aws: None) -> None:
+def test_buckets_belong_to_their_processes_and_require_tls(aws: None) -> None:
     install({"FileStorage": "s3"})
     ecs, s3 = boto3.client("ecs"), boto3.client("s3")
     seen: dict[str, str] = {}

@@ -28,7 +28,7 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_systemd_understands_every_line(analyze: str, tmp_path: Path) -> None:
+def test_systemd_analyze_accepts_every_unit(analyze: str, tmp_path: Path) -> None:
     for unit in UNITS:
         # The program is not installed here.
         text = unit.read_text(encoding="utf-8").replace("/opt/tidings/bin/tidings", "/bin/true")
@@ -38,14 +38,14 @@ def test_systemd_understands_every_line(analyze: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
-def test_a_unit_may_do_little_but_what_it_is_for(analyze: str, unit: Path) -> None:
+def test_units_stay_below_the_exposure_threshold(analyze: str, unit: Path) -> None:
     said = run(analyze, "security", "--offline=yes", f"--threshold={EXPOSURE}", str(unit))
     found = re.search(r"exposure level for \S+: ([\d.]+)", said)
     assert found is not None
     assert float(found[1]) * 10 <= EXPOSURE
 
 
-def test_there_is_a_unit_for_each_process_and_each_is_another_user() -> None:
+def test_each_process_has_a_unit_with_its_own_user() -> None:
     texts = {unit.stem.removeprefix("tidings-"): unit.read_text(encoding="utf-8") for unit in UNITS}
     assert texts.keys() == {"webapp", "coreapp", "network", "migrate"}
     users = (FOLDER / "sysusers.conf").read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ async def settle(rolling: Rolling) -> list[str]:
 
 
 @pytest.mark.parametrize("supported", trees.read_supported(), ids=lambda supported: supported.commit[:7])
-async def test_an_upgrade_from_a_supported_revision_rolls_and_goes_back(
+async def test_a_rolling_upgrade_from_a_supported_revision_can_be_rolled_back(
     tmp_path: Path, mariadb: MariaDB, redis: RedisServer, supported: Supported
 ) -> None:
     try:
@@ -66,7 +66,7 @@ async def test_an_upgrade_from_a_supported_revision_rolls_and_goes_back(
     assert not problems, "\n" + "\n".join(problems)
 
 
-async def test_an_upgrade_to_the_next_revision_rolls_goes_back_and_contracts(
+async def test_a_rolling_upgrade_to_the_next_revision_rolls_back_and_contracts(
     tmp_path: Path, mariadb: MariaDB, redis: RedisServer
 ) -> None:
     expand = (0, 'op.add_column("jobs", sa.Column("next_release", sa.String(40)))')
@@ -90,6 +90,6 @@ async def test_an_upgrade_to_the_next_revision_rolls_goes_back_and_contracts(
     assert not problems, "\n" + "\n".join(problems)
 
 
-async def test_a_revision_that_is_not_in_the_history_is_named_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_revision_missing_from_the_history_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(trees.Unavailable, match="run this in a full clone"):
         trees.check_out("0" * 40, tmp_path)

@@ -34,7 +34,9 @@ def without(content: dict[str, Any], field: str) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key != field}
 
 
-async def test_a_registered_number_has_nothing_to_do(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+async def test_registering_a_registered_number_returns_201(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
     await register(database)
     answer = await api.http.post("/v1/account", json=body("account"))
     assert answer.status_code == 201
@@ -49,13 +51,13 @@ async def test_a_registered_number_has_nothing_to_do(api: Served, coreapp: FakeC
     assert not coreapp.asked(core.VerifyCode)
 
 
-async def test_a_certificate_may_come_in_lines(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_certificate_may_contain_line_breaks(api: Served, coreapp: FakeCoreapp) -> None:
     lines = textwrap.fill(body("account")["cert"], 76) + "\n"
     answer = await api.http.post("/v1/account", json=body("account") | {"cert": lines})
     assert (answer.status_code, answer.json()["account"][0]["vname"]) == (202, "Tidings Ltd.")
 
 
-async def test_an_empty_pin_is_none(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_empty_pin_counts_as_no_pin(api: Served, coreapp: FakeCoreapp) -> None:
     assert (await api.http.post("/v1/account", json=body("account") | {"pin": ""})).status_code == 202
     shards = {"cc": "1", "phone_number": "5550000000", "shards": 1, "pin": "", "cert": ""}
     assert (await api.http.post(SHARDS, json=shards)).status_code == 201
@@ -65,7 +67,7 @@ async def test_an_empty_pin_is_none(api: Served, coreapp: FakeCoreapp) -> None:
 
 
 @pytest.mark.parametrize("method", ["sms", "voice"])
-async def test_a_code_is_sent_and_the_name_in_the_certificate_told(
+async def test_a_code_request_returns_the_name_in_the_certificate(
     api: Served, coreapp: FakeCoreapp, method: str
 ) -> None:
     answer = await api.http.post("/v1/account", json=body("account") | {"method": method})
@@ -75,12 +77,12 @@ async def test_a_code_is_sent_and_the_name_in_the_certificate_told(
 
 
 @pytest.mark.parametrize("cert", ["AAAA", "Cg==", "CgIiAA==", "eyJ4IjoxfQ=="])
-async def test_without_a_readable_name_the_number_stands_for_it(api: Served, cert: str) -> None:
+async def test_an_unreadable_certificate_name_is_replaced_by_the_number(api: Served, cert: str) -> None:
     answer = await api.http.post("/v1/account", json=body("account") | {"cert": cert})
     assert answer.json()["account"] == [{"vname": NUMBER}]
 
 
-def test_a_name_that_would_break_a_line_is_none() -> None:
+def test_a_certificate_name_with_a_line_break_is_ignored() -> None:
     assert certificate.display_name("CgYiBFQKaXM=") is None
 
 
@@ -88,27 +90,27 @@ def test_a_name_that_would_break_a_line_is_none() -> None:
     ("cc", "phone_number"),
     [("+1", "555 000 0000"), (1, 5550000000), ("155", "50000000"), ("1", "(555) 000-0000"), ("1", "+15550000000")],
 )
-async def test_numbers_come_in_any_usual_form(api: Served, cc: Any, phone_number: Any) -> None:
+async def test_numbers_are_accepted_in_every_usual_form(api: Served, cc: Any, phone_number: Any) -> None:
     answer = await api.http.post("/v1/account", json=body("account") | {"cc": cc, "phone_number": phone_number})
     assert answer.status_code == 202
 
 
 @pytest.mark.parametrize("field", ["cc", "phone_number", "method", "cert"])
-async def test_what_is_missing_is_named(api: Served, field: str) -> None:
+async def test_a_missing_field_is_named(api: Served, field: str) -> None:
     answer = await api.http.post("/v1/account", json=without(body("account"), field))
     assert code(answer) == (400, 1008)
     assert errors(answer)[0]["details"] == f"{field}: is missing"
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("account_wrong")])
-async def test_a_wrong_request_asks_for_no_code(api: Served, coreapp: FakeCoreapp, case: dict[str, Any]) -> None:
+async def test_an_invalid_request_requests_no_code(api: Served, coreapp: FakeCoreapp, case: dict[str, Any]) -> None:
     answer = await api.http.post("/v1/account", json=body("account") | case["change"])
     assert code(answer) == (case["status"], case["code"])
     assert errors(answer)[0]["details"].startswith(case["details"])
     assert not coreapp.asked(core.RequestCode)
 
 
-async def test_codes_asked_for_too_often_are_limited_with_the_time_to_wait(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_too_frequent_code_requests_get_429_with_retry_after(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.RequestCode, 1015, "a code was sent just now", 30)
     answer = await api.http.post("/v1/account", json=body("account"))
     assert code(answer) == (429, 1015)
@@ -116,7 +118,7 @@ async def test_codes_asked_for_too_often_are_limited_with_the_time_to_wait(api: 
 
 
 @pytest.mark.parametrize("given", ["123456", "123-456", "123 456", 123456])
-async def test_the_code_registers(api: Served, coreapp: FakeCoreapp, given: Any) -> None:
+async def test_a_correct_code_registers_the_number(api: Served, coreapp: FakeCoreapp, given: Any) -> None:
     answer = await api.http.post("/v1/account/verify", json={"code": given})
     assert answer.status_code == 201
     assert answer.json() == {"meta": META}
@@ -126,14 +128,14 @@ async def test_the_code_registers(api: Served, coreapp: FakeCoreapp, given: Any)
 @pytest.mark.parametrize(
     ("content", "expected"), [({}, 1008), ({"code": "12345"}, 1009), ({"code": "abcdef"}, 1009), ({"code": None}, 1009)]
 )
-async def test_what_is_no_code_is_refused_without_being_tried(
+async def test_a_malformed_code_is_refused_without_a_coreapp_call(
     api: Served, coreapp: FakeCoreapp, content: Any, expected: int
 ) -> None:
     assert code(await api.http.post("/v1/account/verify", json=content)) == (400, expected)
     assert not coreapp.asked(core.VerifyCode)
 
 
-async def test_a_wrong_code_is_told(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_wrong_code_gets_400_with_error_1009(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.VerifyCode, 1009, "code: is wrong, used, expired, or was guessed at too often")
     assert code(await api.http.post("/v1/account/verify", json={"code": "000000"})) == (400, 1009)
 
@@ -143,7 +145,7 @@ def shards(count: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32, "4"])
-async def test_before_the_first_coreapp_there_are_as_many_shards_as_are_set(api: Served, count: Any) -> None:
+async def test_shards_set_before_the_first_coreapp_take_effect_at_once(api: Served, count: Any) -> None:
     answer = await api.http.post(SHARDS, json=shards(count))
     assert answer.status_code == 201
     expected = {"account": {"shards": int(count), "active_shards": int(count)}, "meta": META}
@@ -152,7 +154,7 @@ async def test_before_the_first_coreapp_there_are_as_many_shards_as_are_set(api:
     assert (found.status_code, found.json()) == (200, expected)
 
 
-async def test_a_change_that_takes_long_is_told_as_far_as_it_is(
+async def test_a_slow_layout_change_is_reported_with_its_progress(
     api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "CHANGE_SECONDS", 0.01)
@@ -169,7 +171,7 @@ async def test_a_change_that_takes_long_is_told_as_far_as_it_is(
     assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 4, "active_shards": 4}
 
 
-async def test_the_answer_comes_when_the_change_is_made(api: Served, database: Database) -> None:
+async def test_a_layout_change_is_answered_when_it_is_complete(api: Served, database: Database) -> None:
     async with database.transaction() as connection:
         await layouts.create(connection, 1)
 
@@ -188,22 +190,22 @@ async def test_the_answer_comes_when_the_change_is_made(api: Served, database: D
     assert answer.json()["account"] == {"shards": 2, "active_shards": 2}
 
 
-async def test_there_is_one_shard_unless_another_number_was_set(api: Served) -> None:
+async def test_the_default_number_of_shards_is_one(api: Served) -> None:
     assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 1, "active_shards": 1}
 
 
 @pytest.mark.parametrize("count", [0, 3, 5, 64, -1, "many", None, 1.5])
-async def test_other_numbers_of_shards_are_refused(api: Served, count: Any) -> None:
+async def test_unsupported_shard_counts_are_refused(api: Served, count: Any) -> None:
     assert code(await api.http.post(SHARDS, json=shards(count))) == (400, 1009)
     assert (await api.http.get(SHARDS)).json()["account"]["shards"] == 1
 
 
-async def test_shards_of_another_number_are_refused(api: Served) -> None:
+async def test_a_shard_request_for_another_phone_number_is_refused(api: Served) -> None:
     assert code(await api.http.post(SHARDS, json=shards(2, phone_number="5550000009"))) == (403, 1005)
 
 
 @pytest.mark.parametrize("path", ["/v1/account", SHARDS])
-async def test_with_two_step_verification_the_pin_is_needed(api: Served, path: str) -> None:
+async def test_two_step_verification_requires_the_pin(api: Served, path: str) -> None:
     content = shards(2) if path == SHARDS else body("account")
     answer = await api.http.post(TWO_STEP, json={"pin": PIN})
     assert (answer.status_code, answer.json()) == (200, {"meta": META})
@@ -218,7 +220,7 @@ async def test_with_two_step_verification_the_pin_is_needed(api: Served, path: s
     assert (await api.http.post(path, json=content)).is_success
 
 
-async def test_the_pin_goes_to_the_network_with_the_registration(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_registration_passes_the_pin_to_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
     assert (await api.http.post("/v1/account", json=body("account"))).is_success
     assert (await api.http.post("/v1/account", json=body("account") | {"pin": PIN})).is_success
     assert [question.pin for question in coreapp.asked(core.RequestCode)] == ["", PIN]
@@ -231,7 +233,7 @@ async def test_a_code_has_6_to_16_digits(api: Served, coreapp: FakeCoreapp, sent
     assert question.code == sent.replace(" ", "").replace("-", "")
 
 
-async def test_a_pin_is_kept_as_a_hash(api: Served, database: Database) -> None:
+async def test_a_pin_is_stored_as_a_hash(api: Served, database: Database) -> None:
     await api.http.post(TWO_STEP, json={"pin": PIN})
     async with database.reading() as connection:
         kept = await registrations.find_registration(connection, NUMBER)
@@ -243,7 +245,7 @@ async def test_a_pin_is_kept_as_a_hash(api: Served, database: Database) -> None:
     ("content", "expected"),
     [({}, 1008), ({"pin": "12345"}, 1009), ({"pin": "1234567"}, 1009), ({"pin": "１２３４５６"}, 1009), ([], 1009)],
 )
-async def test_a_pin_is_six_digits(api: Served, content: Any, expected: int) -> None:
+async def test_a_pin_must_have_six_digits(api: Served, content: Any, expected: int) -> None:
     assert code(await api.http.post(TWO_STEP, json=content)) == (400, expected)
 
 
@@ -258,12 +260,12 @@ async def test_a_pin_is_six_digits(api: Served, content: Any, expected: int) -> 
         ("DELETE", TWO_STEP),
     ],
 )
-async def test_the_account_is_for_administrators(api: Served, method: str, path: str) -> None:
+async def test_account_endpoints_require_an_administrator(api: Served, method: str, path: str) -> None:
     await check_is_for_administrators(api, method, path)
 
 
 @pytest.mark.parametrize("path", ["/v1/account", "/v1/account/verify"])
-async def test_with_the_coreapp_away_the_caller_is_told(serve: Serve, coreapp: FakeCoreapp, path: str) -> None:
+async def test_account_requests_without_a_coreapp_get_503(serve: Serve, coreapp: FakeCoreapp, path: str) -> None:
     api = await serve(coreapp_patience=0.05)
     await api.log_in()
     await coreapp.stop()

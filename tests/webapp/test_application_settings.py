@@ -33,12 +33,12 @@ def contains(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-async def test_nothing_set_shows_the_documented_defaults(api: Served) -> None:
+async def test_unset_settings_show_the_documented_defaults(api: Served) -> None:
     assert await current(api) == body("settings_defaults")
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("settings_good")])
-async def test_a_change_is_kept_and_the_rest_stays(api: Served, case: dict[str, Any]) -> None:
+async def test_a_change_is_stored_and_other_settings_are_unchanged(api: Served, case: dict[str, Any]) -> None:
     before = await current(api)
     answer = await api.http.patch(PATH, json=case["body"])
     assert answer.status_code == 200
@@ -51,7 +51,7 @@ async def test_a_change_is_kept_and_the_rest_stays(api: Served, case: dict[str, 
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("settings_wrong")])
-async def test_a_wrong_change_changes_nothing_and_is_told_why(
+async def test_an_invalid_change_is_refused_with_the_reason_and_stores_nothing(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     before = await current(api)
@@ -62,13 +62,13 @@ async def test_a_wrong_change_changes_nothing_and_is_told_why(
     assert not coreapp.asked(core.SettingsChanged)
 
 
-async def test_one_wrong_key_keeps_the_good_ones_out_too(api: Served) -> None:
+async def test_one_invalid_key_rejects_the_whole_change(api: Served) -> None:
     answer = await api.http.patch(PATH, json={"sent_status": True, "webhooks": {"url": "nonsense"}})
     assert answer.status_code == 400
     assert (await current(api))["sent_status"] is False
 
 
-async def test_delete_goes_back_to_the_defaults(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_delete_restores_the_defaults(api: Served, coreapp: FakeCoreapp) -> None:
     await api.http.patch(PATH, json={"webhooks": {"url": "https://example.com/"}, "callback_persist": False})
     answer = await api.http.delete(PATH)
     assert answer.status_code == 200
@@ -77,9 +77,7 @@ async def test_delete_goes_back_to_the_defaults(api: Served, coreapp: FakeCoreap
     assert len(coreapp.asked(core.SettingsChanged)) == 2
 
 
-async def test_the_coreapp_has_put_a_change_in_force_before_the_caller_is_answered(
-    api: Served, coreapp: FakeCoreapp
-) -> None:
+async def test_a_change_is_answered_after_the_coreapp_has_applied_it(api: Served, coreapp: FakeCoreapp) -> None:
     held: list[core.SettingsChanged] = []
     coreapp.answer(core.SettingsChanged, lambda q: held.append(q))
     change = asyncio.create_task(api.http.patch(PATH, json={"sent_status": True}))
@@ -91,7 +89,7 @@ async def test_the_coreapp_has_put_a_change_in_force_before_the_caller_is_answer
     assert (await change).status_code == 200
 
 
-async def test_a_change_is_kept_though_the_coreapp_is_away(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_change_is_stored_while_the_coreapp_is_unavailable(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
     assert (await api.http.patch(PATH, json={"sent_status": True})).status_code == 200
     assert (await current(api))["sent_status"] is True
@@ -118,7 +116,7 @@ async def test_a_restarted_webapp_has_the_same_settings(api: Served, serve: Serv
     assert (await current(other))["webhooks"]["url"] == "https://example.com/"
 
 
-async def test_changes_at_the_same_time_are_all_kept(api: Served) -> None:
+async def test_concurrent_changes_are_all_stored(api: Served) -> None:
     changes: list[dict[str, Any]] = [
         {"sent_status": True},
         {"webhooks": {"url": "https://example.com/"}},
@@ -133,7 +131,7 @@ async def test_changes_at_the_same_time_are_all_kept(api: Served) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
-async def test_settings_are_for_administrators(serve: Serve, database: Database, method: str) -> None:
+async def test_settings_require_an_administrator(serve: Serve, database: Database, method: str) -> None:
     served = await serve()
     await served.log_in()
     other = await serve()

@@ -85,7 +85,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-async def test_what_was_set_comes_back_with_the_keys(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_restore_returns_every_setting_and_the_keys(api: Served, coreapp: FakeCoreapp) -> None:
     await fill(api)
     before = await everything(api)
     data = await backup(api)
@@ -105,7 +105,7 @@ async def test_what_was_set_comes_back_with_the_keys(api: Served, coreapp: FakeC
     assert code(await api.http.post("/v1/account/shards", json=shards)) == (400, 1008), "the PIN is demanded again"
 
 
-async def test_an_installation_with_another_settings_key_restores_it(api: Served, serve: Serve) -> None:
+async def test_a_backup_can_be_restored_under_another_settings_key(api: Served, serve: Serve) -> None:
     await fill(api)
     before = await everything(api)
     data = await backup(api)
@@ -116,14 +116,14 @@ async def test_an_installation_with_another_settings_key_restores_it(api: Served
     assert await everything(other) == before
 
 
-async def test_users_and_tokens_stay_as_they_are(api: Served) -> None:
+async def test_a_restore_leaves_users_and_tokens_unchanged(api: Served) -> None:
     data = await backup(api)
     await api.http.post("/v1/users", json={"username": "observer", "password": "Tidings-2026!"})
     assert (await restore(api, data)).status_code == 200
     assert [user["username"] for user in (await api.http.get("/v1/users")).json()["users"]] == ["admin", "observer"]
 
 
-async def test_a_backup_is_base64_without_anything_readable_and_different_each_time(api: Served) -> None:
+async def test_a_backup_is_encrypted_base64_and_different_each_time(api: Served) -> None:
     await fill(api)
     data = await backup(api)
     raw = base64.b64decode(data, validate=True)
@@ -142,7 +142,7 @@ async def test_every_setting_survives_a_backup(api: Served) -> None:
     assert after["settings"]["application"] == SETTINGS | {"wa_id": ACCOUNT}
 
 
-async def test_settings_of_other_versions_are_passed_over(api: Served) -> None:
+async def test_unknown_settings_of_other_versions_are_ignored(api: Served) -> None:
     data = await changed(api, settings=settings(of_another_version={"x": [1]}, log_level="debug"))
     assert (await restore(api, data)).status_code == 200
     found = (await api.http.get("/v1/settings/application")).json()["settings"]["application"]
@@ -150,7 +150,7 @@ async def test_settings_of_other_versions_are_passed_over(api: Served) -> None:
     assert "of_another_version" not in found
 
 
-async def test_a_certificate_whose_time_is_over_is_left_out_and_the_present_one_kept(
+async def test_a_restore_skips_an_expired_certificate_and_keeps_the_current_one(
     api: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fill(api)
@@ -177,7 +177,7 @@ class Coreapps:
 
 
 @pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
-async def test_every_database_gives_back_what_was_backed_up(database: Database, database_engine: str) -> None:
+async def test_every_database_restores_a_backup_unchanged(database: Database, database_engine: str) -> None:
     safe, caller = SecretSealer(b"s" * 32), Caller("admin", ACCOUNT, "ADMIN", "", "", 0)
     backups = Backups(
         database, Coreapps(), safe=safe, guard=EgressGuard(ONLY_PUBLIC), clock=ManualClock(NOW.timestamp())
@@ -221,11 +221,11 @@ async def test_every_database_gives_back_what_was_backed_up(database: Database, 
 
 
 @pytest.mark.parametrize("path", [BACKUP, RESTORE])
-async def test_backups_are_for_administrators(api: Served, path: str) -> None:
+async def test_backups_require_an_administrator(api: Served, path: str) -> None:
     await check_is_for_administrators(api, "POST", path)
 
 
-async def test_the_password_of_a_new_backup_has_8_characters_and_a_shorter_one_still_opens_an_old_one(
+async def test_a_new_backup_needs_8_password_characters_but_old_ones_open_with_fewer(
     api: Served,
 ) -> None:
     assert code(await api.http.post(BACKUP, json={"password": "seven77"})) == (400, 1009)

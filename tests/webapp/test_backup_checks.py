@@ -75,7 +75,7 @@ def sticker(**changes: Any) -> dict[str, Any]:
     return {"pack": PACK, "position": 0, "image_data_id": STICKER, "emojis": []} | changes
 
 
-async def test_a_wrong_password_and_damaged_data_change_nothing(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_wrong_password_or_damaged_data_changes_nothing(api: Served, coreapp: FakeCoreapp) -> None:
     await fill(api)
     before = await everything(api)
     data = await backup(api)
@@ -103,7 +103,7 @@ async def test_a_backup_of_another_number_or_version_is_refused(api: Served) -> 
         assert words in errors(answer)[0]["details"]
 
 
-async def test_a_coreapp_that_says_no_stops_it_before_anything_is_changed(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_refusal_by_a_coreapp_stops_a_restore_before_any_change(api: Served, coreapp: FakeCoreapp) -> None:
     await fill(api)
     data = await backup(api)
     await wipe(api)
@@ -172,7 +172,7 @@ async def test_a_coreapp_that_says_no_stops_it_before_anything_is_changed(api: S
         ({"stickerpacks": [pack([sticker(position=n) for n in range(31)])]}, "data: stickerpacks[0].stickers: "),
     ],
 )
-def test_a_part_that_its_own_call_refuses_is_refused_in_a_backup(parts: dict[str, Any], told: str) -> None:
+def test_parts_that_their_own_endpoints_refuse_are_refused_in_a_backup(parts: dict[str, Any], told: str) -> None:
     assert checks.check(msgspec.convert(MINIMAL, Contents), ACCOUNT, NOW).contents.settings == "{}"
     found = msgspec.json.decode(msgspec.json.encode(MINIMAL | parts), type=Contents)
     with pytest.raises(InvalidRequest) as caught:
@@ -191,7 +191,7 @@ _VALUES = strategies.recursive(
 
 
 @hypothesis.given(strategies.dictionaries(strategies.sampled_from(sorted(MINIMAL)), _VALUES), _VALUES)
-def test_whatever_is_in_a_backup_is_refused_or_right(parts: dict[str, Any], document: Any) -> None:
+def test_any_backup_content_is_either_refused_or_valid(parts: dict[str, Any], document: Any) -> None:
     parts.setdefault("settings", msgspec.json.encode(document).decode())
     with contextlib.suppress(InvalidRequest, msgspec.ValidationError):
         found = msgspec.json.decode(msgspec.json.encode(MINIMAL | parts), type=Contents)
@@ -201,7 +201,7 @@ def test_whatever_is_in_a_backup_is_refused_or_right(parts: dict[str, Any], docu
         assert checks.check(checked.contents, ACCOUNT, NOW) == checked
 
 
-async def test_a_backup_with_a_wrong_part_changes_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_a_backup_with_an_invalid_part_changes_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(outgoing_webhooks=ONLY_PUBLIC)
     await api.log_in()
     await fill(api)
@@ -228,7 +228,7 @@ async def test_a_backup_with_a_wrong_part_changes_nothing(serve: Serve, coreapp:
     assert len(coreapp.asked(core.SettingsChanged)) == told
 
 
-async def test_everything_that_is_wrong_is_told_at_once(api: Served) -> None:
+async def test_all_problems_of_a_backup_are_reported_at_once(api: Served) -> None:
     answer = await restore(api, await changed(api, shards=3, settings=settings(log_level=5)))
     assert [error["details"].partition(": should")[0] for error in errors(answer)] == [
         "data: shards",
@@ -236,9 +236,7 @@ async def test_everything_that_is_wrong_is_told_at_once(api: Served) -> None:
     ]
 
 
-async def test_keys_beyond_what_a_coreapp_takes_at_a_time_are_refused_and_disturb_nobody(
-    api: Served, coreapp: FakeCoreapp
-) -> None:
+async def test_too_large_keys_get_413_and_other_calls_continue(api: Served, coreapp: FakeCoreapp) -> None:
     data = await changed(api, keys="x" * wire.MAX_FRAME)
     coreapp.answer(core.GetIdentity, lambda q: None)
     asking = asyncio.create_task(api.http.get("/v1/contacts/15550110001/identity"))
@@ -267,5 +265,5 @@ async def test_keys_beyond_what_a_coreapp_takes_at_a_time_are_refused_and_distur
         (RESTORE, [], 1009),
     ],
 )
-async def test_what_is_missing_or_wrong_is_told(api: Served, path: str, content: Any, expected: int) -> None:
+async def test_missing_or_invalid_fields_are_refused(api: Served, path: str, content: Any, expected: int) -> None:
     assert code(await api.http.post(path, json=content)) == (400, expected)

@@ -67,28 +67,26 @@ async def post(api: Served, content: bytes, path: str = "/v1/messages") -> tuple
     ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/contacts"])
-async def test_what_is_no_usable_json_is_a_400(
-    api: Served, coreapp: FakeCoreapp, path: str, name: str, content: bytes
-) -> None:
+async def test_unusable_json_gets_400(api: Served, coreapp: FakeCoreapp, path: str, name: str, content: bytes) -> None:
     assert await post(api, content, path) == (400, 1025)
     assert not coreapp.questions
 
 
-async def test_a_hundred_arrays_and_objects_within_one_another_are_read(api: Served) -> None:
+async def test_json_nesting_is_accepted_up_to_a_depth_of_100(api: Served) -> None:
     for inner in (b"{}", b'{"a": 1}', b"[1]"):
         content = GOOD[:-1] + b', "unknown": ' + b"[" * 98 + inner + b"]" * 98 + b"}"
         assert await post(api, content) == (201, 0)
         assert await post(api, content.replace(b"[" * 98, b"[" * 99).replace(b"]" * 98, b"]" * 99)) == (400, 1025)
 
 
-async def test_a_message_cut_off_at_any_byte_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_message_truncated_at_any_byte_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
     for length in range(len(GOOD)):
         status, error = await post(api, GOOD[:length])
         assert (status, error) == (400, 1025 if length else 1008), GOOD[:length]
     assert not coreapp.questions
 
 
-async def test_a_message_with_any_byte_changed_never_breaks_the_server(api: Served) -> None:
+async def test_a_message_with_any_byte_changed_gets_201_or_400(api: Served) -> None:
     for position in range(len(GOOD)):
         for flip in (0x01, 0x20, 0x80, 0xFF):
             changed = bytearray(GOOD)
@@ -97,18 +95,18 @@ async def test_a_message_with_any_byte_changed_never_breaks_the_server(api: Serv
             assert status in (201, 400), bytes(changed)
 
 
-async def test_a_byte_order_mark_before_the_json_is_passed_over(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_one_byte_order_mark_before_the_json_is_ignored(api: Served, coreapp: FakeCoreapp) -> None:
     assert await post(api, b"\xef\xbb\xbf" + GOOD) == (201, 0)
     assert len(coreapp.asked(core.AcceptMessage)) == 1
     assert await post(api, b"\xef\xbb\xbf" * 2 + GOOD) == (400, 1025)
 
 
-async def test_an_empty_body_is_a_message_without_fields(api: Served) -> None:
+async def test_an_empty_body_is_treated_as_an_empty_message(api: Served) -> None:
     for content in (b"", b"  \r\n", b"{}"):
         assert await post(api, content) == (400, 1008)
 
 
-async def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not(api: Served) -> None:
+async def test_a_body_at_the_limit_is_accepted_and_one_byte_more_is_refused(api: Served) -> None:
     assert await post(api, GOOD + b" " * (MIB - len(GOOD))) == (201, 0)
     assert await post(api, GOOD + b" " * (MIB - len(GOOD) + 1)) == (413, 1025)
 
@@ -125,7 +123,7 @@ async def test_a_declared_length_over_the_limit_is_refused_before_the_body_is_re
     assert (await raw.exchange(api.port, absurd))[0] == 413
 
 
-async def test_a_client_that_sends_10_mb_first_and_reads_then_gets_its_answer(api: Served) -> None:
+async def test_a_client_that_sends_10_mb_before_reading_gets_its_response(api: Served) -> None:
     for content in (b"x" * (10 * MIB), _endless(10)):
         answer = await api.http.post("/v1/messages", content=content)
         assert answer.status_code == 413
@@ -133,7 +131,7 @@ async def test_a_client_that_sends_10_mb_first_and_reads_then_gets_its_answer(ap
     assert (await api.send()).status_code == 201
 
 
-async def test_a_body_without_a_length_is_cut_off_at_the_limit_and_costs_no_memory(api: Served) -> None:
+async def test_a_chunked_body_is_refused_at_the_limit_and_uses_no_memory(api: Served) -> None:
     process = psutil.Process()
     before = process.memory_info().rss
     head = _head(api, "Transfer-Encoding: chunked")
@@ -143,14 +141,16 @@ async def test_a_body_without_a_length_is_cut_off_at_the_limit_and_costs_no_memo
     assert process.memory_info().rss - before < 100 * MIB
 
 
-async def test_a_body_that_does_not_come_is_answered_in_the_end(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_never_arrives_gets_400_after_the_timeout(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("webapp.http.bodies._PATIENCE", 0.05)
     status, _, payload = await raw.exchange(api.port, _head(api, "Content-Length: 100"), b'{"to"')
     assert (status, payload["errors"][0]["code"]) == (400, 1025)
     assert "did not arrive" in payload["errors"][0]["details"]
 
 
-async def test_a_thousand_wrong_fields_are_answered_with_the_first_few(api: Served) -> None:
+async def test_a_response_lists_only_the_first_of_many_invalid_fields(api: Served) -> None:
     answer = await api.http.patch("/v1/settings/application", json={"media": {"auto_download": ["x"] * 100_000}})
     assert code(answer) == (400, 1009)
     assert len(answer.content) < 10_000

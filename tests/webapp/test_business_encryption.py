@@ -14,7 +14,7 @@ GOOD = body("business_encryption")
 
 
 @pytest.mark.parametrize("form", ["public_key", "pkcs1"])
-async def test_the_key_that_was_posted_is_told_in_one_form(api: Served, form: str) -> None:
+async def test_a_posted_key_is_returned_in_one_form(api: Served, form: str) -> None:
     assert code(await api.http.get(PATH)) == (404, 1006)
     answer = await api.http.post(PATH, json=GOOD[form])
     assert answer.status_code == 200
@@ -26,7 +26,7 @@ async def test_the_key_that_was_posted_is_told_in_one_form(api: Served, form: st
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("business_encryption_wrong")])
-async def test_a_wrong_key_is_refused_and_changes_nothing(api: Served, case: dict[str, Any]) -> None:
+async def test_an_invalid_key_is_refused_and_changes_nothing(api: Served, case: dict[str, Any]) -> None:
     await api.http.post(PATH, json=GOOD["public_key"])
     answer = await api.http.post(PATH, json=case["body"])
     assert code(answer) == (case["status"], case["code"])
@@ -34,12 +34,12 @@ async def test_a_wrong_key_is_refused_and_changes_nothing(api: Served, case: dic
     assert (await api.http.get(PATH)).json() == GOOD["answer"]
 
 
-async def test_the_key_is_for_administrators(api: Served) -> None:
+async def test_the_key_requires_an_administrator(api: Served) -> None:
     await check_is_for_administrators(api, "GET", PATH)
     await check_is_for_administrators(api, "POST", PATH, json=GOOD["public_key"])
 
 
-async def test_a_backup_has_the_key(api: Served) -> None:
+async def test_a_backup_contains_the_key(api: Served) -> None:
     await api.http.post(PATH, json=GOOD["public_key"])
     answer = await api.http.post("/v1/settings/backup", json={"password": "Tidings-2026!"})
     data = answer.json()["settings"]["data"]

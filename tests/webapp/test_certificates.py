@@ -34,7 +34,7 @@ AUTHORITY, OTHER = Authority(), Authority("Another authority")
 KEY, CERTIFICATE = AUTHORITY.issue("localhost")
 
 
-async def test_a_webhook_authority_is_kept_as_it_was_and_the_coreapps_told(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_webhook_authority_is_stored_and_announced_to_coreapps(api: Served, coreapp: FakeCoreapp) -> None:
     assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
     answer = await api.http.post(
         WEBHOOKS, content=b"a comment\n" + AUTHORITY.pem, headers={"Content-Type": "text/plain"}
@@ -65,7 +65,7 @@ async def test_a_webhook_authority_is_kept_as_it_was_and_the_coreapps_told(api: 
         (b"\xff\x00" * 500, "should be certificates in PEM"),
     ],
 )
-async def test_what_is_no_authority_is_refused(api: Served, coreapp: FakeCoreapp, content: bytes, words: str) -> None:
+async def test_an_invalid_authority_is_refused(api: Served, coreapp: FakeCoreapp, content: bytes, words: str) -> None:
     answer = await api.http.post(WEBHOOKS, content=content)
     assert code(answer) == (400, 1009)
     assert words in errors(answer)[0]["details"]
@@ -90,7 +90,7 @@ async def test_what_is_no_authority_is_refused(api: Served, coreapp: FakeCoreapp
         (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----" + CERTIFICATE, "cannot be read"),
     ],
 )
-async def test_a_wrong_bundle_is_refused_with_the_reason(api: Served, content: bytes, words: str) -> None:
+async def test_an_invalid_bundle_is_refused_with_the_reason(api: Served, content: bytes, words: str) -> None:
     answer = await api.http.post(EXTERNAL, content=content)
     assert code(answer) == (400, 1009)
     assert words in errors(answer)[0]["details"]
@@ -98,7 +98,9 @@ async def test_a_wrong_bundle_is_refused_with_the_reason(api: Served, content: b
     assert code(await api.http.get(EXTERNAL_CA)) == (404, 1006)
 
 
-async def test_a_bundle_is_kept_sealed_and_its_authority_told_to_everybody(api: Served, database: Database) -> None:
+async def test_a_bundle_is_stored_sealed_and_its_authority_is_readable_by_every_user(
+    api: Served, database: Database
+) -> None:
     answer = await api.http.post(EXTERNAL, content=KEY + CERTIFICATE + AUTHORITY.pem)
     assert (answer.status_code, answer.json()) == (200, {"meta": META})
     found = await api.http.get(EXTERNAL_CA, headers=await ordinary(api))
@@ -109,7 +111,7 @@ async def test_a_bundle_is_kept_sealed_and_its_authority_told_to_everybody(api: 
     assert b"PRIVATE" not in kept
 
 
-async def test_a_key_may_follow_the_parameters_of_its_curve(api: Served) -> None:
+async def test_a_private_key_may_follow_its_curve_parameters(api: Served) -> None:
     # prime256v1, as `openssl ecparam -genkey` writes it before the key.
     curve = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
     answer = await api.http.post(EXTERNAL, content=curve + KEY + CERTIFICATE + AUTHORITY.pem)
@@ -137,7 +139,7 @@ LARGE = 256 * 1024
     ],
     ids=lambda text: text[:40].decode(),
 )
-def test_what_repeats_itself_is_refused_in_time_that_grows_with_its_size_only(text: bytes) -> None:
+def test_repetitive_pem_is_refused_in_linear_time(text: bytes) -> None:
     started = time.process_time()
     for read_it in (pem.parse_authorities, CertificateBundle.load, lambda given: CertificateBundle.parse(given, NOW)):
         with pytest.raises(pem.UnusablePem):
@@ -150,7 +152,7 @@ _PIECES = (AUTHORITY.pem, b"a comment\n", b"\n", b"-----", b"-----BEGIN A-----\n
 
 
 @given(strategies.lists(strategies.sampled_from(_PIECES), max_size=10))
-def test_what_stands_between_certificates_is_passed_over_or_refused_and_no_certificate_is_lost(
+def test_text_between_certificates_is_ignored_or_refused_without_losing_one(
     pieces: list[bytes],
 ) -> None:
     try:
@@ -168,7 +170,7 @@ async def test_a_large_bundle_is_refused(api: Served) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", EXTERNAL), ("POST", WEBHOOKS), ("GET", WEBHOOKS), ("DELETE", WEBHOOKS)]
 )
-async def test_certificates_are_for_administrators(api: Served, method: str, path: str) -> None:
+async def test_certificates_require_an_administrator(api: Served, method: str, path: str) -> None:
     await check_is_for_administrators(api, method, path)
     await check_takes_a_token(api, "GET", EXTERNAL_CA)
 
@@ -214,7 +216,7 @@ class Running:
             return await http.get(path)
 
 
-async def test_the_api_speaks_https_with_a_certificate_of_its_own_for_each_name(
+async def test_the_api_serves_https_with_a_generated_certificate_for_each_name(
     database: Database, coreapp: FakeCoreapp
 ) -> None:
     async with Running(database, coreapp) as webapp:
@@ -229,9 +231,7 @@ async def test_the_api_speaks_https_with_a_certificate_of_its_own_for_each_name(
         assert await webapp.made() == made, "a restart shows the same certificate"
 
 
-async def test_an_uploaded_certificate_is_shown_at_once_without_a_restart(
-    database: Database, coreapp: FakeCoreapp
-) -> None:
+async def test_an_uploaded_certificate_is_served_without_a_restart(database: Database, coreapp: FakeCoreapp) -> None:
     async with Running(database, coreapp) as webapp:
         made = await webapp.made()
         async with httpx.AsyncClient(base_url=webapp.url, verify=trusting(made), trust_env=False) as http:
@@ -248,7 +248,7 @@ async def test_an_uploaded_certificate_is_shown_at_once_without_a_restart(
             await webapp.get("/v1/health", made)
 
 
-async def test_plain_http_on_the_port_of_https_ends_the_connection(database: Database, coreapp: FakeCoreapp) -> None:
+async def test_plain_http_on_the_https_port_closes_the_connection(database: Database, coreapp: FakeCoreapp) -> None:
     async with Running(database, coreapp) as webapp:
         async with httpx.AsyncClient(trust_env=False) as http:
             with pytest.raises(httpx.TransportError):
@@ -265,7 +265,7 @@ async def make(database: Database, *names: str, clock: ManualClock | None = None
 
 
 @pytest.mark.parametrize("content", [b"x", KEY, KEY + AUTHORITY.pem, KEY + b"x" + AUTHORITY.pem[:300]])
-async def test_a_kept_certificate_that_no_server_could_use_does_not_stop_the_api(
+async def test_an_unusable_stored_certificate_does_not_stop_the_api(
     database: Database, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     sealed = SecretSealer(b"s" * 32).seal("15550000000", certificates.EXTERNAL, content)
@@ -283,7 +283,7 @@ async def test_a_kept_certificate_that_no_server_could_use_does_not_stop_the_api
     assert await made.authorities() == AUTHORITY.pem
 
 
-async def test_webapps_with_different_names_come_to_share_one_certificate(database: Database) -> None:
+async def test_webapps_with_different_names_share_one_certificate(database: Database) -> None:
     first, second = await make(database, "a.example"), await make(database, "b.example", "10.0.0.1")
     await first.load()
     assert await first.authorities() == await second.authorities()
@@ -291,7 +291,7 @@ async def test_webapps_with_different_names_come_to_share_one_certificate(databa
     assert await again.authorities() == await first.authorities()
 
 
-async def test_a_certificate_is_made_anew_before_it_ends(database: Database) -> None:
+async def test_a_generated_certificate_is_replaced_before_it_expires(database: Database) -> None:
     clock = ManualClock(NOW.timestamp())
     before = await (await make(database, "a.example", clock=clock)).authorities()
     clock.advance(790 * 86_400)
@@ -300,7 +300,7 @@ async def test_a_certificate_is_made_anew_before_it_ends(database: Database) -> 
     assert await (await make(database, "a.example", clock=clock)).authorities() != before
 
 
-def test_the_made_certificate_names_what_it_was_made_for() -> None:
+def test_a_generated_certificate_contains_the_given_names() -> None:
     bundle = CertificateBundle.make(["a.example", "10.0.0.1", "::1"], datetime.datetime.now(datetime.UTC))
     assert bundle.names == ("a.example", "10.0.0.1", "::1")
     assert CertificateBundle.load(bundle.pem).pem == bundle.pem
@@ -310,7 +310,7 @@ def read(tmp_path: Path, **variables: str) -> settings.Settings:
     return settings.Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
 
 
-def test_https_is_on_where_others_can_reach_the_api_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+def test_https_is_on_by_default_beyond_loopback(tmp_path: Path) -> None:
     everywhere = {"TIDINGS_API_ADDRESS": "0.0.0.0:9090"}
     assert not read(tmp_path).tls
     assert not read(tmp_path, TIDINGS_API_ADDRESS="[::1]:9090").tls
@@ -320,7 +320,7 @@ def test_https_is_on_where_others_can_reach_the_api_unless_it_is_said_otherwise(
     assert read(tmp_path, **everywhere, TIDINGS_EMBEDDED="1").tls
 
 
-def test_names_come_from_the_settings_and_the_address(tmp_path: Path) -> None:
+def test_certificate_names_come_from_the_settings_and_the_address(tmp_path: Path) -> None:
     names = read(
         tmp_path,
         WA_WEB_SERVERNAME="api.example",

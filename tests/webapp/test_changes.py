@@ -41,7 +41,7 @@ async def holds_within_a_second(holds: Callable[[], Awaitable[bool]]) -> bool:
     return time.monotonic() - started < 1.0 + late.seconds
 
 
-async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
+async def test_two_webapps_and_a_coreapp_apply_a_change_within_one_poll(
     api: Served, serve: Serve, database: Database
 ) -> None:
     other = await serve()
@@ -94,7 +94,7 @@ async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
 
 
 @pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
-async def test_what_cannot_be_read_is_read_at_the_next_look_and_keeps_nothing_else_back(
+async def test_a_failed_reload_is_repeated_at_the_next_poll_and_blocks_no_other(
     database: Database, database_engine: str
 ) -> None:
     watch = Watch(database)

@@ -20,7 +20,7 @@ async def told(api: Served) -> Any:
     return answer.json()["settings"]["business"]["compliance_info"]
 
 
-async def test_what_was_posted_is_told_and_the_next_takes_its_place(api: Served) -> None:
+async def test_posted_compliance_info_is_returned_and_replaced_by_the_next(api: Served) -> None:
     assert await told(api) == CASES["none_told"]
     for posted, expected in (("full", "full"), ("least", "least_told")):
         answer = await api.http.post(PATH, json=CASES[posted])
@@ -29,7 +29,7 @@ async def test_what_was_posted_is_told_and_the_next_takes_its_place(api: Served)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in CASES["wrong"]])
-async def test_what_is_wrong_is_told_by_its_field_and_changes_nothing(api: Served, case: dict[str, Any]) -> None:
+async def test_an_invalid_field_is_named_and_changes_nothing(api: Served, case: dict[str, Any]) -> None:
     await api.http.post(PATH, json=CASES["least"])
     answer = await api.http.post(PATH, json=CASES["full"] | case["change"])
     assert code(answer) == (400, case["code"])
@@ -37,12 +37,12 @@ async def test_what_is_wrong_is_told_by_its_field_and_changes_nothing(api: Serve
     assert await told(api) == CASES["least_told"]
 
 
-async def test_it_is_for_administrators(api: Served) -> None:
+async def test_compliance_info_requires_an_administrator(api: Served) -> None:
     await check_is_for_administrators(api, "GET", PATH)
     await check_is_for_administrators(api, "POST", PATH, json=CASES["full"])
 
 
-async def test_a_backup_has_it(api: Served) -> None:
+async def test_a_backup_contains_the_compliance_info(api: Served) -> None:
     await api.http.post(PATH, json=CASES["full"])
     answer = await api.http.post("/v1/settings/backup", json={"password": "Tidings-2026!"})
     data = answer.json()["settings"]["data"]

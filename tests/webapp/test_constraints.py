@@ -50,7 +50,7 @@ MORE_IS_TAKEN = {"integer", "hour", "milliseconds", "latitude", "longitude"}
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_field_takes_what_its_schema_says(name: str) -> None:
+def test_a_field_accepts_what_its_schema_describes(name: str) -> None:
     adapter = pydantic.TypeAdapter(FIELDS[name])
     checker = jsonschema.Draft202012Validator(adapter.json_schema(schema_generator=Lenient))
 

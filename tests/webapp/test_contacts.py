@@ -11,7 +11,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
 
 
-async def test_inputs_are_echoed_as_sent_and_in_order(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_inputs_are_returned_as_sent_and_in_order(api: Served, coreapp: FakeCoreapp) -> None:
     inputs = ["+1 555 011 0001", "15550110002", "12", " ü ", "+1 555 011 0001"]
     answer = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": inputs, "force_check": True})
     assert answer.status_code == 200
@@ -35,13 +35,13 @@ async def test_inputs_are_echoed_as_sent_and_in_order(api: Served, coreapp: Fake
     )
 
 
-async def test_not_to_wait_and_not_to_force_are_the_defaults(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_the_defaults_are_no_wait_and_no_force_check(api: Served, coreapp: FakeCoreapp) -> None:
     for extra in ({}, {"blocking": None, "force_check": None}, {"blocking": "no_wait", "force_check": False}):
         assert (await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"], **extra})).status_code == 200
     assert {(q.wait, q.force_check) for q in coreapp.asked(core.CheckContacts)} == {(False, False)}
 
 
-async def test_what_is_not_known_yet_has_no_wa_id(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_contact_in_processing_has_no_wa_id(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.answer(
         core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[core.Contact(i, "processing") for i in q.inputs])
     )
@@ -49,7 +49,7 @@ async def test_what_is_not_known_yet_has_no_wa_id(api: Served, coreapp: FakeCore
     assert answer.json()["contacts"] == [{"input": "+15550110001", "status": "processing"}]
 
 
-async def test_5000_numbers_in_one_call_are_taken_and_5001_are_not(api: Served) -> None:
+async def test_a_call_accepts_5000_numbers_and_refuses_5001(api: Served) -> None:
     numbers = [f"+1555{n:07}" for n in range(5001)]
     answer = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": numbers[:5000]})
     assert [contact["input"] for contact in answer.json()["contacts"]] == numbers[:5000]
@@ -57,7 +57,7 @@ async def test_5000_numbers_in_one_call_are_taken_and_5001_are_not(api: Served) 
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("contacts_wrong")])
-async def test_a_wrong_call_is_told_its_field_and_reason(
+async def test_an_invalid_call_is_refused_with_field_and_reason(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     answer = await api.http.post("/v1/contacts", json=case["body"])
@@ -66,7 +66,7 @@ async def test_a_wrong_call_is_told_its_field_and_reason(
     assert not coreapp.questions
 
 
-async def test_without_a_token_nobody_is_checked(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_call_without_a_valid_token_checks_no_contact(api: Served, coreapp: FakeCoreapp) -> None:
     answer = await api.http.post("/v1/contacts", json={"contacts": ["1"]}, headers={"Authorization": "Bearer x"})
     assert code(answer) == (401, 1005)
     assert not coreapp.questions

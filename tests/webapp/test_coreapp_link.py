@@ -14,12 +14,12 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.net.exposure import LinkCalls
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp.coreapps.interfaces import peer as peer_module
+from webapp.coreapps import peer as peer_module
 from webapp.coreapps.shard_map import FixedShardMap
 from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 
 
-async def test_a_question_waits_for_a_coreapp_that_is_still_starting(link: Link) -> None:
+async def test_a_call_waits_for_a_coreapp_that_is_starting(link: Link) -> None:
     coreapp = FakeCoreapp()
     await coreapp.start()
     await coreapp.stop()
@@ -30,7 +30,7 @@ async def test_a_question_waits_for_a_coreapp_that_is_still_starting(link: Link)
     await coreapp.stop()
 
 
-async def test_patience_ends_and_names_the_address_and_the_cause(link: Link) -> None:
+async def test_a_call_without_a_coreapp_times_out_and_names_address_and_cause(link: Link) -> None:
     coreapp = FakeCoreapp()
     await coreapp.start()
     await coreapp.stop()
@@ -39,7 +39,7 @@ async def test_patience_ends_and_names_the_address_and_the_cause(link: Link) -> 
         await accept(links)
 
 
-async def test_a_coreapp_elsewhere_is_not_spoken_to_in_the_clear_unless_that_is_asked_for(link: Link) -> None:
+async def test_a_remote_coreapp_requires_tls_unless_plaintext_is_allowed(link: Link) -> None:
     links = await link(FixedShardMap("core.invalid", 6252), patience=0.3)
     with pytest.raises(
         CoreappUnreachable, match=r"core\.invalid is not on this machine and there is no TLS: set TIDINGS_TLS"
@@ -51,7 +51,7 @@ async def test_a_coreapp_elsewhere_is_not_spoken_to_in_the_clear_unless_that_is_
     assert "TLS" not in str(caught.value)
 
 
-async def test_nothing_is_sent_to_a_coreapp_that_stands_still_and_it_is_asked_when_it_goes_on(
+async def test_a_stalled_coreapp_gets_no_requests_until_it_responds_again(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "PULSE", 0.02)
@@ -73,7 +73,7 @@ async def test_nothing_is_sent_to_a_coreapp_that_stands_still_and_it_is_asked_wh
     assert coreapp.greetings == 1, "the connection was kept"
 
 
-async def test_the_connection_to_a_coreapp_that_stays_silent_is_given_up(
+async def test_the_connection_to_a_silent_coreapp_is_closed(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "PULSE", 0.02)
@@ -86,9 +86,7 @@ async def test_the_connection_to_a_coreapp_that_stays_silent_is_given_up(
     await coreapp.until(lambda: coreapp.greetings == 2)
 
 
-async def test_a_coreapp_that_announces_its_stop_answers_what_it_was_asked_and_is_asked_no_more(
-    coreapp: FakeCoreapp, link: Link
-) -> None:
+async def test_a_stopping_coreapp_answers_open_requests_and_gets_no_new_ones(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.answer(core.AcceptMessage, lambda question: None)
@@ -110,7 +108,7 @@ async def test_a_coreapp_that_announces_its_stop_answers_what_it_was_asked_and_i
     assert coreapp.greetings == 2
 
 
-async def test_a_coreapp_of_a_release_before_pings_is_sent_none(
+async def test_a_coreapp_of_a_release_without_pings_gets_none(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coreapp.version = 0
@@ -133,7 +131,7 @@ async def test_a_coreapp_of_a_release_before_pings_is_sent_none(
     assert coreapp.greetings == 1
 
 
-async def test_after_a_restart_of_the_coreapp_questions_are_answered_again(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_requests_are_answered_after_a_restart_of_the_coreapp(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     await coreapp.stop()
@@ -144,13 +142,13 @@ async def test_after_a_restart_of_the_coreapp_questions_are_answered_again(corea
     assert len(coreapp.asked(core.AcceptMessage)) == 51
 
 
-async def test_many_questions_at_a_time_get_each_its_own_answer(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_concurrent_requests_get_their_own_responses(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     answers = await asyncio.gather(*(accept(links, f"1555{n:07}") for n in range(2000)))
     assert [answer.wa_id for answer in answers] == [f"1555{n:07}" for n in range(2000)]
 
 
-async def test_a_question_over_the_limit_is_not_sent_and_the_others_go_on(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_request_over_the_frame_limit_is_not_sent_and_others_continue(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     held: list[core.AcceptMessage] = []
     coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
@@ -174,14 +172,14 @@ async def test_a_question_over_the_limit_is_not_sent_and_the_others_go_on(coreap
     assert coreapp.greetings == 1
 
 
-async def test_a_question_without_an_answer_is_given_up_after_the_timeout(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_request_without_a_response_times_out(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=0.2)
     coreapp.answer(core.AcceptMessage, lambda q: None)
     with pytest.raises(CoreappAway, match="timed out"):
         await accept(links)
 
 
-async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_message_times_out_early_while_no_message_is_accepted(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.2)
     coreapp.answer(core.AcceptMessage, lambda q: None)
     async with asyncio.timeout(5):
@@ -192,7 +190,7 @@ async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(coreapp:
     assert coreapp.greetings == 1
 
 
-async def test_a_coreapp_that_is_slow_and_accepts_messages_is_waited_for(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_slow_coreapp_that_accepts_messages_causes_no_early_timeout(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.4)
     held: list[core.AcceptMessage] = []
     coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
@@ -208,7 +206,7 @@ async def test_a_coreapp_that_is_slow_and_accepts_messages_is_waited_for(coreapp
     assert (await first).id == "late"
 
 
-async def test_a_wrong_link_key_is_no_connection(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_wrong_link_key_gets_no_connection(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), key="wrong", patience=0.3)
     with pytest.raises(CoreappAway):
         await accept(links)
@@ -225,15 +223,13 @@ async def test_a_refusal_keeps_its_code_and_details(coreapp: FakeCoreapp, link: 
     assert caught.value.retry_after == 3
 
 
-async def test_more_than_may_wait_are_refused_at_once(link: Link) -> None:
+async def test_calls_beyond_the_waiting_limit_are_refused_at_once(link: Link) -> None:
     links = await link(ScriptedMap(), patience=0.3, max_waiting=3)
     results = await asyncio.gather(*(accept(links) for _ in range(5)), return_exceptions=True)
     assert [type(result) for result in results] == [CoreappUnreachable] * 3 + [Overloaded] * 2
 
 
-async def test_the_api_says_that_nothing_was_done_while_the_coreapp_is_away_and_recovers_by_itself(
-    serve: Serve, coreapp: FakeCoreapp
-) -> None:
+async def test_without_a_coreapp_the_api_returns_503_and_then_recovers(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(coreapp_patience=0.3)
     await api.log_in()
     assert (await api.send()).status_code == 201
@@ -251,7 +247,7 @@ async def test_the_api_says_that_nothing_was_done_while_the_coreapp_is_away_and_
     assert (await api.send()).status_code == 201
 
 
-async def test_a_request_that_comes_in_a_short_gap_does_not_notice_it(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_request_during_a_short_coreapp_outage_succeeds(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
     await noticed()
     sending = asyncio.create_task(api.send())
@@ -259,7 +255,7 @@ async def test_a_request_that_comes_in_a_short_gap_does_not_notice_it(api: Serve
     assert (await sending).status_code == 201
 
 
-async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_is_asked_passes_those_that_wait(
+async def test_messages_in_flight_are_limited_and_other_requests_overtake_waiting_ones(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "MESSAGES", 2)
@@ -283,7 +279,7 @@ async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_i
     assert not links.is_overloaded(0.0)
 
 
-async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_shards_and_not_of_who_stands_by(
+async def test_only_shard_owners_count_for_load_shedding(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "MESSAGES", 1)
@@ -304,7 +300,7 @@ async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_sha
     await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def test_those_who_wait_for_their_turn_are_asked_of_the_coreapp_that_comes_after_one_that_went(
+async def test_waiting_messages_go_to_the_coreapp_after_a_restart(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_module, "MESSAGES", 1)
@@ -322,7 +318,7 @@ async def test_those_who_wait_for_their_turn_are_asked_of_the_coreapp_that_comes
     assert [answer.id for answer in await asyncio.gather(*waiting)] == ["after"] * 3
 
 
-async def test_over_the_api_what_cannot_be_taken_soon_is_refused_with_503_and_nothing_is_asked(
+async def test_an_overloaded_coreapp_gives_503_without_a_coreapp_call(
     served_api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [peer] = served_api.parts.links._peers.values()

@@ -71,7 +71,7 @@ async def checks(database: Database) -> Checks:
     return made
 
 
-async def test_a_right_password_costs_argon2_once_and_then_nothing_for_a_while(checks: Checks) -> None:
+async def test_a_correct_password_is_hashed_once_and_then_cached(checks: Checks) -> None:
     for _ in range(5):
         assert (await checks.right()).username == "admin"
     assert checks.hasher.verified == 1
@@ -80,14 +80,14 @@ async def test_a_right_password_costs_argon2_once_and_then_nothing_for_a_while(c
     assert checks.hasher.verified == 2
 
 
-async def test_a_client_that_goes_on_logging_in_never_costs_argon2_again(checks: Checks) -> None:
+async def test_repeated_logins_renew_the_password_cache(checks: Checks) -> None:
     for _ in range(5):
         await checks.right()
         checks.clock.advance(REMEMBERED - 1)
     assert checks.hasher.verified == 1
 
 
-async def test_another_wrong_password_costs_argon2_and_the_same_one_does_not(checks: Checks) -> None:
+async def test_a_new_wrong_password_is_hashed_and_a_repeated_one_is_not(checks: Checks) -> None:
     for number in range(2):
         await checks.wrong(password=f"wrong {number}")
     assert checks.hasher.verified == 2
@@ -98,7 +98,7 @@ async def test_another_wrong_password_costs_argon2_and_the_same_one_does_not(che
     assert checks.hasher.verified == 3, "what one address tried says nothing to another"
 
 
-async def test_a_wrong_password_that_has_become_the_right_one_is_right(checks: Checks) -> None:
+async def test_a_formerly_wrong_password_works_after_a_change_to_it(checks: Checks) -> None:
     await checks.wrong(password="Another-2026!")
     user = await checks.right()
     async with checks.database.transaction() as connection:
@@ -108,18 +108,18 @@ async def test_a_wrong_password_that_has_become_the_right_one_is_right(checks: C
     assert (await checks.credentials.check("admin", "Another-2026!", "192.0.2.9")).username == "admin"
 
 
-async def test_an_unknown_user_costs_what_a_wrong_password_costs(checks: Checks) -> None:
+async def test_an_unknown_user_costs_one_hash_like_a_wrong_password(checks: Checks) -> None:
     for _ in range(50):
         await checks.wrong(user="nobody")
     assert checks.hasher.verified == 1
 
 
-async def test_the_same_login_many_times_at_once_is_checked_once(checks: Checks) -> None:
+async def test_concurrent_identical_logins_are_hashed_once(checks: Checks) -> None:
     await asyncio.gather(*(checks.right() for _ in range(50)))
     assert checks.hasher.verified == 1
 
 
-async def test_a_remembered_password_ends_with_the_hash_it_matched(checks: Checks) -> None:
+async def test_a_cached_password_becomes_invalid_with_its_hash(checks: Checks) -> None:
     user = await checks.right()
     async with checks.database.transaction() as connection:
         new = dataclasses.replace(user, password_hash=await checks.hasher.hash("Another-2026!"))
@@ -128,7 +128,7 @@ async def test_a_remembered_password_ends_with_the_hash_it_matched(checks: Check
     await checks.wrong(password=PASSWORD)
 
 
-async def test_too_many_waiting_hashes_are_refused_rather_than_queued() -> None:
+async def test_hashes_beyond_the_waiting_limit_are_refused() -> None:
     hasher = Hasher(threads=1, max_waiting=1, memory_kib=8)
     try:
         results = await asyncio.gather(*(hasher.hash("x") for _ in range(5)), return_exceptions=True)
@@ -137,7 +137,7 @@ async def test_too_many_waiting_hashes_are_refused_rather_than_queued() -> None:
     assert [isinstance(result, Overloaded) for result in results] == [False, False, True, True, True]
 
 
-async def test_a_hash_that_is_none_matches_nothing() -> None:
+async def test_a_malformed_hash_matches_no_password() -> None:
     hasher = Hasher(memory_kib=8)
     assert not await hasher.verify("nonsense", "x")
     hasher.close()
@@ -151,7 +151,7 @@ async def test_a_client_that_logs_in_before_every_request_is_not_limited(checks:
     assert checks.hasher.verified == 2
 
 
-async def test_a_password_that_was_right_a_moment_ago_is_recognised_without_a_question(checks: Checks) -> None:
+async def test_a_recently_correct_password_is_recognised_without_a_check(checks: Checks) -> None:
     def recognises(user: str, password: str) -> bool:
         return checks.credentials.recognises(basic(user, password)["Authorization"].encode())
 
@@ -166,7 +166,7 @@ async def test_a_password_that_was_right_a_moment_ago_is_recognised_without_a_qu
     assert not recognises("admin", PASSWORD)
 
 
-async def test_many_clients_that_start_at_once_with_one_password_cost_one_hash(checks: Checks) -> None:
+async def test_concurrent_logins_from_many_addresses_with_one_password_cost_one_hash(checks: Checks) -> None:
     await asyncio.gather(*(checks.right(f"192.0.2.{number}") for number in range(100)))
     assert checks.hasher.verified == 1
 
@@ -183,7 +183,7 @@ async def test_guesses_are_counted_before_they_are_hashed(checks: Checks) -> Non
     assert all(error.retry_after >= 1 for error in raised if isinstance(error, RateLimitExceeded))
 
 
-async def test_whoever_joins_a_check_that_is_refused_is_judged_by_its_own_address(checks: Checks) -> None:
+async def test_a_login_that_shares_a_refused_check_is_limited_by_its_own_address(checks: Checks) -> None:
     for number in range(round(STRANGER.burst)):
         await Guessing(checks.database, checks.clock).admit(f"user {number}", "192.0.2.9")
     refused = asyncio.create_task(checks.credentials.check("admin", PASSWORD, "192.0.2.9"))
@@ -194,13 +194,13 @@ async def test_whoever_joins_a_check_that_is_refused_is_judged_by_its_own_addres
 
 
 @pytest.mark.parametrize("password", ["Abcdef1!", "A1!" + "a" * 61])
-def test_the_rule_takes_8_to_64_characters(password: str) -> None:
+def test_the_password_rule_accepts_8_to_64_characters(password: str) -> None:
     assert password_rule.weakness(password) is None
     assert password_rule.weakness(password[:7]) is not None
     assert password_rule.weakness(password + "a" * 60) is not None
 
 
-async def test_too_many_guesses_are_answered_with_429_and_the_administrator_still_gets_in(api: Served) -> None:
+async def test_too_many_guesses_get_429_and_the_administrator_can_still_log_in(api: Served) -> None:
     answers = [
         await api.http.post("/v1/users/login", headers=basic("other", f"x{number}"))
         for number in range(round(STRANGER.burst) + 1)
@@ -212,7 +212,7 @@ async def test_too_many_guesses_are_answered_with_429_and_the_administrator_stil
     assert code(await api.http.post("/v1/users/login", headers=basic("admin", "x"))) == (401, 1005)
 
 
-async def test_wrong_api_keys_are_limited_for_each_address_and_shut_no_monitor_out(serve: Serve) -> None:
+async def test_wrong_api_keys_are_limited_per_address_and_the_right_key_still_works(serve: Serve) -> None:
     key = "a key of the tests"
     api = await serve(api_key=ApiKey(key))
 

@@ -42,7 +42,7 @@ async def upload(api: Served, content: bytes = PNG, kind: str = "image/png") -> 
     return str(answer.json()["media"][0]["id"])
 
 
-async def test_after_one_of_fifty_logouts_at_once_is_answered_the_token_is_void(api: Served, serve: Serve) -> None:
+async def test_a_token_is_void_after_the_first_response_to_concurrent_logouts(api: Served, serve: Serve) -> None:
     await api.http.post("/v1/users", json=USER)
     other = await serve()
     for _ in range(2):
@@ -66,7 +66,7 @@ async def test_after_one_of_fifty_logouts_at_once_is_answered_the_token_is_void(
         assert await use(other, token) == 401
 
 
-async def test_no_token_of_a_user_outlives_the_users_deletion_whenever_it_was_issued(api: Served, serve: Serve) -> None:
+async def test_no_token_outlives_the_deletion_of_its_user(api: Served, serve: Serve) -> None:
     other = await serve()
     for _ in range(3):
         assert (await api.http.post("/v1/users", json=USER)).status_code == 201
@@ -93,7 +93,7 @@ async def test_no_token_of_a_user_outlives_the_users_deletion_whenever_it_was_is
     assert {await use(api, token) for token in issued} == {401}
 
 
-async def test_a_file_is_deleted_once_and_read_in_whole_or_not_at_all(served_api: Served) -> None:
+async def test_a_file_is_deleted_once_and_concurrent_reads_get_all_or_nothing(served_api: Served) -> None:
     api = served_api
     content = b"%PDF-1.4\n" + os.urandom(3 * 2**20)
     before = set(os.listdir(api.settings.media_dir))
@@ -114,7 +114,7 @@ async def test_a_file_is_deleted_once_and_read_in_whole_or_not_at_all(served_api
     assert set(os.listdir(api.settings.media_dir)) == before
 
 
-async def test_messages_that_name_a_file_as_it_is_deleted_are_accepted_or_refused(api: Served) -> None:
+async def test_messages_with_a_file_being_deleted_are_accepted_or_refused(api: Served) -> None:
     for _ in range(3):
         media_id = await upload(api)
         message = body("message_text") | {"type": "image", "image": {"id": media_id}}
@@ -127,7 +127,7 @@ async def test_messages_that_name_a_file_as_it_is_deleted_are_accepted_or_refuse
         assert (await api.http.post("/v1/messages", json=message)).status_code == 404
 
 
-async def test_a_file_that_is_uploaded_again_outlives_the_deletion_of_the_first(api: Served) -> None:
+async def test_a_second_upload_of_a_file_survives_the_deletion_of_the_first(api: Served) -> None:
     for _ in range(5):
         first = await upload(api)
         deletion, second = await asyncio.gather(api.http.delete(f"{MEDIA}/{first}"), upload(api))

@@ -31,7 +31,7 @@ def api(served_api: Served) -> Served:
     "path",
     ["/v1/messages", "/v1/messages/", "//v1/messages", "/v1//messages", "///v1///messages///", "/v1/messages?x=1"],
 )
-async def test_slashes_at_the_end_or_doubled_change_nothing(api: Served, path: str) -> None:
+async def test_trailing_and_doubled_slashes_are_ignored(api: Served, path: str) -> None:
     status, _, payload = await raw.call(api, "POST", path, body("message_text"))
     assert (status, payload["messages"]) == (201, [{"id": "gBEG1"}])
 
@@ -45,7 +45,7 @@ async def test_the_case_of_header_names_and_schemes_does_not_matter(api: Served,
         assert status == 200
 
 
-async def test_stray_headers_and_a_body_in_a_get_are_tolerated(api: Served) -> None:
+async def test_unusual_headers_and_a_body_in_a_get_are_accepted(api: Served) -> None:
     for _ in range(2):
         answer = await api.http.request(
             "GET",
@@ -72,7 +72,7 @@ async def test_stray_headers_and_a_body_in_a_get_are_tolerated(api: Served) -> N
         ("POST", "/metrics", 405, 1025),
     ],
 )
-async def test_what_is_not_there_answers_in_the_apis_format(
+async def test_unknown_paths_and_methods_get_errors_in_the_apis_format(
     api: Served, method: str, path: str, status: int, error: int
 ) -> None:
     found, headers, payload = await raw.call(api, method, path)
@@ -82,7 +82,7 @@ async def test_what_is_not_there_answers_in_the_apis_format(
         assert headers["allow"]
 
 
-async def test_a_wrong_method_is_told_every_right_one(api: Served) -> None:
+async def test_a_wrong_method_gets_every_allowed_one(api: Served) -> None:
     answer = await api.http.put("/v1/settings/application")
     assert answer.headers["Allow"] == "GET, HEAD, PATCH, DELETE"
     assert (
@@ -90,7 +90,7 @@ async def test_a_wrong_method_is_told_every_right_one(api: Served) -> None:
     )
 
 
-async def test_a_head_request_gets_what_a_get_gets_but_for_the_body(served_api: Served) -> None:
+async def test_a_head_request_gets_the_response_of_a_get_without_the_body(served_api: Served) -> None:
     paths = [path for path, item in served_api.parts.app.openapi()["paths"].items() if "get" in item]
     for path in [*paths, "/v1/nothing", "/v1/messages", "/openapi.json"]:
         path = re.sub("{.*?}", "15550110001", path)
@@ -105,7 +105,7 @@ async def test_a_head_request_gets_what_a_get_gets_but_for_the_body(served_api: 
             assert head.headers["content-length"] == get.headers["content-length"], path
 
 
-async def test_a_sane_request_id_is_kept_and_any_other_replaced(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_valid_request_id_is_kept_and_any_other_is_replaced(api: Served, coreapp: FakeCoreapp) -> None:
     async def id_for(given: str | None) -> str:
         headers = {} if given is None else {"X-Request-ID": given}
         answer = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
@@ -118,12 +118,12 @@ async def test_a_sane_request_id_is_kept_and_any_other_replaced(api: Served, cor
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in made)
 
 
-async def test_every_answer_has_the_same_headers(api: Served) -> None:
+async def test_every_response_has_the_same_headers(api: Served) -> None:
     for method, path in (("GET", "/v1/health"), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/nowhere")):
         check_headers(await api.http.request(method, path, headers={"X-Request-ID": "mine"}))
 
 
-async def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(
+async def test_an_internal_error_gets_500_without_details(
     api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Fewer contacts than requested: no code expects that.
@@ -155,7 +155,7 @@ REFUSED = sqlalchemy.exc.DBAPIError("SELECT 1", {}, pymysql.err.DataError(1406, 
     ],
     ids=["away", "hangs", "overloaded", "broke off in a commit", "refuses"],
 )
-async def test_a_database_that_is_away_is_a_503_unless_something_may_have_been_done(
+async def test_a_database_outage_gets_503_or_500_if_the_outcome_is_unknown(
     api: Served, database: Database, error: Exception, expected: tuple[int, int], retry_after: str | None
 ) -> None:
     def away(*_: Any) -> None:
@@ -170,7 +170,7 @@ async def test_a_database_that_is_away_is_a_503_unless_something_may_have_been_d
     assert (await api.send()).status_code == 201
 
 
-async def test_more_requests_than_may_be_in_progress_are_refused(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_requests_beyond_the_concurrency_limit_are_refused(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(max_requests=2)
     await api.log_in()
     held: list[core.AcceptMessage] = []
@@ -187,7 +187,7 @@ async def test_more_requests_than_may_be_in_progress_are_refused(serve: Serve, c
     assert (await api.http.get("/v1/health")).status_code == 200
 
 
-async def test_a_client_that_goes_away_in_its_body_disturbs_nobody(api: Served) -> None:
+async def test_a_client_that_disconnects_in_its_body_affects_no_other(api: Served) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", api.port)
     authorization = api.http.headers["Authorization"]
     head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Length: 100\r\n\r\n"
@@ -197,7 +197,7 @@ async def test_a_client_that_goes_away_in_its_body_disturbs_nobody(api: Served) 
     assert (await api.send()).status_code == 201
 
 
-async def test_answers_are_read_by_a_plain_client(api: Served) -> None:
+async def test_responses_can_be_read_by_a_plain_client(api: Served) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{api.port}/", trust_env=False) as client:
         answer = await client.get("v1/health/", headers={"Authorization": api.http.headers["Authorization"]})
     assert answer.json()["health"]["gateway_status"] == "connected"

@@ -29,7 +29,7 @@ async def login(api: Served, password: str, new: str | None = None) -> tuple[int
     return answer.status_code, answer.json()["users"][0]["token"] if answer.status_code == 200 else ""
 
 
-async def test_where_others_reach_the_api_the_first_password_is_random_and_made_once(
+async def test_beyond_loopback_the_first_password_is_random_and_generated_once(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "webapp")
@@ -46,14 +46,14 @@ async def test_where_others_reach_the_api_the_first_password_is_random_and_made_
     assert api.first_password not in caplog.text
 
 
-async def test_of_webapps_that_start_together_one_makes_the_password(serve: Serve) -> None:
+async def test_one_of_several_starting_webapps_generates_the_password(serve: Serve) -> None:
     webapps = await asyncio.gather(*(serve(first_password=ELSEWHERE) for _ in range(4)))
     [made] = [api.first_password for api in webapps if api.first_password]
     for api in webapps:
         assert (await login(api, made))[0] == 403
 
 
-async def test_the_default_password_does_not_survive_a_start_where_others_reach_the_api(serve: Serve) -> None:
+async def test_the_default_password_is_replaced_at_a_start_beyond_loopback(serve: Serve) -> None:
     local = await serve(first_password=ON_LOOPBACK)
     assert local.first_password is None
     assert (await login(local, "secret"))[0] == 403
@@ -63,7 +63,7 @@ async def test_the_default_password_does_not_survive_a_start_where_others_reach_
     assert (await login(api, api.first_password))[0] == 403
 
 
-async def test_a_password_of_the_environment_is_the_first_one_until_it_is_changed(serve: Serve) -> None:
+async def test_a_password_from_the_environment_is_valid_until_it_is_changed(serve: Serve) -> None:
     lost = await serve(first_password=ELSEWHERE)
     api = await serve(first_password=GIVEN)
     assert api.first_password is None
@@ -76,7 +76,7 @@ async def test_a_password_of_the_environment_is_the_first_one_until_it_is_change
     assert (await login(later, PASSWORD))[0] == 200
 
 
-async def test_the_first_password_does_not_replace_itself(serve: Serve) -> None:
+async def test_the_first_password_cannot_be_its_own_replacement(serve: Serve) -> None:
     api = await serve(first_password=GIVEN)
     answer = await api.http.post(
         "/v1/users/login", headers=basic("admin", GIVEN.given), json={"new_password": GIVEN.given}
@@ -87,7 +87,7 @@ async def test_the_first_password_does_not_replace_itself(serve: Serve) -> None:
     assert (await login(api, GIVEN.given, PASSWORD))[0] == 200
 
 
-async def test_nothing_but_a_login_is_answered_until_the_first_password_is_changed(serve: Serve) -> None:
+async def test_only_a_login_is_allowed_until_the_first_password_is_changed(serve: Serve) -> None:
     first = await serve(first_password=ELSEWHERE, api_key=ApiKey(KEY))
     other = await serve(first_password=ELSEWHERE, api_key=ApiKey(KEY))
     assert first.first_password
@@ -104,7 +104,7 @@ async def test_nothing_but_a_login_is_answered_until_the_first_password_is_chang
     assert not (await serve(first_password=ELSEWHERE)).parts.logins.first_start.is_pending
 
 
-async def test_on_loopback_nothing_else_is_held_back(serve: Serve) -> None:
+async def test_on_loopback_other_endpoints_work_before_the_password_change(serve: Serve) -> None:
     api = await serve(first_password=ON_LOOPBACK)
     assert (await api.http.get("/metrics")).status_code == 200
 
@@ -113,7 +113,7 @@ def read(tmp_path: Path, **variables: str) -> Settings:
     return Settings.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables})
 
 
-def test_the_first_password_comes_from_the_environment_or_a_file_and_is_never_printed(tmp_path: Path) -> None:
+def test_the_first_password_from_environment_or_file_is_never_printed(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
     for name, value in ((first_password.VARIABLE, PASSWORD), (f"{first_password.VARIABLE}_FILE", str(file))):
@@ -131,7 +131,7 @@ def test_the_first_password_comes_from_the_environment_or_a_file_and_is_never_pr
         {"TIDINGS_ADMIN_PASSWORD": PASSWORD, "TIDINGS_ADMIN_PASSWORD_FILE": "/nowhere"},
     ],
 )
-def test_a_first_password_that_cannot_be_one_stops_the_start(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_an_invalid_first_password_stops_the_start(tmp_path: Path, variables: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="TIDINGS_ADMIN_PASSWORD") as caught:
         read(tmp_path, **variables)
     assert PASSWORD not in str(caught.value)

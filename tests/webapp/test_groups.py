@@ -29,7 +29,7 @@ async def request(api: Served, case: dict[str, Any], **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", named("groups"))
-async def test_what_is_asked_reaches_the_coreapp_and_its_answer_the_caller(
+async def test_requests_reach_the_coreapp_and_its_response_the_client(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     answer = await request(api, case)
@@ -43,7 +43,7 @@ async def test_what_is_asked_reaches_the_coreapp_and_its_answer_the_caller(
 
 
 @pytest.mark.parametrize("case", named("groups_wrong"))
-async def test_a_wrong_request_is_told_its_field_and_reason(
+async def test_an_invalid_request_is_refused_with_field_and_reason(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     answer = await request(api, case)
@@ -53,7 +53,7 @@ async def test_a_wrong_request_is_told_its_field_and_reason(
 
 
 @pytest.mark.parametrize("case", named("groups"))
-async def test_groups_take_the_token_of_any_user(api: Served, case: dict[str, Any]) -> None:
+async def test_groups_accept_the_token_of_any_user(api: Served, case: dict[str, Any]) -> None:
     given = {"json": case["body"]} if "body" in case else {}
     await check_takes_a_token(api, case["method"], PATH + case["path"], **given)
     assert (await request(api, case, headers=await ordinary(api))).status_code == case["status"]
@@ -61,7 +61,7 @@ async def test_groups_take_the_token_of_any_user(api: Served, case: dict[str, An
 
 @pytest.mark.parametrize("form", [True, False])
 @pytest.mark.parametrize("content", [PNG, JPEG])
-async def test_an_icon_reaches_the_coreapp_as_it_is(
+async def test_an_icon_reaches_the_coreapp_unchanged(
     api: Served, coreapp: FakeCoreapp, content: bytes, form: bool
 ) -> None:
     path = f"{PATH}/{GROUP}/icon"
@@ -74,7 +74,7 @@ async def test_an_icon_reaches_the_coreapp_as_it_is(
     assert (question.action, question.icon) == (core.SET_ICON, content)
 
 
-async def test_an_icon_comes_as_its_bytes(api: Served) -> None:
+async def test_an_icon_is_returned_as_its_bytes(api: Served) -> None:
     answer = await api.http.get(f"{PATH}/{GROUP}/icon")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/png")
     assert answer.content == b"\x89PNG\r\n\x1a\nicon"
@@ -89,7 +89,7 @@ async def test_an_icon_comes_as_its_bytes(api: Served) -> None:
         (PNG + bytes(80 * 1024), 413, 1025),
     ],
 )
-async def test_an_icon_that_cannot_be_used_is_refused(
+async def test_an_unusable_icon_is_refused(
     api: Served, coreapp: FakeCoreapp, content: bytes, status: int, wrong: int
 ) -> None:
     answer = await api.http.post(f"{PATH}/{GROUP}/icon", content=content, headers={"Content-Type": "image/png"})
@@ -107,7 +107,7 @@ async def test_an_icon_that_cannot_be_used_is_refused(
         (1021, 400, "Bad User"),
     ],
 )
-async def test_what_the_coreapp_refuses_has_its_code(
+async def test_a_refusal_of_the_coreapp_keeps_its_code(
     api: Served, coreapp: FakeCoreapp, refused: int, status: int, title: str
 ) -> None:
     coreapp.refuse(core.GetGroup, refused, "because")
@@ -116,7 +116,7 @@ async def test_what_the_coreapp_refuses_has_its_code(
     assert errors(answer) == [{"code": refused, "title": title, "details": "because"}]
 
 
-async def test_a_message_to_a_group_is_handed_over_as_such(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_group_message_reaches_the_coreapp_with_its_recipient_type(api: Served, coreapp: FakeCoreapp) -> None:
     answer = await api.send(to=GROUP, recipient_type="group")
     assert answer.status_code == 201
     # No contact: a group has no wa_id.
@@ -125,14 +125,14 @@ async def test_a_message_to_a_group_is_handed_over_as_such(api: Served, coreapp:
     assert (question.to, question.recipient_type) == (GROUP, "group")
 
 
-async def test_a_message_to_a_group_that_is_not_there_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_message_to_an_unknown_group_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcceptMessage, 1006, "unknown group")
     answer = await api.send(to=GROUP, recipient_type="group")
     assert answer.status_code == 404
     assert errors(answer) == [{"code": 1006, "title": "Resource not found", "details": "unknown group"}]
 
 
-async def test_the_id_of_a_group_is_no_number(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_group_id_is_not_accepted_as_a_phone_number(api: Served, coreapp: FakeCoreapp) -> None:
     # Hyphens are removed from numbers, so this number has too many digits.
     assert code(await api.send(to=GROUP)) == (400, 1009)
     assert not coreapp.questions

@@ -83,7 +83,7 @@ async def test_an_address_has_one_bucket_for_all_accounts_and_webapps(
     assert await scene.count(scene.webapp(), "another", second, tries=1) == (0 if shared else 1)
 
 
-async def test_strangers_together_cost_a_webapp_no_more_than_their_share(scene: Scene) -> None:
+async def test_login_attempts_from_unknown_addresses_share_one_rate_limit(scene: Scene) -> None:
     guessing = scene.webapp()
     admitted = 0
     for second in range(60):
@@ -94,7 +94,7 @@ async def test_strangers_together_cost_a_webapp_no_more_than_their_share(scene: 
     assert 3 < admitted <= 3 + 60 / 4
 
 
-async def test_a_flood_costs_no_statement_for_each_refusal(scene: Scene) -> None:
+async def test_refused_attempts_cost_no_database_statement(scene: Scene) -> None:
     one, other = scene.webapp(), scene.webapp()
     await scene.drain("admin", "192.0.2.1")
     for webapp in (one, other):
@@ -110,7 +110,7 @@ async def test_a_flood_costs_no_statement_for_each_refusal(scene: Scene) -> None
         assert (await connection.execute(login_buckets.table.select())).first() is None
 
 
-async def test_whoever_logged_in_before_is_not_held_up_by_strangers(scene: Scene) -> None:
+async def test_known_origins_are_not_limited_by_attempts_of_unknown_ones(scene: Scene) -> None:
     guessing, other = scene.webapp(), scene.webapp()
     await guessing.admit("admin", "198.51.100.1")
     await guessing.succeeded("admin", "198.51.100.1")
@@ -124,7 +124,7 @@ async def test_whoever_logged_in_before_is_not_held_up_by_strangers(scene: Scene
     assert not other.is_familiar("another", "198.51.100.1")
 
 
-async def test_what_is_familiar_outlives_a_restart_for_90_days_from_the_last_login(scene: Scene) -> None:
+async def test_known_login_origins_are_kept_for_90_days_across_restarts(scene: Scene) -> None:
     guessing = scene.webapp()
     await guessing.succeeded("admin", "198.51.100.1")
     await guessing.succeeded("admin", "198.51.100.2")
@@ -139,7 +139,7 @@ async def test_what_is_familiar_outlives_a_restart_for_90_days_from_the_last_log
     assert again.is_familiar("admin", "198.51.100.2")
 
 
-async def test_the_tables_stay_short(scene: Scene) -> None:
+async def test_maintenance_limits_the_login_tables(scene: Scene) -> None:
     guessing = scene.webapp()
     maintenance = LoginMaintenance(guessing)
     async with scene.database.transaction() as connection:
@@ -156,7 +156,7 @@ async def test_the_tables_stay_short(scene: Scene) -> None:
     assert kept[-1].origin == "100"
 
 
-async def test_a_bucket_that_a_wrong_clock_has_written_shuts_nobody_out(scene: Scene) -> None:
+async def test_a_bucket_written_by_a_wrong_clock_blocks_no_login(scene: Scene) -> None:
     ahead = Scene(scene.database)
     ahead.clock.advance(3600)
     await ahead.drain("admin", "192.0.2.1")
@@ -164,7 +164,9 @@ async def test_a_bucket_that_a_wrong_clock_has_written_shuts_nobody_out(scene: S
     assert await scene.count(scene.webapp(), "admin", "192.0.2.3") == 0
 
 
-def test_refused_logins_are_logged_at_a_bounded_rate_and_by_names_that_exist(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_logins_are_logged_at_a_limited_rate_and_only_with_existing_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     clock = ManualClock()
     refusals = Refusals(clock)

@@ -25,7 +25,7 @@ KEY = "an API key of the tests"
 
 
 @pytest.mark.parametrize("status", ["connected", "connecting", "uninitialized", "unregistered"])
-async def test_health_is_what_the_coreapp_says(api: Served, coreapp: FakeCoreapp, status: str) -> None:
+async def test_health_returns_the_status_of_the_coreapp(api: Served, coreapp: FakeCoreapp, status: str) -> None:
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
     answer = await api.http.get("/v1/health")
     assert answer.status_code == 200
@@ -36,13 +36,13 @@ async def test_health_is_what_the_coreapp_says(api: Served, coreapp: FakeCoreapp
     check_headers(answer)
 
 
-async def test_health_says_how_many_statuses_nobody_will_hear_of(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_health_reports_the_number_of_dropped_statuses(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connected", statuses_dropped=12))
     answer = await api.http.get("/v1/health")
     assert answer.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
 
 
-async def test_health_that_takes_long_to_find_out_is_what_it_was_within_two_seconds_and_asked_for_again(
+async def test_slow_health_checks_return_the_recent_result_and_share_one_call(
     api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
@@ -58,7 +58,7 @@ async def test_health_that_takes_long_to_find_out_is_what_it_was_within_two_seco
     assert (await asking).json()["health"] == {"gateway_status": "connecting"}
 
 
-async def test_health_says_how_far_a_change_of_the_number_of_shards_is_until_it_is_made(
+async def test_health_reports_the_progress_of_a_layout_change(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     async def change(connection: Connection) -> None:
@@ -74,13 +74,13 @@ async def test_health_says_how_far_a_change_of_the_number_of_shards_is_until_it_
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
 
 
-async def test_without_a_coreapp_health_says_disconnected_at_once(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_health_without_a_coreapp_is_disconnected_at_once(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
     answer = await api.http.get("/v1/health", timeout=2)
     assert (answer.status_code, answer.json()["health"]) == (200, {"gateway_status": "disconnected"})
 
 
-async def test_a_load_balancer_without_a_token_finds_the_webapp_alive(api: Served) -> None:
+async def test_the_root_path_answers_a_load_balancer_without_a_token(api: Served) -> None:
     del api.http.headers["Authorization"]
     answer = await api.http.get("/")
     assert (answer.status_code, set(answer.json())) == (200, {"meta"})
@@ -88,7 +88,7 @@ async def test_a_load_balancer_without_a_token_finds_the_webapp_alive(api: Serve
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-async def test_the_api_key_opens_health_and_metrics_and_nothing_else(serve: Serve) -> None:
+async def test_the_api_key_is_accepted_only_for_health_and_metrics(serve: Serve) -> None:
     api = await serve(api_key=ApiKey(KEY))
     headers = {"Authorization": f"Apikey {KEY}"}
     for path in ("/v1/health", "/metrics", "/v1/metrics"):
@@ -99,21 +99,19 @@ async def test_the_api_key_opens_health_and_metrics_and_nothing_else(serve: Serv
         assert code(await api.http.post(path, json=body("message_text"), headers=headers)) == (401, 1005)
 
 
-async def test_without_an_api_key_no_key_opens_health(api: Served) -> None:
+async def test_without_a_configured_api_key_every_key_is_refused(api: Served) -> None:
     for header in ("Apikey", "Apikey x"):
         assert code(await api.http.get("/v1/health", headers={"Authorization": header})) == (401, 1005)
 
 
-async def test_metrics_are_open_where_there_is_no_key_and_take_a_token_where_there_is(
-    api: Served, serve: Serve
-) -> None:
+async def test_metrics_are_public_without_an_api_key_and_accept_a_token_with_one(api: Served, serve: Serve) -> None:
     token = api.http.headers.pop("Authorization")
     assert (await api.http.get("/metrics")).status_code == 200
     keyed = await serve(api_key=ApiKey(KEY))
     assert (await keyed.http.get("/metrics", headers={"Authorization": token})).status_code == 200
 
 
-async def test_metrics_are_prometheus_text_with_what_happened(serve: Serve) -> None:
+async def test_metrics_are_prometheus_text_with_the_counted_requests(serve: Serve) -> None:
     api = await serve(messages_rate=0.001, messages_burst=1)
     await api.log_in()
     before = await values(api)
@@ -152,7 +150,7 @@ def _quote(text: str) -> str:
 @pytest.mark.parametrize(
     ("path", "status"), [("/metrics", 200), ("/v1/metrics", 200), ("/openapi.json", 401), ("/docs", 401)]
 )
-async def test_where_others_reach_the_api_its_metrics_take_a_token_or_the_key_and_documents_a_token(
+async def test_beyond_loopback_metrics_need_a_token_or_key_and_documents_a_token(
     serve: Serve, coreapp: FakeCoreapp, path: str, status: int
 ) -> None:
     api = await serve(api_key=ApiKey(KEY), address=("0.0.0.0", 0))
@@ -164,12 +162,12 @@ async def test_where_others_reach_the_api_its_metrics_take_a_token_or_the_key_an
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/docs"])
-async def test_on_this_machine_metrics_and_documents_are_open(serve: Serve, path: str) -> None:
+async def test_on_loopback_metrics_and_documents_are_public(serve: Serve, path: str) -> None:
     api = await serve()
     assert (await api.http.get(path)).status_code == 200
 
 
-async def test_without_a_key_metrics_take_a_token_where_others_reach_the_api(serve: Serve) -> None:
+async def test_beyond_loopback_without_a_key_metrics_need_a_token(serve: Serve) -> None:
     api = await serve(address=("0.0.0.0", 0))
     assert code(await api.http.get("/metrics")) == (401, 1005)
 
@@ -182,9 +180,7 @@ async def linked(serve: Serve, coreapp: FakeCoreapp, clock: ManualClock) -> Serv
     return api
 
 
-async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_ready(
-    serve: Serve, coreapp: FakeCoreapp
-) -> None:
+async def test_liveness_and_readiness_need_no_token(serve: Serve, coreapp: FakeCoreapp) -> None:
     clock = ManualClock()
     api = await linked(serve, coreapp, clock)
     assert (await api.http.get("/health/live")).json()["health"] == {"status": "live"}
@@ -228,7 +224,7 @@ async def test_a_webapp_is_not_ready_while_the_only_coreapp_lacks_a_shard(serve:
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}, "one object"
 
 
-async def test_a_webapp_whose_database_is_away_is_not_ready(
+async def test_a_webapp_without_its_database_is_not_ready(
     api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> bool:
@@ -239,7 +235,7 @@ async def test_a_webapp_whose_database_is_away_is_not_ready(
     assert (answer.status_code, answer.json()["health"]["database"]) == (503, "away")
 
 
-async def test_health_that_could_not_be_found_out_in_time_is_an_error_and_not_asked_for_again(
+async def test_a_health_check_timeout_gets_500_and_is_not_repeated(
     api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
@@ -253,9 +249,7 @@ async def test_health_that_could_not_be_found_out_in_time_is_an_error_and_not_as
     assert (answer.status_code, looks) == (500, ["late"])
 
 
-async def test_readiness_is_found_out_once_a_second_however_often_strangers_ask(
-    serve: Serve, coreapp: FakeCoreapp
-) -> None:
+async def test_readiness_is_checked_at_most_once_per_second(serve: Serve, coreapp: FakeCoreapp) -> None:
     clock = ManualClock()
     api = await linked(serve, coreapp, clock)
     for _ in range(2):
@@ -266,16 +260,14 @@ async def test_readiness_is_found_out_once_a_second_however_often_strangers_ask(
     assert len(coreapp.asked(core.GetHealth)) == 2
 
 
-async def test_before_the_first_password_is_changed_health_is_told_and_nothing_else(serve: Serve) -> None:
+async def test_before_the_first_password_change_only_the_health_probes_are_served(serve: Serve) -> None:
     api = await serve(address=("0.0.0.0", 0), first_password=FirstPassword("", False))
     assert (await api.http.get("/health/live")).status_code == 200
     assert (await api.http.get("/health/ready")).status_code in (200, 503)
     assert code(await api.http.get("/v1/health")) == (403, 1024)
 
 
-async def test_a_number_that_is_registered_elsewhere_is_unregistered_and_says_so(
-    api: Served, coreapp: FakeCoreapp
-) -> None:
+async def test_health_reports_a_number_registered_elsewhere_as_unregistered(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="unregistered", elsewhere=True))
     answer = await api.http.get("/v1/health")
     assert answer.json()["health"] == {"gateway_status": "unregistered", "registered_elsewhere": True}

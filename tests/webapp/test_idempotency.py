@@ -35,7 +35,7 @@ async def remember(
         await idempotency.save(connection, [used])
 
 
-async def test_key_and_fingerprint_reach_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_the_key_and_the_fingerprint_reach_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
     await api.http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": "order-4711"})
     await api.http.post("/v1/messages", json=body("message_text"))
     with_key, without = coreapp.asked(core.AcceptMessage)
@@ -43,9 +43,7 @@ async def test_key_and_fingerprint_reach_the_coreapp(api: Served, coreapp: FakeC
     assert (without.idempotency_key, without.fingerprint) == ("", b"")
 
 
-async def test_the_same_fields_in_another_order_and_spacing_are_the_same_request(
-    api: Served, coreapp: FakeCoreapp
-) -> None:
+async def test_field_order_and_spacing_do_not_change_the_fingerprint(api: Served, coreapp: FakeCoreapp) -> None:
     given = body("message_text")
     turned = json.dumps(dict(reversed(given.items())), indent=4)
     for content in (json.dumps(given), turned):
@@ -55,7 +53,7 @@ async def test_the_same_fields_in_another_order_and_spacing_are_the_same_request
     assert fingerprint_of({**given, "to": "15550110002"}) != one.fingerprint
 
 
-async def test_a_repeat_is_answered_even_when_its_template_is_gone(
+async def test_a_repeated_request_is_answered_even_without_its_template(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await api.http.post("/v1/configs/templates", json=TEMPLATE)
@@ -70,7 +68,7 @@ async def test_a_repeat_is_answered_even_when_its_template_is_gone(
     assert coreapp.asked(core.AcceptMessage) == [question]
 
 
-async def test_a_repeat_is_answered_even_when_its_file_is_gone(
+async def test_a_repeated_request_is_answered_even_without_its_file(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     refused = await api.http.post("/v1/messages", json=IMAGE, headers=KEY)
@@ -81,9 +79,7 @@ async def test_a_repeat_is_answered_even_when_its_file_is_gone(
     assert not coreapp.questions
 
 
-async def test_another_body_that_is_refused_is_told_that_its_key_was_used(
-    api: Served, coreapp: FakeCoreapp, database: Database
-) -> None:
+async def test_a_refused_body_under_a_used_key_gets_422(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await remember(database, "k", body("message_text"), "gBEG1", 2**50)
     answer = await api.http.post("/v1/messages", json=SENDING, headers=KEY)
     assert code(answer) == (422, 1009)
@@ -91,14 +87,14 @@ async def test_another_body_that_is_refused_is_told_that_its_key_was_used(
     assert not coreapp.questions
 
 
-async def test_a_key_of_another_user_is_not_found(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+async def test_the_key_of_another_user_is_not_used(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await remember(database, "k", SENDING, "gBEG1", 2**50, username="observer")
     assert code(await api.http.post("/v1/messages", json=SENDING, headers=KEY)) == (404, 2001)
     await api.send()
     assert [question.username for question in coreapp.asked(core.AcceptMessage)] == [""]
 
 
-async def test_a_key_that_the_release_before_has_stored_is_found(
+async def test_a_key_stored_by_the_previous_release_is_found(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await remember(database, "k", SENDING, "gBEG1", 2**50, username="")
@@ -106,7 +102,7 @@ async def test_a_key_that_the_release_before_has_stored_is_found(
     assert (again.status_code, again.json()["messages"]) == (201, [{"id": "gBEG1"}])
 
 
-async def test_a_message_with_a_fresh_key_asks_the_database_nothing(
+async def test_a_message_with_a_fresh_key_needs_no_database_query(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await api.send()
@@ -120,7 +116,7 @@ async def test_a_message_with_a_fresh_key_asks_the_database_nothing(
     assert noted == []
 
 
-async def test_refused_messages_with_keys_share_a_statement(api: Served) -> None:
+async def test_key_queries_of_refused_messages_are_batched(api: Served) -> None:
     with statements.noted("idempotency_keys") as noted:
         answers = await asyncio.gather(
             *(api.http.post("/v1/messages", json=IMAGE, headers={"Idempotency-Key": f"k{n}"}) for n in range(40))
@@ -129,14 +125,14 @@ async def test_refused_messages_with_keys_share_a_statement(api: Served) -> None
     assert 1 <= len(noted) <= 10
 
 
-async def test_a_key_of_two_days_ago_is_free_again(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+async def test_a_key_can_be_used_again_after_two_days(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await remember(database, "k", {}, "gBEG1", 1)
     assert (await api.http.post("/v1/messages", json=body("message_text"), headers=KEY)).status_code == 201
     assert coreapp.asked(core.AcceptMessage)
 
 
 @pytest.mark.parametrize(("in_progress", "status", "number"), [(True, 409, 1025), (False, 422, 1009)])
-async def test_what_the_coreapp_knows_of_the_key_is_told(
+async def test_a_key_taken_at_the_coreapp_gets_409_or_422(
     api: Served, coreapp: FakeCoreapp, in_progress: bool, status: int, number: int
 ) -> None:
     coreapp.answer(core.AcceptMessage, lambda q: core.KeyTaken(q.n, in_progress))
@@ -146,7 +142,7 @@ async def test_what_the_coreapp_knows_of_the_key_is_told(
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "ü", "x" * 256])
-async def test_a_key_that_is_none_is_refused(api: Served, coreapp: FakeCoreapp, key: str) -> None:
+async def test_an_invalid_key_is_refused(api: Served, coreapp: FakeCoreapp, key: str) -> None:
     headers = [(b"Idempotency-Key", key.encode())]
     answer = await api.http.post("/v1/messages", json=body("message_text"), headers=[*api.http.headers.raw, *headers])
     assert code(answer) == (400, 1009)

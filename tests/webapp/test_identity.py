@@ -13,7 +13,7 @@ from tidings.wire import core
 PATH = "/v1/contacts/15550110001/identity"
 
 
-async def test_an_identity_is_told_as_an_object_with_milliseconds(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_identity_is_returned_with_a_timestamp_in_milliseconds(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.answer(core.GetIdentity, lambda q: core.Identity(q.n, "Sjvjlx8G6Z0=", 1_602_532_300_000, False))
     answer = await api.http.get(PATH)
     assert answer.status_code == 200
@@ -23,7 +23,7 @@ async def test_an_identity_is_told_as_an_object_with_milliseconds(api: Served, c
     assert (question.account, question.wa_id) == ("15550000000", "15550110001")
 
 
-async def test_an_acknowledgement_names_the_hash(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_acknowledgement_passes_the_hash_to_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
     answer = await api.http.put("/v1/contacts/+15550110001/identity", json=body("identity")["acknowledgement"])
     assert answer.status_code == 200
     assert set(answer.json()) == {"meta"}
@@ -32,7 +32,7 @@ async def test_an_acknowledgement_names_the_hash(api: Served, coreapp: FakeCorea
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("identity_wrong")])
-async def test_a_wrong_acknowledgement_is_told_its_field_and_reason(
+async def test_an_invalid_acknowledgement_is_refused_with_field_and_reason(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     answer = await api.http.put(PATH, json=case["body"])
@@ -41,13 +41,13 @@ async def test_a_wrong_acknowledgement_is_told_its_field_and_reason(
     assert not coreapp.questions
 
 
-async def test_another_hash_than_the_present_one_is_a_wrong_value(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_outdated_hash_gets_400_with_error_1009(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcknowledgeIdentity, 1009, "hash: is not that of the contact's present identity")
     assert code(await api.http.put(PATH, json={"hash": "AAAAAAAAAAA="})) == (400, 1009)
 
 
 @pytest.mark.parametrize("wa_id", ["nobody", "1 555 011 0001", "१५५", "1" * 21, "+"])
-async def test_what_is_no_number_is_an_unknown_contact(api: Served, coreapp: FakeCoreapp, wa_id: str) -> None:
+async def test_an_invalid_wa_id_gets_404_unknown_contact(api: Served, coreapp: FakeCoreapp, wa_id: str) -> None:
     path = f"/v1/contacts/{wa_id}/identity"
     for answer in (await api.http.get(path), await api.http.put(path, json={"hash": "Sjvjlx8G6Z0="})):
         assert code(answer) == (404, 1006)
@@ -55,14 +55,14 @@ async def test_what_is_no_number_is_an_unknown_contact(api: Served, coreapp: Fak
     assert not coreapp.questions
 
 
-async def test_a_contact_that_the_coreapp_does_not_know_is_unknown(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_contact_unknown_to_the_coreapp_gets_404(api: Served, coreapp: FakeCoreapp) -> None:
     for kind in (core.GetIdentity, core.AcknowledgeIdentity):
         coreapp.refuse(kind, 1006, "unknown contact")
     for answer in (await api.http.get(PATH), await api.http.put(PATH, json={"hash": "Sjvjlx8G6Z0="})):
         assert code(answer) == (404, 1006)
 
 
-async def test_a_message_to_an_identity_that_is_not_acknowledged_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_message_to_an_unacknowledged_identity_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcceptMessage, 1028, "the recipient has a new identity")
     answer = await api.send()
     assert code(answer) == (400, 1028)
@@ -70,7 +70,7 @@ async def test_a_message_to_an_identity_that_is_not_acknowledged_is_refused(api:
     assert "Retry-After" not in answer.headers
 
 
-async def test_without_a_token_no_identity_is_told(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_request_without_a_valid_token_gets_no_identity(api: Served, coreapp: FakeCoreapp) -> None:
     headers = {"Authorization": "Bearer x"}
     assert code(await api.http.get(PATH, headers=headers)) == (401, 1005)
     assert code(await api.http.put(PATH, headers=headers, json={"hash": "x"})) == (401, 1005)

@@ -54,24 +54,24 @@ async def test_the_default_password_must_be_changed_at_the_first_login(fresh: Se
 
 
 @pytest.mark.parametrize("nothing", [b"", b"{}", b"[]", b"null", b'""', b' {"username": "admin", "password": "x"}\n'])
-async def test_what_clients_send_for_no_body_logs_in(fresh: Served, nothing: bytes) -> None:
+async def test_empty_body_forms_are_accepted_at_login(fresh: Served, nothing: bytes) -> None:
     token(await login(fresh, "admin", "secret", {"new_password": PASSWORD}))
     headers = basic("admin", PASSWORD) | {"Content-Type": "application/json"}
     assert await works(fresh, token(await fresh.http.post(LOGIN, content=nothing, headers=headers)))
 
 
 @pytest.mark.parametrize("something", [b"[1]", b'"x"', b"0", b"false"])
-async def test_another_body_than_an_object_does_not_log_in(fresh: Served, something: bytes) -> None:
+async def test_a_login_body_that_is_not_an_object_is_refused(fresh: Served, something: bytes) -> None:
     token(await login(fresh, "admin", "secret", {"new_password": PASSWORD}))
     assert code(await fresh.http.post(LOGIN, content=something, headers=basic("admin", PASSWORD))) == (400, 1009)
 
 
-async def test_the_default_password_is_no_new_password(fresh: Served) -> None:
+async def test_the_default_password_is_refused_as_a_new_password(fresh: Served) -> None:
     assert code(await login(fresh, "admin", "secret", {"new_password": "secret"})) == (400, 1009)
     assert code(await login(fresh, "admin", "secret")) == (403, 1024)
 
 
-async def test_a_login_answers_one_token_in_the_documented_form(fresh: Served) -> None:
+async def test_a_login_returns_one_token_in_the_documented_form(fresh: Served) -> None:
     before = datetime.datetime.now(datetime.UTC)
     answer = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
     check_headers(answer)
@@ -111,17 +111,17 @@ async def test_a_weak_new_password_is_refused_with_the_reason(fresh: Served, pas
 
 
 @pytest.mark.parametrize("password", ["Exact-8!", "L0ng-" + "x" * 59, 'Punct1"Quote', "Üml4ut-ok"])
-async def test_a_strong_new_password_is_taken(fresh: Served, password: str) -> None:
+async def test_a_strong_new_password_is_accepted(fresh: Served, password: str) -> None:
     token(await login(fresh, "admin", "secret", {"new_password": password}))
     token(await login(fresh, "admin", password))
 
 
-async def test_a_new_password_that_is_no_string_is_refused(fresh: Served) -> None:
+async def test_a_new_password_that_is_not_a_string_is_refused(fresh: Served) -> None:
     assert code(await login(fresh, "admin", "secret", {"new_password": 5})) == (400, 1009)
     assert code(await fresh.http.post(LOGIN, headers=basic("admin", "secret"), content=b"{")) == (400, 1025)
 
 
-async def test_a_later_change_of_password_ends_the_tokens_that_are_out(api: Served) -> None:
+async def test_a_password_change_revokes_earlier_tokens(api: Served) -> None:
     old = token(await login(api, "admin", PASSWORD))
     new = token(await login(api, "admin", PASSWORD, {"new_password": "Another-2026!"}))
     assert not await works(api, old)
@@ -131,7 +131,7 @@ async def test_a_later_change_of_password_ends_the_tokens_that_are_out(api: Serv
 
 
 @pytest.mark.parametrize("at_once", [2, 8])
-async def test_a_new_password_that_is_the_present_one_changes_nothing(api: Served, at_once: int) -> None:
+async def test_a_new_password_equal_to_the_current_one_changes_nothing(api: Served, at_once: int) -> None:
     earlier = token(await login(api, "admin", PASSWORD))
     tokens: list[str] = []
     for _ in range(40 // at_once):
@@ -141,7 +141,7 @@ async def test_a_new_password_that_is_the_present_one_changes_nothing(api: Serve
     token(await login(api, "admin", PASSWORD))
 
 
-async def test_a_weak_present_password_as_the_new_one_changes_nothing(api: Served, database: Database) -> None:
+async def test_a_weak_current_password_given_as_the_new_one_changes_nothing(api: Served, database: Database) -> None:
     weak = "short"
     async with database.transaction() as connection:
         user = await users.find_user(connection, "admin")
@@ -151,11 +151,11 @@ async def test_a_weak_present_password_as_the_new_one_changes_nothing(api: Serve
     token(await login(api, "admin", weak, {"new_password": weak}))
 
 
-async def test_a_wrong_password_is_refused_also_when_the_new_password_is_the_present_one(api: Served) -> None:
+async def test_a_wrong_password_is_refused_even_with_the_current_one_as_new_password(api: Served) -> None:
     assert code(await login(api, "admin", "Wrong-2026!", {"new_password": PASSWORD})) == (401, 1005)
 
 
-async def test_of_two_first_logins_at_a_time_one_sets_the_password(fresh: Served) -> None:
+async def test_one_of_two_concurrent_first_logins_sets_the_password(fresh: Served) -> None:
     passwords = ["First-2026!", "Second-2026!"]
     answers = await asyncio.gather(*(login(fresh, "admin", "secret", {"new_password": p}) for p in passwords))
     assert sorted(answer.status_code for answer in answers) == [200, 401]
@@ -166,7 +166,9 @@ async def test_of_two_first_logins_at_a_time_one_sets_the_password(fresh: Served
 @pytest.mark.parametrize(
     ("user", "password"), [("admin", "wrong"), ("nobody", PASSWORD), ("admin ", PASSWORD), ("ADMIN", PASSWORD)]
 )
-async def test_a_wrong_user_and_a_wrong_password_get_the_same_answer(api: Served, user: str, password: str) -> None:
+async def test_an_unknown_user_and_a_wrong_password_get_the_same_response(
+    api: Served, user: str, password: str
+) -> None:
     answer = await login(api, user, password)
     assert code(answer) == (401, 1005)
     assert errors(answer)[0]["details"] == "wrong user name or password"
@@ -187,20 +189,20 @@ async def test_a_wrong_user_and_a_wrong_password_get_the_same_answer(api: Served
         "Basic " + "QUFB" * 1000,
     ],
 )
-async def test_login_without_usable_credentials_is_a_401(api: Served, header: str | None) -> None:
+async def test_a_login_without_usable_credentials_gets_401(api: Served, header: str | None) -> None:
     del api.http.headers["Authorization"]
     answer = await api.http.post(LOGIN, headers={} if header is None else {"Authorization": header})
     assert code(answer) == (401, 1005)
 
 
-async def test_logging_in_again_and_twice_at_a_time_leaves_earlier_tokens_good(api: Served) -> None:
+async def test_concurrent_logins_keep_earlier_tokens_valid(api: Served) -> None:
     answers = await asyncio.gather(*(login(api, "admin", PASSWORD) for _ in range(20)))
     tokens = {token(answer) for answer in answers}
     assert len(tokens) == 20
     assert all([await works(api, each) for each in tokens])
 
 
-async def test_logout_ends_this_token_at_once_and_no_other(api: Served) -> None:
+async def test_a_logout_revokes_only_its_own_token_at_once(api: Served) -> None:
     kept, ended = token(await login(api, "admin", PASSWORD)), token(await login(api, "admin", PASSWORD))
     answer = await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
     assert answer.status_code == 200
@@ -210,7 +212,7 @@ async def test_logout_ends_this_token_at_once_and_no_other(api: Served) -> None:
     assert code(await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})) == (401, 1005)
 
 
-async def test_another_webapp_learns_of_a_logout_within_one_poll(api: Served, serve: Serve) -> None:
+async def test_another_webapp_applies_a_logout_within_one_poll(api: Served, serve: Serve) -> None:
     other = await serve()
     ended = token(await login(api, "admin", PASSWORD))
     assert await works(other, ended)
@@ -219,15 +221,13 @@ async def test_another_webapp_learns_of_a_logout_within_one_poll(api: Served, se
     assert not await works(other, ended)
 
 
-async def test_a_token_that_was_revoked_elsewhere_before_it_was_ever_seen_here_is_refused(
-    api: Served, serve: Serve
-) -> None:
+async def test_a_token_revoked_at_another_webapp_before_first_use_is_refused(api: Served, serve: Serve) -> None:
     ended = token(await login(api, "admin", PASSWORD))
     await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
     assert not await works(await serve(), ended)
 
 
-async def test_a_token_ends_after_seven_days(serve: Serve) -> None:
+async def test_a_token_expires_after_seven_days(serve: Serve) -> None:
     clock = ManualClock()
     api = await serve(clock=clock)
     issued = token(await login(api, "admin", "secret", {"new_password": PASSWORD}))
@@ -239,7 +239,7 @@ async def test_a_token_ends_after_seven_days(serve: Serve) -> None:
     assert errors(answer)[0]["details"] == "the token has expired"
 
 
-async def test_the_token_of_a_deleted_user_ends(api: Served, serve: Serve, database: Database) -> None:
+async def test_the_token_of_a_deleted_user_is_refused(api: Served, serve: Serve, database: Database) -> None:
     issued = token(await login(api, "admin", PASSWORD))
     clock = ManualClock(datetime.datetime.now(datetime.UTC).timestamp())
     other = await serve(clock=clock)
@@ -258,7 +258,7 @@ async def test_a_forged_token_is_refused(api: Served) -> None:
     assert not await works(api, jwt.encode({"user": "admin"}, "j" * 32, "HS256"))
 
 
-async def test_a_password_changed_through_another_webapp_ends_here_within_a_second(serve: Serve) -> None:
+async def test_a_password_changed_at_another_webapp_is_refused_within_a_second(serve: Serve) -> None:
     clock = ManualClock()
     one, other = await serve(clock=clock), await serve(clock=clock)
     token(await login(one, "admin", "secret", {"new_password": PASSWORD}))
@@ -269,7 +269,7 @@ async def test_a_password_changed_through_another_webapp_ends_here_within_a_seco
     token(await login(other, "admin", "Another-2026!"))
 
 
-async def test_a_password_in_latin_1_is_understood_too(fresh: Served) -> None:
+async def test_a_password_in_latin_1_is_accepted(fresh: Served) -> None:
     token(await login(fresh, "admin", "secret", {"new_password": "Üml4ut-ok"}))
     encoded = base64.b64encode("admin:Üml4ut-ok".encode("latin-1")).decode()
     token(await fresh.http.post(LOGIN, headers={"Authorization": f"Basic {encoded}"}))
@@ -281,7 +281,7 @@ async def test_users_and_passwords_survive_a_restart(api: Served, serve: Serve) 
     token(await login(again, "admin", PASSWORD))
 
 
-async def test_a_body_is_read_when_the_password_was_right_and_is_small(api: Served) -> None:
+async def test_a_login_body_is_read_only_after_a_correct_password_and_if_small(api: Served) -> None:
     for password, status in (("wrong", 401), (PASSWORD, 400)):
         answer = await api.http.post("/v1/users/login", headers=basic("admin", password), content=b"{nonsense")
         assert answer.status_code == status

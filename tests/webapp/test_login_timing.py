@@ -67,11 +67,11 @@ async def compare(serve: Serve) -> float:
         return preponderance(*await times([lambda: guess("admin"), lambda: guess("nobdy")]))
 
 
-async def test_the_time_of_a_refused_login_does_not_tell_unknown_users(serve: Serve) -> None:
+async def test_the_duration_of_a_refused_login_does_not_reveal_unknown_users(serve: Serve) -> None:
     assert abs(await compare(serve) - 0.5) <= TOLERANCE
 
 
-async def test_the_statistic_finds_a_check_that_hashes_nothing_for_unknown_users(
+async def test_the_statistic_detects_a_check_without_a_hash_for_unknown_users(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = Credentials.check

@@ -14,7 +14,7 @@ from webapp.coreapps.shard_map import FixedShardMap
 from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
 
 
-async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_sent_request_is_never_resent(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
     with pytest.raises(CoreappAway, match="went away before it answered") as caught:
@@ -24,9 +24,7 @@ async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp
     assert len(coreapp.asked(core.AcceptMessage)) == 1
 
 
-async def test_a_message_whose_answer_was_lost_is_asked_for_again_under_its_id(
-    coreapp: FakeCoreapp, link: Link
-) -> None:
+async def test_a_message_with_a_lost_response_is_requested_again_under_its_id(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     asked = len(coreapp.asked(core.AcceptMessage))
 
@@ -41,9 +39,7 @@ async def test_a_message_whose_answer_was_lost_is_asked_for_again_under_its_id(
     assert (first.id, first.repeated, again.id, again.repeated) == (again.id, False, first.id, True)
 
 
-async def test_a_message_whose_answer_was_lost_and_whom_nobody_can_ask_again_is_in_doubt(
-    coreapp: FakeCoreapp, link: Link
-) -> None:
+async def test_a_lost_response_without_a_coreapp_for_a_repeat_gives_1014(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
 
     def gone(question: core.AcceptMessage) -> None:
@@ -56,7 +52,7 @@ async def test_a_message_whose_answer_was_lost_and_whom_nobody_can_ask_again_is_
     assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
 
 
-async def test_a_read_whose_answer_was_lost_is_never_in_doubt(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_read_request_with_a_lost_response_is_repeated_or_gives_1011(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
     answers = iter((False, True))
 
@@ -76,7 +72,7 @@ async def test_a_read_whose_answer_was_lost_is_never_in_doubt(coreapp: FakeCorea
     assert (caught.value.problems[0].code, caught.value.retry_after) == (1011, 1)
 
 
-async def test_what_a_coreapp_says_of_a_message_asked_for_again_settles_it_unless_it_does_not_know(
+async def test_the_response_to_a_repeat_is_final_unless_the_outcome_is_unknown(
     coreapp: FakeCoreapp, link: Link
 ) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.6)
@@ -99,9 +95,7 @@ async def test_what_a_coreapp_says_of_a_message_asked_for_again_settles_it_unles
         assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
 
 
-async def test_a_coreapp_that_does_not_know_whether_it_wrote_a_message_is_asked_again(
-    coreapp: FakeCoreapp, link: Link
-) -> None:
+async def test_a_message_with_an_unknown_outcome_at_the_coreapp_is_repeated(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
 
     def broke_off(question: core.AcceptMessage) -> core.Frame:
@@ -116,7 +110,9 @@ async def test_a_coreapp_that_does_not_know_whether_it_wrote_a_message_is_asked_
         await accept(links)
 
 
-async def test_a_question_over_which_coreapps_break_is_not_asked_for_ever(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_request_that_keeps_breaking_the_connection_is_sent_three_times(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=30)
     coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
     async with asyncio.timeout(30):
@@ -125,7 +121,7 @@ async def test_a_question_over_which_coreapps_break_is_not_asked_for_ever(coreap
     assert len(coreapp.asked(core.AcceptMessage)) == 3
 
 
-async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_the_next_one(
+async def test_a_request_unwritten_at_disconnect_goes_over_the_next_connection(
     coreapp: FakeCoreapp, link: Link
 ) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
@@ -137,9 +133,7 @@ async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_
     assert len(coreapp.asked(core.AcceptMessage)) == 4
 
 
-async def test_without_a_coreapp_to_go_to_a_question_that_was_not_written_says_that_nothing_was_done(
-    coreapp: FakeCoreapp, link: Link
-) -> None:
+async def test_an_unwritten_request_without_another_coreapp_gives_1011(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.3)
     await accept(links)
     asking = asyncio.create_task(accept(links))
@@ -151,7 +145,7 @@ async def test_without_a_coreapp_to_go_to_a_question_that_was_not_written_says_t
     assert len(coreapp.asked(core.AcceptMessage)) == 1
 
 
-async def test_a_message_in_doubt_stays_so_when_too_many_wait_to_ask_again(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_an_unknown_outcome_stays_unknown_if_too_many_calls_wait(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), max_waiting=0)
     await soon(lambda: any(peer.is_ready for peer in links._peers.values()))
     coreapp.answer(
@@ -163,9 +157,7 @@ async def test_a_message_in_doubt_stays_so_when_too_many_wait_to_ask_again(corea
     assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
 
 
-async def test_a_coreapp_of_a_release_that_knows_no_repeats_is_not_asked_for_a_message_again(
-    coreapp: FakeCoreapp, link: Link
-) -> None:
+async def test_a_coreapp_release_without_repeats_gets_no_repeated_message(coreapp: FakeCoreapp, link: Link) -> None:
     coreapp.version = 0
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())

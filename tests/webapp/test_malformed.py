@@ -95,7 +95,7 @@ async def refuse(api: Served, operation: Operation, content: bytes, **headers: s
     errors(answer)
 
 
-async def test_json_cut_off_at_any_byte_is_refused_everywhere(api: Served) -> None:
+async def test_truncated_json_is_refused_by_every_operation(api: Served) -> None:
     for operation in await operations(api):
         whole = operation.text.encode()
         for end in range(1, len(whole)):
@@ -103,13 +103,13 @@ async def test_json_cut_off_at_any_byte_is_refused_everywhere(api: Served) -> No
 
 
 @pytest.mark.parametrize("name", VALUES)
-async def test_no_value_that_is_no_json_is_taken_anywhere(api: Served, name: str) -> None:
+async def test_values_that_are_not_json_are_refused_by_every_operation(api: Served, name: str) -> None:
     for operation in await operations(api):
         for text in with_each_value(operation.good, VALUES[name]):
             await refuse(api, operation, text.encode())
 
 
-async def test_bytes_that_are_no_unicode_are_refused_everywhere(api: Served) -> None:
+async def test_invalid_utf_8_is_refused_by_every_operation(api: Served) -> None:
     for operation in await operations(api):
         for text in with_each_value(operation.good, '"\N{PLACE OF INTEREST SIGN}"'):
             for wrong in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"):
@@ -117,7 +117,7 @@ async def test_bytes_that_are_no_unicode_are_refused_everywhere(api: Served) -> 
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
-async def test_other_encodings_are_refused_everywhere(api: Served, encoding: str) -> None:
+async def test_other_encodings_are_refused_by_every_operation(api: Served, encoding: str) -> None:
     for operation in await operations(api):
         await refuse(api, operation, operation.text.encode(encoding))
 
@@ -132,12 +132,12 @@ async def test_other_encodings_are_refused_everywhere(api: Served, encoding: str
         ("application/json; charset=utf-7", b"+AHsAfQ-"),
     ],
 )
-async def test_bodies_of_other_types_are_refused_everywhere(api: Served, kind: str, content: bytes) -> None:
+async def test_bodies_of_other_formats_are_refused_by_every_operation(api: Served, kind: str, content: bytes) -> None:
     for operation in await operations(api):
         await refuse(api, operation, content, **{"Content-Type": kind})
 
 
-async def test_json_is_taken_whatever_its_type_is_called(api: Served) -> None:
+async def test_json_is_accepted_under_any_content_type(api: Served) -> None:
     for operation in await operations(api):
         seen = set()
         for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded", "\xff", ""):
@@ -150,7 +150,7 @@ async def test_json_is_taken_whatever_its_type_is_called(api: Served) -> None:
         assert len(seen) == 1, operation.path
 
 
-async def test_too_much_is_refused_everywhere_by_its_length(served_api: Served) -> None:
+async def test_too_large_bodies_are_refused_by_their_content_length(served_api: Served) -> None:
     for operation in await operations(served_api):
         status, headers, payload = await raw.exchange(
             served_api.port, head(served_api, operation, f"Content-Length: {MUCH}")
@@ -160,7 +160,7 @@ async def test_too_much_is_refused_everywhere_by_its_length(served_api: Served) 
         assert headers["x-request-id"]
 
 
-async def test_too_much_without_a_length_is_refused_everywhere_and_costs_no_memory(served_api: Served) -> None:
+async def test_too_large_chunked_bodies_are_refused_and_use_no_memory(served_api: Served) -> None:
     async def endless() -> AsyncIterator[bytes]:
         # The body would end after 64 MiB, but no operation reads that far.
         for _ in range(MUCH // 65_536):

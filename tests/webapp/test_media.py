@@ -81,9 +81,7 @@ def events() -> Iterator[Events]:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-async def test_a_file_of_each_type_comes_back_as_it_was_uploaded(
-    served_api: Served, database: Database, kind: str
-) -> None:
+async def test_a_file_of_each_type_is_returned_as_uploaded(served_api: Served, database: Database, kind: str) -> None:
     answer = await served_api.http.post(PATH, content=SAMPLES[kind], headers={"Content-Type": kind})
     assert answer.status_code == 200, answer.text
     assert set(answer.json()) == {"media", "meta"}
@@ -108,7 +106,7 @@ async def test_a_file_of_each_type_comes_back_as_it_was_uploaded(
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", str(len(SAMPLES[kind])))
 
 
-async def test_a_large_file_is_taken_in_chunks_and_whole_and_comes_back(served_api: Served) -> None:
+async def test_a_large_file_can_be_uploaded_chunked_or_with_a_length(served_api: Served) -> None:
     content = os.urandom(3 * MIB + 17)
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -121,7 +119,7 @@ async def test_a_large_file_is_taken_in_chunks_and_whole_and_comes_back(served_a
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("media_wrong")])
-async def test_a_wrong_upload_is_told_why_and_leaves_nothing(
+async def test_an_invalid_upload_is_refused_with_the_reason_and_leaves_no_file(
     served_api: Served, database: Database, case: dict[str, Any]
 ) -> None:
     content = SAMPLES[case["file"]] if case["file"] else b""
@@ -133,7 +131,7 @@ async def test_a_wrong_upload_is_told_why_and_leaves_nothing(
     assert await rows(database) == []
 
 
-async def test_stickers_are_512_pixels_square_and_stand_still(served_api: Served) -> None:
+async def test_stickers_must_be_512_pixels_square_and_static(served_api: Served) -> None:
     for file, details in (
         (media_samples.webp(512, 511), "body: the sticker is 512 x 511 pixels, not 512 x 512"),
         (media_samples.webp(512, 512, animated=True), "body: the sticker is animated"),
@@ -147,7 +145,9 @@ async def test_stickers_are_512_pixels_square_and_stand_still(served_api: Served
     ("kind", "limit"),
     [("image/png", 5 * MIB), ("image/webp", 100 * 1024), ("audio/mpeg", 16 * MIB), ("video/mp4", 16 * MIB)],
 )
-async def test_a_file_may_have_its_kinds_limit_and_not_a_byte_more(served_api: Served, kind: str, limit: int) -> None:
+async def test_a_file_at_the_size_limit_of_its_kind_is_accepted_and_one_byte_more_is_not(
+    served_api: Served, kind: str, limit: int
+) -> None:
     whole = SAMPLES[kind] + b"\0" * (limit - len(SAMPLES[kind]))
     await upload(served_api, whole, kind)
 
@@ -171,7 +171,7 @@ async def test_a_declared_length_over_the_limit_is_refused_before_any_byte(serve
     assert on_disk(served_api) == []
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing_and_no_row(
+async def test_an_aborted_upload_leaves_no_file_and_no_row(
     served_api: Served, database: Database, events: Events
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", served_api.port)
@@ -183,7 +183,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing_and_no_row(
     assert await rows(database) == []
 
 
-async def test_an_upload_that_stops_coming_is_ended(served_api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_upload_is_ended(served_api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer.received, "__kwdefaults__", {"idle": 0.05, "longest": 60.0})
     part = head_of(served_api, length=2 * MIB) + b"x" * MIB
     status, _, payload = await raw.exchange(served_api.port, part)
@@ -221,7 +221,7 @@ def uploads_in_progress() -> float:
     return float(metric.samples[0].value)
 
 
-async def test_only_so_many_uploads_are_in_progress(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_concurrent_uploads_are_limited(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(over_socket=True, max_uploads=1)
     await api.log_in()
     async with upload_in_progress(api):
@@ -231,7 +231,7 @@ async def test_only_so_many_uploads_are_in_progress(serve: Serve, coreapp: FakeC
     await upload(api)
 
 
-async def test_only_so_many_downloads_are_in_progress(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_downloads_are_limited(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_DOWNLOADS", 1)
     api = await serve(over_socket=True)
     await api.log_in()
@@ -280,7 +280,7 @@ async def test_a_download_has_its_slot_until_its_file_is_closed(is_cancelled: bo
     assert slots.taken == 0
 
 
-async def test_a_full_disk_is_told_and_leaves_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_a_full_disk_gets_503_and_leaves_no_file(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(over_socket=True, media_reserve=2**62)
     await api.log_in()
     answer = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
@@ -290,7 +290,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing(serve: Serve, coreapp: Fak
     assert on_disk(api) == []
 
 
-async def test_a_deleted_file_is_gone_from_table_and_disk(served_api: Served, database: Database) -> None:
+async def test_a_deleted_file_is_removed_from_table_and_disk(served_api: Served, database: Database) -> None:
     kept, deleted = await upload(served_api), await upload(served_api)
     answer = await served_api.http.delete(f"{PATH}/{deleted}")
     assert (answer.status_code, set(answer.json())) == (200, {"meta"})
@@ -304,14 +304,14 @@ async def test_a_deleted_file_is_gone_from_table_and_disk(served_api: Served, da
 @pytest.mark.parametrize(
     "media_id", [str(uuid.UUID(int=0)), "x", "x" * 5000, "%00", "%C3%BC", "..%2Fsecrets.json", "%"]
 )
-async def test_an_id_of_nothing_is_not_found(served_api: Served, media_id: str) -> None:
+async def test_an_unknown_id_gets_404(served_api: Served, media_id: str) -> None:
     for method in ("GET", "DELETE"):
         status, _, payload = await raw.call(served_api, method, f"{PATH}/{media_id}")
         assert (status, payload["errors"][0]["code"]) == (404, 1006)
     assert (await served_api.http.head(f"{PATH}/{uuid.UUID(int=0)}")).status_code == 404
 
 
-async def test_the_file_of_another_account_is_not_found(served_api: Served, database: Database) -> None:
+async def test_the_file_of_another_account_gets_404(served_api: Served, database: Database) -> None:
     media_id = await upload(served_api)
     async with database.transaction() as connection:
         await connection.execute(media.table.update().values(account="15550000001"))
@@ -319,7 +319,7 @@ async def test_the_file_of_another_account_is_not_found(served_api: Served, data
     assert code(await served_api.http.delete(f"{PATH}/{media_id}")) == (404, 1006)
 
 
-async def test_a_row_whose_file_is_gone_is_not_found(served_api: Served) -> None:
+async def test_a_row_without_its_file_gets_404(served_api: Served) -> None:
     media_id = await upload(served_api)
     [name] = on_disk(served_api)
     os.unlink(served_api.settings.media_dir / name)
@@ -328,7 +328,7 @@ async def test_a_row_whose_file_is_gone_is_not_found(served_api: Served) -> None
 
 
 @pytest.mark.parametrize("size", [1, 1000, IN_MEMORY, IN_MEMORY + 1])
-async def test_nothing_of_a_file_that_is_not_what_was_stored_is_handed_out(served_api: Served, size: int) -> None:
+async def test_no_byte_of_a_damaged_file_is_returned(served_api: Served, size: int) -> None:
     content = os.urandom(size)
     media_id = await upload(served_api, content, "application/octet-stream")
     [name] = on_disk(served_api)
@@ -346,7 +346,7 @@ async def test_nothing_of_a_file_that_is_not_what_was_stored_is_handed_out(serve
     assert (await served_api.http.get(f"{PATH}/{media_id}")).content == content
 
 
-async def test_a_file_is_what_it_was_said_to_be_whatever_it_begins_with(served_api: Served) -> None:
+async def test_a_file_keeps_its_declared_type_whatever_its_content(served_api: Served) -> None:
     for kind, sample in itertools.product(("text/plain", "text/html", "application/x-thing"), SAMPLES.values()):
         media_id = await upload(served_api, sample, kind)
         found = await served_api.http.get(f"{PATH}/{media_id}")
@@ -355,7 +355,7 @@ async def test_a_file_is_what_it_was_said_to_be_whatever_it_begins_with(served_a
         assert found.content == sample
 
 
-async def test_fetching_and_sending_count_as_uses(served_api: Served, database: Database) -> None:
+async def test_downloading_and_sending_count_as_use(served_api: Served, database: Database) -> None:
     fetched, sent, idle = [await upload(served_api) for _ in range(3)]
     async with database.transaction() as connection:
         await connection.execute(media.table.update().values(used_at=1))
@@ -366,7 +366,7 @@ async def test_fetching_and_sending_count_as_uses(served_api: Served, database: 
     assert min(used[fetched], used[sent]) > TOUCH_AFTER_MS
 
 
-async def test_without_a_good_token_nothing_is_done(served_api: Served) -> None:
+async def test_requests_without_a_valid_token_have_no_effect(served_api: Served) -> None:
     media_id = await upload(served_api)
     headers = {"Authorization": "Bearer wrong", "Content-Type": "image/png"}
     assert code(await served_api.http.post(PATH, content=PNG, headers=headers)) == (401, 1005)
@@ -375,7 +375,7 @@ async def test_without_a_good_token_nothing_is_done(served_api: Served) -> None:
     assert len(on_disk(served_api)) == 1
 
 
-async def test_a_repeated_upload_gets_the_first_id_and_another_file_is_refused(
+async def test_a_repeated_upload_gets_the_first_id_and_a_different_file_is_refused(
     served_api: Served, database: Database
 ) -> None:
     key = {"Idempotency-Key": "picture-1"}
@@ -391,14 +391,14 @@ async def test_a_repeated_upload_gets_the_first_id_and_another_file_is_refused(
     assert on_disk(served_api) == []
 
 
-async def test_a_refused_upload_leaves_its_key_free(served_api: Served) -> None:
+async def test_a_refused_upload_does_not_use_its_idempotency_key(served_api: Served) -> None:
     key = {"Idempotency-Key": "k"}
     answer = await served_api.http.post(PATH, content=b"x", headers={"Content-Type": "image/png", **key})
     assert code(answer) == (400, 1009)
     await upload(served_api, **key)
 
 
-async def test_a_key_that_is_in_use_right_now_is_told_to_wait(served_api: Served) -> None:
+async def test_an_upload_under_a_key_in_progress_gets_409(served_api: Served) -> None:
     key = {"Idempotency-Key": "slow"}
     async with upload_in_progress(served_api, **key):
         answer = await served_api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png", **key})
@@ -407,7 +407,7 @@ async def test_a_key_that_is_in_use_right_now_is_told_to_wait(served_api: Served
     assert len(on_disk(served_api)) == 1
 
 
-async def test_a_reader_that_goes_away_closes_the_file(served_api: Served, events: Events) -> None:
+async def test_a_client_disconnect_closes_the_file(served_api: Served, events: Events) -> None:
     media_id = await upload(served_api, os.urandom(20 * MIB), "application/octet-stream")
     [file] = on_disk(served_api)
 
@@ -425,7 +425,7 @@ async def test_a_reader_that_goes_away_closes_the_file(served_api: Served, event
     assert not is_open()
 
 
-async def test_no_type_and_no_bytes_break_an_upload(api: Served, examples: Callable[[int], int]) -> None:
+async def test_uploads_of_any_type_and_bytes_get_200_or_400(api: Served, examples: Callable[[int], int]) -> None:
     loop = asyncio.get_running_loop()
 
     async def send(kind: str, content: bytes) -> None:
@@ -451,7 +451,7 @@ async def test_no_type_and_no_bytes_break_an_upload(api: Served, examples: Calla
     await asyncio.to_thread(attempt)
 
 
-async def test_the_document_describes_files_in_and_out(served_api: Served) -> None:
+async def test_the_openapi_document_describes_uploads_and_downloads(served_api: Served) -> None:
     document = json.loads((await served_api.http.get("/openapi.json")).text)
     upload_body = document["paths"][PATH]["post"]["requestBody"]["content"]
     assert {"image/png", "audio/ogg; codecs=opus", "video/3gpp", kinds.UNKNOWN} <= set(upload_body)

@@ -80,7 +80,7 @@ async def known_files(directory: Path) -> set[str]:
     return found
 
 
-async def test_killed_between_file_and_row_it_leaves_an_orphan_and_what_was_answered_is_there(tmp_path: Path) -> None:
+async def test_a_kill_between_file_and_row_leaves_an_orphan_and_keeps_answered_uploads(tmp_path: Path) -> None:
     crash = f"{crashpoints.AFTER_FILE_BEFORE_ROW}:2"
     async with webapp(tmp_path, TIDINGS_CRASH_AT=crash) as (process, url), logged_in(url) as http:
         answer = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
@@ -98,7 +98,7 @@ async def test_killed_between_file_and_row_it_leaves_an_orphan_and_what_was_answ
         assert answer.status_code == 200
 
 
-async def test_the_directory_can_be_elsewhere_and_is_said_when_it_cannot_be_used(tmp_path: Path) -> None:
+async def test_an_unusable_media_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -124,7 +124,7 @@ async def test_the_directory_can_be_elsewhere_and_is_said_when_it_cannot_be_used
     assert len(stored(tmp_path / "elsewhere")) == 1
 
 
-async def test_a_large_file_costs_no_memory_on_its_way_in_and_out(tmp_path: Path) -> None:
+async def test_uploading_and_downloading_a_large_file_uses_little_memory(tmp_path: Path) -> None:
     size = kinds.LIMITS[kinds.DOCUMENT]
     block = os.urandom(MIB)
 

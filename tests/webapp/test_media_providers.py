@@ -46,14 +46,14 @@ async def test_providers_are_added_replaced_and_deleted_by_name(api: Served) -> 
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("media_providers_wrong")])
-async def test_a_wrong_provider_keeps_all_of_them_out(api: Served, case: dict[str, Any]) -> None:
+async def test_one_invalid_provider_rejects_the_whole_request(api: Served, case: dict[str, Any]) -> None:
     answer = await api.http.post(PATH, json=case["body"])
     assert code(answer) == (400, case["code"])
     assert errors(answer)[0]["details"].startswith(case["details"])
     assert await current(api) == []
 
 
-async def test_there_may_be_a_hundred(api: Served) -> None:
+async def test_at_most_100_providers_are_accepted(api: Served) -> None:
     entries = [{"name": f"n{n}", "type": "www", "config": {"bearer": "x"}} for n in range(101)]
     assert code(await api.http.post(PATH, json=entries)) == (400, 1009)
     assert (await api.http.post(PATH, json=entries[:100])).status_code == 200
@@ -62,7 +62,7 @@ async def test_there_may_be_a_hundred(api: Served) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "Files", "files%20", "%00", "ü"])
-async def test_a_provider_that_is_not_there_is_not_found(api: Served, name: str) -> None:
+async def test_an_unknown_provider_gets_404(api: Served, name: str) -> None:
     await api.http.post(PATH, json=body("media_providers"))
     assert code(await api.http.delete(f"{PATH}/{name}")) == (404, 1006)
 
@@ -82,21 +82,21 @@ async def test_credentials_are_stored_sealed_and_never_logged(
             assert b"token" not in kept.config
 
 
-async def test_credentials_of_another_settings_key_are_shown_as_none(api: Served, serve: Serve) -> None:
+async def test_credentials_sealed_under_another_settings_key_are_shown_empty(api: Served, serve: Serve) -> None:
     await api.http.post(PATH, json=body("media_providers"))
     other = await serve(secrets=dataclasses.replace(make_secrets(), settings_key=SecretKeys.of(b"n" * 32)))
     await other.log_in()
     assert [entry["config"] for entry in await current(other)] == [{}, {}]
 
 
-async def test_a_reset_of_the_settings_keeps_providers(api: Served) -> None:
+async def test_resetting_the_settings_keeps_providers(api: Served) -> None:
     await api.http.post(PATH, json=body("media_providers"))
     await api.http.delete("/v1/settings/application")
     assert len(await current(api)) == 2
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", PATH), ("POST", PATH), ("DELETE", f"{PATH}/files")])
-async def test_providers_are_for_administrators(api: Served, method: str, path: str) -> None:
+async def test_providers_require_an_administrator(api: Served, method: str, path: str) -> None:
     await check_is_for_administrators(api, method, path)
 
 
@@ -105,9 +105,7 @@ def linked(link: str) -> dict[str, Any]:
     return {"to": "15550110001", "type": "image", "image": media}
 
 
-async def test_only_administrators_use_credentials_that_are_bound_to_no_hosts(
-    api: Served, coreapp: FakeCoreapp
-) -> None:
+async def test_credentials_without_a_host_list_require_an_administrator(api: Served, coreapp: FakeCoreapp) -> None:
     """Administrators can read them anyway. Another user could have them sent to an arbitrary host."""
     await api.http.post(PATH, json=[{"name": "files", "type": "www", "config": {"bearer": "secret"}}])
     message = linked("https://files.example.com/a.png")
@@ -118,7 +116,9 @@ async def test_only_administrators_use_credentials_that_are_bound_to_no_hosts(
     assert (await api.http.post("/v1/messages", json=message)).status_code == 201
 
 
-async def test_credentials_that_are_bound_go_to_their_hosts_whoever_asks(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_credentials_with_a_host_list_go_only_to_their_hosts_for_any_user(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
     entry = {
         "name": "files",
         "type": "www",

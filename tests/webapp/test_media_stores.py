@@ -43,7 +43,7 @@ async def ready(http: httpx.AsyncClient) -> dict[str, str]:
     return found
 
 
-async def test_a_second_webapp_with_a_directory_of_its_own_does_not_start(tmp_path: Path) -> None:
+async def test_a_second_webapp_with_a_separate_media_directory_does_not_start(tmp_path: Path) -> None:
     async with webapp(tmp_path) as (_, url), logged_in(url) as http:
         assert (await http.post("/v1/media", content=PNG, headers=TYPE)).status_code == 200
         said = await refused(tmp_path, TIDINGS_MEDIA_DIR=str(tmp_path / "not-shared"))
@@ -51,7 +51,7 @@ async def test_a_second_webapp_with_a_directory_of_its_own_does_not_start(tmp_pa
     assert "tidings files adopt media" in said
 
 
-async def test_without_its_directory_a_webapp_is_not_ready_and_answers_503_until_it_is_back(tmp_path: Path) -> None:
+async def test_without_its_media_directory_a_webapp_is_not_ready_and_returns_503(tmp_path: Path) -> None:
     media, away = tmp_path / "media", tmp_path / "away"
     async with webapp(tmp_path) as (_, url), logged_in(url) as http:
         media_id = (await http.post("/v1/media", content=PNG, headers=TYPE)).json()["media"][0]["id"]

@@ -63,7 +63,7 @@ def stored(**changes: Any) -> MediaRow:
 
 
 @pytest.mark.parametrize(("message", "content"), GOOD)
-async def test_a_good_message_reaches_the_coreapp_as_its_content(
+async def test_a_valid_message_reaches_the_coreapp_with_its_content(
     ready: Served, coreapp: FakeCoreapp, message: Any, content: Any
 ) -> None:
     answer = await ready.http.post("/v1/messages", json=message)
@@ -75,7 +75,7 @@ async def test_a_good_message_reaches_the_coreapp_as_its_content(
     assert question.has_media == ('"id": "00000000-' in json.dumps(content) or '"link"' in json.dumps(content))
 
 
-async def test_each_wrong_message_is_told_its_field_and_reason(ready: Served, coreapp: FakeCoreapp) -> None:
+async def test_each_invalid_message_is_refused_with_field_and_reason(ready: Served, coreapp: FakeCoreapp) -> None:
     for case in WRONG:
         message, expected, details = case.values
         answer = await ready.http.post("/v1/messages", json=message)
@@ -85,7 +85,7 @@ async def test_each_wrong_message_is_told_its_field_and_reason(ready: Served, co
     assert not coreapp.questions
 
 
-def test_the_document_says_which_strings_may_be_empty() -> None:
+def test_the_openapi_document_defines_which_strings_may_be_empty() -> None:
     documents = {kind: model.model_json_schema(schema_generator=Lenient) for kind, model in schemas.MODELS.items()}
     tried = 0
     for case in GOOD:
@@ -125,12 +125,12 @@ def _with_one_empty(message: Any) -> Iterator[Any]:
     yield from (changed for changed in visit(message) if changed["to"])
 
 
-async def test_only_the_content_that_the_type_names_is_looked_at(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_only_the_content_named_by_the_type_is_checked(api: Served, coreapp: FakeCoreapp) -> None:
     answer = await api.send(image=5, template="x", components=[], interactive={})
     assert answer.status_code == 201, answer.text
 
 
-async def test_a_read_mark_is_asked_of_the_coreapp_and_answered_with_meta(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_marking_a_message_as_read_calls_the_coreapp_and_returns_meta(api: Served, coreapp: FakeCoreapp) -> None:
     for path in ("ABGGFlA5FpafAgo6tHcNmNjXmuSf", "ABGG%2F5+A%3D", "a/b/c"):
         answer = await api.http.put(f"/v1/messages/{path}", json={"status": "read"})
         assert (answer.status_code, set(answer.json())) == (200, {"meta"}), answer.text
@@ -138,7 +138,7 @@ async def test_a_read_mark_is_asked_of_the_coreapp_and_answered_with_meta(api: S
     assert marked == ["ABGGFlA5FpafAgo6tHcNmNjXmuSf", "ABGG/5+A=", "a/b/c"]
 
 
-async def test_a_message_that_nobody_sent_cannot_be_marked(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_marking_an_unknown_message_as_read_gets_404(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.MarkRead, 1006, "unknown message")
     assert code(await api.http.put("/v1/messages/x", json={"status": "read"})) == (404, 1006)
     for path in ("x" * 65, "%00", "%C3%BC"):
@@ -150,9 +150,7 @@ async def test_a_message_that_nobody_sent_cannot_be_marked(api: Served, coreapp:
     ("content", "expected"),
     [({}, 1008), ({"status": "delivered"}, 1009), ({"status": None}, 1009), ({"status": 5}, 1009), ([], 1009)],
 )
-async def test_read_is_all_that_a_message_can_be_marked(
-    api: Served, coreapp: FakeCoreapp, content: Any, expected: int
-) -> None:
+async def test_the_only_accepted_status_is_read(api: Served, coreapp: FakeCoreapp, content: Any, expected: int) -> None:
     answer = await api.http.put("/v1/messages/x", json=content)
     assert code(answer) == (400, expected)
     assert not coreapp.questions

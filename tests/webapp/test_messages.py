@@ -17,7 +17,7 @@ def named(file: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", named("messages_good"))
-async def test_a_good_message_reaches_the_coreapp_as_its_content(
+async def test_a_valid_message_reaches_the_coreapp_with_its_content(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     answer = await api.http.post("/v1/messages", json=case["body"])
@@ -35,7 +35,7 @@ async def test_a_good_message_reaches_the_coreapp_as_its_content(
 
 
 @pytest.mark.parametrize("case", named("messages_wrong"))
-async def test_a_wrong_message_is_told_its_field_and_reason(
+async def test_an_invalid_message_is_refused_with_field_and_reason(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     answer = await api.http.post("/v1/messages", content=json.dumps(case["body"]))
@@ -45,7 +45,7 @@ async def test_a_wrong_message_is_told_its_field_and_reason(
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "👋"])
-async def test_a_text_may_have_4096_characters_and_not_one_more(api: Served, letter: str) -> None:
+async def test_a_text_of_4096_characters_is_accepted_and_one_more_is_refused(api: Served, letter: str) -> None:
     assert (await api.send(text={"body": letter * 4096})).status_code == 201
     answer = await api.send(text={"body": letter * 4097})
     assert code(answer) == (400, 1001)
@@ -54,7 +54,7 @@ async def test_a_text_may_have_4096_characters_and_not_one_more(api: Served, let
     ]
 
 
-async def test_each_wrong_field_is_named(api: Served) -> None:
+async def test_each_invalid_field_is_named(api: Served) -> None:
     answer = await api.send(to=[], preview_url="maybe", text={})
     assert {(error["code"], error["details"].split(":")[0]) for error in errors(answer)} == {
         (1009, "to"),
@@ -63,7 +63,7 @@ async def test_each_wrong_field_is_named(api: Served) -> None:
     }
 
 
-async def test_another_wa_id_than_asked_for_is_not_shown_to_the_client(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_wa_id_that_differs_from_the_input_is_not_returned(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.answer(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id="gBEGx", wa_id="5215550110001"))
     assert set((await api.send()).json()) == {"messages", "meta"}
 
@@ -90,14 +90,14 @@ async def test_a_refusal_of_the_coreapp_becomes_the_documented_status(
     assert answer.headers.get("Retry-After") == retry_after
 
 
-async def test_an_unknown_contact_is_told_the_words_that_clients_wait_for(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_unknown_contact_gets_404_with_the_documented_text(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcceptMessage, 1006, "unknown contact")
     answer = await api.send()
     assert answer.status_code == 404
     assert errors(answer) == [{"code": 1006, "title": "Resource not found", "details": "unknown contact"}]
 
 
-async def test_the_coreapps_own_retry_after_is_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_the_retry_after_of_the_coreapp_is_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcceptMessage, 1016, "the job queue is full", retry_after=7)
     assert (await api.send()).headers["Retry-After"] == "7"
 
@@ -105,7 +105,7 @@ async def test_the_coreapps_own_retry_after_is_passed_on(api: Served, coreapp: F
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer a.b.c", "Bearer wrong", "Token x", "Basic YWRtaW46c2VjcmV0"]
 )
-async def test_without_a_good_token_nothing_is_sent(api: Served, coreapp: FakeCoreapp, header: str | None) -> None:
+async def test_nothing_is_sent_without_a_valid_token(api: Served, coreapp: FakeCoreapp, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
     del api.http.headers["Authorization"]
     answer = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
@@ -114,12 +114,12 @@ async def test_without_a_good_token_nothing_is_sent(api: Served, coreapp: FakeCo
     assert not coreapp.questions
 
 
-async def test_a_token_is_asked_for_before_the_body_is_looked_at(api: Served) -> None:
+async def test_the_token_is_checked_before_the_body(api: Served) -> None:
     answer = await api.http.post("/v1/messages", content=b"{", headers={"Authorization": "Bearer wrong"})
     assert answer.status_code == 401
 
 
-async def test_a_body_without_content_type_or_with_a_wrong_one_is_taken(api: Served) -> None:
+async def test_a_missing_or_wrong_content_type_is_accepted(api: Served) -> None:
     content = json.dumps(body("message_text")).encode()
     for kind in (
         None,

@@ -109,7 +109,7 @@ async def document(api: Served) -> dict[str, Any]:
     return found
 
 
-async def test_every_endpoint_is_described_with_its_errors_and_its_security(api: Served) -> None:
+async def test_every_endpoint_is_described_with_errors_and_security(api: Served) -> None:
     found = await document(api)
     operations = {(method, path): op for path, ops in found["paths"].items() for method, op in ops.items()}
     assert set(operations) == ENDPOINTS
@@ -119,7 +119,7 @@ async def test_every_endpoint_is_described_with_its_errors_and_its_security(api:
     assert "201" in operations[("post", "/v1/messages")]["responses"]
 
 
-async def test_every_reference_leads_somewhere(api: Served) -> None:
+async def test_every_reference_resolves(api: Served) -> None:
     found = await document(api)
 
     def references(node: Any) -> set[str]:
@@ -132,7 +132,7 @@ async def test_every_reference_leads_somewhere(api: Served) -> None:
         assert reference.rpartition("/")[2] in found["components"]["schemas"]
 
 
-async def test_the_documented_body_of_a_message_is_the_one_that_is_checked(api: Served) -> None:
+async def test_the_documented_message_body_matches_the_validated_models(api: Served) -> None:
     schemas = (await document(api))["components"]["schemas"]
     assert {"$ref": "#/components/schemas/TextMessage"} in schemas["Message"]["anyOf"]
     assert len(schemas["Message"]["anyOf"]) == 11
@@ -140,13 +140,13 @@ async def test_the_documented_body_of_a_message_is_the_one_that_is_checked(api: 
     assert schemas["TextMessage"]["required"] == ["to", "text"]
 
 
-async def test_the_page_is_served(api: Served) -> None:
+async def test_the_documentation_page_is_served(api: Served) -> None:
     answer = await api.http.get("/docs/")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_the_page_loads_nothing_that_this_webapp_does_not_serve(api: Served) -> None:
+async def test_the_documentation_page_loads_only_files_of_this_webapp(api: Served) -> None:
     page = (await api.http.get("/docs")).text
     assert "<script>" not in page, "the policy lets no inline script run"
     loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
@@ -174,7 +174,7 @@ def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
             yield where, kind, media
 
 
-async def test_every_json_body_and_answer_has_an_example_that_fits_its_schema(api: Served) -> None:
+async def test_every_json_request_and_response_has_a_valid_example(api: Served) -> None:
     found = await document(api)
     seen = 0
     for name, operation in _operations(found):
@@ -190,7 +190,7 @@ async def test_every_json_body_and_answer_has_an_example_that_fits_its_schema(ap
     assert seen > 200
 
 
-async def test_every_schema_is_one_and_each_of_its_examples_fits(api: Served) -> None:
+async def test_every_schema_is_valid_and_matches_its_examples(api: Served) -> None:
     found = await document(api)
 
     def schemas(node: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -212,7 +212,7 @@ async def test_every_schema_is_one_and_each_of_its_examples_fits(api: Served) ->
                 assert [f"{where}: {error.message}" for error in checker.iter_errors(example)] == []
 
 
-async def test_every_operation_says_who_may_call_it_and_what_is_answered(api: Served) -> None:
+async def test_every_operation_documents_its_security_and_responses(api: Served) -> None:
     found = await document(api)
     schemes = found["components"]["securitySchemes"]
     ids = []
@@ -231,7 +231,7 @@ async def test_every_operation_says_who_may_call_it_and_what_is_answered(api: Se
     assert len(set(ids)) == len(ids)
 
 
-async def test_every_link_leads_from_an_answer_to_an_operation_and_fills_its_path(api: Served) -> None:
+async def test_every_link_names_an_operation_and_fills_its_path(api: Served) -> None:
     found = await document(api)
     by_id = {operation["operationId"]: (name, operation) for name, operation in _operations(found)}
     links = 0
@@ -246,7 +246,7 @@ async def test_every_link_leads_from_an_answer_to_an_operation_and_fills_its_pat
     assert links == len(openapi_links.LINKS)
 
 
-async def test_what_is_made_has_links_to_what_can_be_done_with_it(api: Served) -> None:
+async def test_creating_operations_have_links_to_the_operations_on_the_result(api: Served) -> None:
     found = await document(api)
     makers = ["/v1/users", "/v1/configs/templates", "/v1/stickerpacks", "/v1/stickerpacks/{id}/stickers", "/v1/groups"]
     for path in makers:
@@ -254,7 +254,7 @@ async def test_what_is_made_has_links_to_what_can_be_done_with_it(api: Served) -
     assert found["paths"]["/v1/media"]["post"]["responses"]["200"]["links"]
 
 
-async def test_an_operation_without_a_token_that_holds_is_a_401_everywhere(api: Served) -> None:
+async def test_every_operation_without_a_valid_token_gets_401(api: Served) -> None:
     found = await document(api)
     api.http.headers.pop("Authorization")
     for name, operation in _operations(found):

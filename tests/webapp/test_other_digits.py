@@ -29,7 +29,7 @@ def written(zero: str, text: str) -> str:
 @other_scripts
 @pytest.mark.parametrize("number", ["+15550110001", "15550110001", "+1 555 011-0001", "001 555 011 0001"])
 @pytest.mark.parametrize("region", [None, "US"])
-def test_a_telephone_number_means_the_same_in_every_script(zero: str, number: str, region: str | None) -> None:
+def test_a_phone_number_is_normalised_in_every_script(zero: str, number: str, region: str | None) -> None:
     if region is not None and number.startswith("00"):
         # 00 is not the international prefix there.
         return
@@ -38,13 +38,13 @@ def test_a_telephone_number_means_the_same_in_every_script(zero: str, number: st
     assert addresses.is_number(found)
 
 
-def test_what_is_no_decimal_is_no_number() -> None:
+def test_superscript_digits_are_not_phone_numbers() -> None:
     assert phone_numbers.normalise(SUPERSCRIPTS) is None
     assert phone_numbers.normalise("+" + SUPERSCRIPTS) is None
 
 
 @other_scripts
-async def test_a_recipient_in_other_digits_is_refused_and_reaches_no_coreapp(api: Served, zero: str) -> None:
+async def test_a_recipient_in_other_digits_is_refused(api: Served, zero: str) -> None:
     for to in (written(zero, "15550110001"), written(zero, "1555011000") + "1", SUPERSCRIPTS):
         answer = await api.http.post("/v1/messages", json=body("message_text") | {"to": to})
         assert answer.status_code == 400, answer.text
@@ -53,7 +53,7 @@ async def test_a_recipient_in_other_digits_is_refused_and_reaches_no_coreapp(api
 
 @other_scripts
 @pytest.mark.parametrize("all_of_it", [False, True], ids=["one digit", "all"])
-async def test_a_place_in_other_digits_is_refused(api: Served, zero: str, all_of_it: bool) -> None:
+async def test_a_location_in_other_digits_is_refused(api: Served, zero: str, all_of_it: bool) -> None:
     latitude = written(zero, "48.2082") if all_of_it else "4" + written(zero, "8") + ".2082"
     location: dict[str, Any] = {"latitude": latitude, "longitude": "16.3738"}
     answer = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "location", "location": location})
@@ -61,7 +61,7 @@ async def test_a_place_in_other_digits_is_refused(api: Served, zero: str, all_of
     assert "latitude" in answer.json()["errors"][0]["details"]
 
 
-async def test_a_place_is_no_number_as_python_writes_one(api: Served) -> None:
+async def test_python_number_syntax_is_refused_in_a_location(api: Served) -> None:
     for latitude in ("4_8.2082", " 48.2082", "48.2082\n", "+48.2082", "1e1"):
         message = {"to": "15550110001", "type": "location", "location": {"latitude": latitude, "longitude": "16"}}
         answer = await api.http.post("/v1/messages", json=message)
@@ -70,7 +70,7 @@ async def test_a_place_is_no_number_as_python_writes_one(api: Served) -> None:
 
 
 @other_scripts
-async def test_a_gap_of_a_template_has_ascii_digits(api: Served, zero: str) -> None:
+async def test_template_placeholders_must_have_ascii_digits(api: Served, zero: str) -> None:
     text = f"Hello {{{{{written(zero, '1')}}}}}"
     template = {"name": "digits", "language": "en", "components": [{"type": "BODY", "text": text}]}
     answer = await api.http.post("/v1/configs/templates", json=template)
@@ -101,7 +101,7 @@ def test_a_setting_in_other_digits_is_refused(
 
 
 @pytest.mark.parametrize("value", ["1_000", "1__0", "_1"])
-def test_a_setting_is_no_number_as_python_writes_one(value: str, tmp_path: Any) -> None:
+def test_python_number_syntax_is_refused_in_a_setting(value: str, tmp_path: Any) -> None:
     for variable in ("TIDINGS_MAX_REQUESTS", "TIDINGS_MESSAGES_RATE"):
         with pytest.raises(SettingsError, match=variable):
             WebappSettings.read({"TIDINGS_DATA_DIR": str(tmp_path), variable: value})

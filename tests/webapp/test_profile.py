@@ -27,7 +27,7 @@ async def about(api: Served) -> Any:
 
 
 @pytest.mark.parametrize("text", ["We are here from 9 to 5", "", "x" * 139, "😀" * 139])
-async def test_an_about_text_is_kept(api: Served, text: str) -> None:
+async def test_an_about_text_is_stored(api: Served, text: str) -> None:
     assert await about(api) == {"settings": {"profile": {"about": {"text": ""}}}, "meta": META}
     answer = await api.http.patch(ABOUT, json={"text": text})
     assert (answer.status_code, answer.json()) == (200, {"meta": META})
@@ -38,13 +38,13 @@ async def test_an_about_text_is_kept(api: Served, text: str) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"), [({}, 1008), ({"text": "x" * 140}, 1009), ({"text": None}, 1009), ([], 1009)]
 )
-async def test_a_wrong_about_text_is_refused(api: Served, content: Any, expected: int) -> None:
+async def test_an_invalid_about_text_is_refused(api: Served, content: Any, expected: int) -> None:
     assert code(await api.http.patch(ABOUT, json=content)) == (400, expected)
 
 
 @pytest.mark.parametrize(("content", "kind"), [(JPEG, "image/jpeg"), (PNG, "image/png")])
 @pytest.mark.parametrize("form", [False, True])
-async def test_a_photo_is_kept_as_it_is(api: Served, content: bytes, kind: str, form: bool) -> None:
+async def test_a_photo_is_stored_unchanged(api: Served, content: bytes, kind: str, form: bool) -> None:
     if form:
         answer = await api.http.post(PHOTO, files={"File": ("me.bin", content)}, data={"other": "x"})
     else:
@@ -66,7 +66,7 @@ async def test_a_photo_has_a_link(api: Served) -> None:
     assert code(await api.http.get(PHOTO, params={"format": "gif"})) == (400, 1009)
 
 
-async def test_without_a_photo_there_is_none(api: Served) -> None:
+async def test_a_missing_photo_gets_404(api: Served) -> None:
     for _ in range(2):
         for method, params in (("GET", {}), ("GET", {"format": "link"}), ("DELETE", {})):
             answer = await api.http.request(method, PHOTO, params=params)
@@ -76,7 +76,7 @@ async def test_without_a_photo_there_is_none(api: Served) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"GIF89a", b"{}", b"\xff\xd8"])
-async def test_what_is_no_image_is_refused(api: Served, content: bytes) -> None:
+async def test_a_photo_that_is_not_an_image_is_refused(api: Served, content: bytes) -> None:
     assert code(await api.http.post(PHOTO, content=content)) == (400, 1009)
 
 
@@ -99,12 +99,12 @@ async def test_a_large_photo_is_refused(api: Served) -> None:
         ('multipart/form-data; boundary="x y"', b"--x y\r\nname=File\r\n--x y--", 1008),
     ],
 )
-async def test_a_broken_form_is_refused(api: Served, kind: str, content: bytes, expected: int) -> None:
+async def test_a_malformed_form_is_refused(api: Served, kind: str, content: bytes, expected: int) -> None:
     answer = await api.http.post(PHOTO, content=content, headers={"Content-Type": kind})
     assert code(answer) == (400, expected)
 
 
-def test_the_field_of_a_form_is_found_whatever_surrounds_it() -> None:
+def test_the_file_field_of_a_form_is_found_with_preamble_and_epilogue() -> None:
     head = b'--x\r\nContent-Type: image/png\r\ncontent-disposition: form-data; filename="n"; name=file\r\n\r\n'
     content = b"\r\n--y\r\n\0"
     raw = b"preamble\r\n" + head + content + b"\r\n--x--\r\nepilogue"
@@ -137,7 +137,7 @@ async def test_a_business_profile_is_replaced_as_a_whole(api: Served) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("business_profile_wrong")])
-async def test_a_wrong_business_profile_is_refused(api: Served, case: dict[str, Any]) -> None:
+async def test_an_invalid_business_profile_is_refused(api: Served, case: dict[str, Any]) -> None:
     content = case["body"] if "body" in case else {case["field"]: "x" * case["length"]}
     answer = await api.http.post(BUSINESS, json=content)
     assert code(answer) == (400, 1009)
@@ -156,7 +156,7 @@ async def test_a_wrong_business_profile_is_refused(api: Served, case: dict[str, 
         ("POST", BUSINESS),
     ],
 )
-async def test_the_profile_is_for_every_user_with_a_token(api: Served, method: str, path: str) -> None:
+async def test_profile_endpoints_accept_the_token_of_any_user(api: Served, method: str, path: str) -> None:
     await check_takes_a_token(api, method, path)
     answer = await api.http.request(method, path, headers=await ordinary(api), json={"text": "x"})
     assert answer.status_code in (200, 400, 404)

@@ -13,7 +13,7 @@ from webapp.rate_limits import buckets
 from webapp.rate_limits.buckets import TokenBucket
 
 
-def test_a_burst_is_let_through_and_then_the_rate() -> None:
+def test_a_burst_passes_and_then_the_rate_applies() -> None:
     clock = ManualClock()
     bucket = TokenBucket(rate=10, burst=3, clock=clock)
     assert [bucket.take() for _ in range(3)] == [0, 0, 0]
@@ -25,7 +25,7 @@ def test_a_burst_is_let_through_and_then_the_rate() -> None:
     assert bucket.take() > 0
 
 
-def test_a_rate_of_nothing_is_no_limit() -> None:
+def test_a_rate_of_zero_is_no_limit() -> None:
     bucket = TokenBucket(rate=0, burst=1, clock=ManualClock())
     assert not any(bucket.take() for _ in range(10_000))
 
@@ -35,7 +35,7 @@ def test_a_rate_of_nothing_is_no_limit() -> None:
     burst=st.floats(1, 500),
     pauses=st.lists(st.floats(0, 3), min_size=1, max_size=200),
 )
-def test_never_more_than_the_burst_and_the_rate_together(rate: float, burst: float, pauses: list[float]) -> None:
+def test_tokens_never_exceed_the_burst_plus_the_rate(rate: float, burst: float, pauses: list[float]) -> None:
     clock = ManualClock()
     bucket = TokenBucket(rate, burst, clock)
     taken = 0
@@ -48,7 +48,7 @@ def test_never_more_than_the_burst_and_the_rate_together(rate: float, burst: flo
 
 
 @given(st.floats(0.0001, 1000))
-def test_whoever_waits_as_long_as_told_gets_a_token(rate: float) -> None:
+def test_waiting_for_retry_after_yields_a_token(rate: float) -> None:
     clock = ManualClock()
     bucket = TokenBucket(rate, 1, clock)
     bucket.take()
@@ -64,7 +64,7 @@ async def spend(api: Served, path: str, count: int) -> list[int]:
     return [(await api.http.post(path, json={})).status_code for _ in range(count)]
 
 
-async def test_a_burst_of_messages_leaves_contacts_alone_and_the_other_way_round(serve: Serve) -> None:
+async def test_messages_and_contacts_have_separate_rate_limits(serve: Serve) -> None:
     clock = ManualClock()
     api = await serve(clock=clock, messages_rate=5, messages_burst=5, contacts_rate=3, contacts_burst=3)
     await api.log_in()
@@ -76,7 +76,7 @@ async def test_a_burst_of_messages_leaves_contacts_alone_and_the_other_way_round
     assert (await api.http.get("/v1/health")).status_code == 200
 
 
-async def test_marking_messages_as_read_leaves_sending_alone_and_the_other_way_round(serve: Serve) -> None:
+async def test_read_marks_and_sending_have_separate_rate_limits(serve: Serve) -> None:
     clock = ManualClock()
     api = await serve(clock=clock, messages_rate=2, messages_burst=2)
     await api.log_in()
@@ -85,7 +85,7 @@ async def test_marking_messages_as_read_leaves_sending_alone_and_the_other_way_r
     assert await spend(api, "/v1/messages", 3) == [400] * 2 + [429]
 
 
-async def test_beyond_the_limit_the_answer_says_when_to_come_back(serve: Serve) -> None:
+async def test_a_request_beyond_the_limit_gets_429_with_retry_after(serve: Serve) -> None:
     api = await serve(clock=ManualClock(), messages_rate=0.25, messages_burst=1)
     await api.log_in()
     assert (await api.send()).status_code == 201
@@ -95,7 +95,7 @@ async def test_beyond_the_limit_the_answer_says_when_to_come_back(serve: Serve) 
     assert answer.headers["Retry-After"] == "4"
 
 
-async def test_calls_without_a_token_do_not_spend_the_limit(serve: Serve) -> None:
+async def test_calls_without_a_valid_token_do_not_consume_the_limit(serve: Serve) -> None:
     api = await serve(clock=ManualClock(), messages_rate=1, messages_burst=1)
     await api.log_in()
     for _ in range(3):

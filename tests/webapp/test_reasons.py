@@ -79,21 +79,21 @@ async def count_told(api: Served, operation: Operation, texts: Iterable[str]) ->
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_every_operation_says_what_is_wrong_with_a_value_in_a_sentence(api: Served, name: str) -> None:
+async def test_every_operation_explains_an_invalid_value_in_a_sentence(api: Served, name: str) -> None:
     told = 0
     for operation in await operations(api):
         told += await count_told(api, operation, with_each_value(operation.good, WRONG[name]))
     assert told > 5
 
 
-async def test_every_operation_says_in_a_sentence_what_is_missing(api: Served) -> None:
+async def test_every_operation_explains_a_missing_field_in_a_sentence(api: Served) -> None:
     for operation in await operations(api):
         await count_told(api, operation, map(json.dumps, without_each_field(operation.good)))
         await count_told(api, operation, ["", "[", '{"a":', "nonsense", str(2**70), "[1]"])
 
 
 @pytest.mark.parametrize("path", ["/v1/stats/app", "/v1/stats/db", "/metrics", "/v1/settings/profile/photo"])
-async def test_parameters_are_told_in_sentences_too(api: Served, path: str) -> None:
+async def test_invalid_query_parameters_are_explained_in_a_sentence(api: Served, path: str) -> None:
     for given in ("x", "", "1", "[]"):
         answer = await api.http.get(path, params={"format": given})
         assert answer.status_code == 400
@@ -101,7 +101,7 @@ async def test_parameters_are_told_in_sentences_too(api: Served, path: str) -> N
 
 
 @pytest.mark.parametrize("file", sorted(file.stem for file in (BODIES / "messages").glob("*.json")))
-def test_every_type_of_message_says_what_is_wrong_with_it_in_sentences(file: str) -> None:
+def test_every_message_type_explains_errors_in_sentences(file: str) -> None:
     for case in good(file):
         message = case.values[0]
         if not isinstance(message, dict):
@@ -113,7 +113,7 @@ def test_every_type_of_message_says_what_is_wrong_with_it_in_sentences(file: str
             refused(schemas.read, text)
 
 
-def test_definitions_of_templates_are_told_in_sentences_what_is_wrong() -> None:
+def test_template_definitions_explain_errors_in_sentences() -> None:
     for definition in body("templates_good"):
         for wrong in WRONG.values():
             for text in with_each_value(definition, wrong):

@@ -40,7 +40,7 @@ def api(served_api: Served) -> Served:
         b"\x16\x03\x01\x02\x00\x01\x00\x01",
     ],
 )
-async def test_what_is_no_http_is_answered_in_the_apis_format(api: Served, sent: bytes) -> None:
+async def test_invalid_http_gets_400_in_the_apis_format(api: Served, sent: bytes) -> None:
     status, headers, payload = await raw.exchange(api.port, sent)
     assert status == 400
     assert payload["errors"][0]["code"] == 1025
@@ -49,7 +49,7 @@ async def test_what_is_no_http_is_answered_in_the_apis_format(api: Served, sent:
     assert re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
 
 
-async def test_a_head_without_an_end_is_refused_rather_than_kept(api: Served) -> None:
+async def test_an_endless_head_is_refused(api: Served) -> None:
     endless = (b"X: " + b"x" * 16_000 + b"\r\n" for _ in range(40))
 
     async def lines() -> object:
@@ -62,7 +62,7 @@ async def test_a_head_without_an_end_is_refused_rather_than_kept(api: Served) ->
     assert re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
 
 
-async def test_headers_after_the_body_without_an_end_are_refused_also_when_the_answer_was_given(api: Served) -> None:
+async def test_endless_trailers_after_a_response_close_the_connection(api: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     async with asyncio.timeout(20):
         writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -85,7 +85,7 @@ def asking_for_http_2(api: Served, framing: bytes, request: bytes = b"POST /v1/m
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_client_that_asks_for_http_2_is_served_over_http_1(
+async def test_an_http_2_upgrade_request_is_served_over_http_1(
     api: Served, coreapp: FakeCoreapp, pieces: int, chunked: bool
 ) -> None:
     content = json.dumps(body("message_text")).encode()
@@ -111,7 +111,7 @@ async def test_a_client_that_asks_for_http_2_is_served_over_http_1(
     assert len(coreapp.asked(core.AcceptMessage)) == 3
 
 
-async def test_the_body_of_one_who_asks_for_http_2_is_never_taken_for_a_request(
+async def test_the_body_of_an_http_2_upgrade_request_is_not_parsed_as_a_request(
     api: Served, coreapp: FakeCoreapp
 ) -> None:
     content = json.dumps(body("message_text")).encode()
@@ -122,7 +122,7 @@ async def test_the_body_of_one_who_asks_for_http_2_is_never_taken_for_a_request(
     assert not coreapp.asked(core.AcceptMessage)
 
 
-async def test_a_large_body_before_the_next_request_is_no_large_head(api: Served) -> None:
+async def test_a_large_body_does_not_count_as_head_of_the_next_request(api: Served) -> None:
     content = b" " * 500_000 + b"{}"
     head = (
         f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {api.http.headers['Authorization']}\r\n"
@@ -136,7 +136,7 @@ async def test_a_large_body_before_the_next_request_is_no_large_head(api: Served
     writer.close()
 
 
-async def test_requests_in_progress_are_finished_at_the_end(database: Database, coreapp: FakeCoreapp) -> None:
+async def test_requests_in_progress_finish_at_shutdown(database: Database, coreapp: FakeCoreapp) -> None:
     settings = make_settings(database, coreapp=("127.0.0.1", coreapp.port))
     stop, ready = asyncio.Event(), asyncio.Queue[services.ServingAddress]()
     running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
@@ -161,9 +161,7 @@ async def test_requests_in_progress_are_finished_at_the_end(database: Database, 
         socket.create_connection(("127.0.0.1", offered.port))
 
 
-async def test_a_host_that_is_not_configured_is_refused_in_the_apis_format(
-    database: Database, coreapp: FakeCoreapp
-) -> None:
+async def test_an_unconfigured_host_is_refused_in_the_apis_format(database: Database, coreapp: FakeCoreapp) -> None:
     settings = make_settings(database, coreapp=("127.0.0.1", coreapp.port), http_hosts=frozenset({"api.example.com"}))
     stop, ready = asyncio.Event(), asyncio.Queue[services.ServingAddress]()
     running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
@@ -184,13 +182,13 @@ async def test_a_host_that_is_not_configured_is_refused_in_the_apis_format(
     await running
 
 
-async def test_a_port_in_use_is_one_clear_line(api: Served, database: Database) -> None:
+async def test_a_port_in_use_raises_settingserror(api: Served, database: Database) -> None:
     settings = make_settings(database, address=("127.0.0.1", api.port))
     with pytest.raises(SettingsError, match=f"TIDINGS_API_ADDRESS 127.0.0.1:{api.port}: Address already in use"):
         await services.run(settings, asyncio.Event())
 
 
-async def test_the_database_of_another_number_is_one_clear_line(api: Served, database: Database) -> None:
+async def test_the_database_of_another_number_raises_settingserror(api: Served, database: Database) -> None:
     settings = make_settings(database, account="15559999999")
     with pytest.raises(SettingsError, match="15559999999, but this database is that of 15550000000"):
         await services.run(settings, asyncio.Event())

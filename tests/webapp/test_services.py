@@ -21,7 +21,7 @@ SUPPORT = "/v1/support"
 
 
 @pytest.mark.parametrize("kind", ["message", "media"])
-async def test_a_collection_begins(api: Served, coreapp: FakeCoreapp, kind: str) -> None:
+async def test_a_garbage_collection_request_starts_one(api: Served, coreapp: FakeCoreapp, kind: str) -> None:
     answer = await api.http.put(GC[kind])
     assert answer.status_code == 200
     assert answer.json() == {"services": {kind: {"gc": {"status": "processing"}}}, "meta": META}
@@ -29,7 +29,7 @@ async def test_a_collection_begins(api: Served, coreapp: FakeCoreapp, kind: str)
     assert [question.kind for question in coreapp.asked(core.CollectGarbage)] == [kind]
 
 
-async def test_with_several_coreapps_each_says_whether_it_began(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_several_coreapps_each_report_their_garbage_collection(serve: Serve, coreapp: FakeCoreapp) -> None:
     other, cluster = await two(coreapp)
     api = await serve(shard_map=cluster)
     await api.log_in()
@@ -43,17 +43,17 @@ async def test_with_several_coreapps_each_says_whether_it_began(serve: Serve, co
     await other.stop()
 
 
-async def test_a_coreapp_that_collects_nothing_of_a_kind_says_so(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_kind_that_the_coreapp_does_not_collect_gets_503(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.CollectGarbage, 1011, "media is not collected here")
     assert code(await api.http.put(GC["media"])) == (503, 1011)
 
 
 @pytest.mark.parametrize("kind", ["message", "media"])
-async def test_collections_are_for_administrators(api: Served, kind: str) -> None:
+async def test_garbage_collection_requires_an_administrator(api: Served, kind: str) -> None:
     await check_is_for_administrators(api, "PUT", GC[kind])
 
 
-async def test_support_tells_what_is_so(api: Served, database: Database) -> None:
+async def test_support_returns_account_and_registration_data(api: Served, database: Database) -> None:
     async with database.transaction() as connection:
         await accounts.add_account(connection, Account("15550000000", 77, b"a", b"b", b"c"))
         await registrations.note_registered(connection, "15550000000", 1_700_000_000_123)
@@ -73,7 +73,7 @@ async def test_support_tells_what_is_so(api: Served, database: Database) -> None
 
 
 @pytest.mark.parametrize(("status", "expected"), [("connected", "UP"), ("connecting", "DN")])
-async def test_support_tells_the_state_of_the_connection(
+async def test_support_returns_the_connection_state(
     api: Served, coreapp: FakeCoreapp, status: str, expected: str
 ) -> None:
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
@@ -82,11 +82,11 @@ async def test_support_tells_the_state_of_the_connection(
     assert (await api.http.get(SUPPORT)).json()["support"]["socket_conn"] == "UNK"
 
 
-async def test_support_takes_a_token(api: Served) -> None:
+async def test_support_requires_a_token(api: Served) -> None:
     await check_takes_a_token(api, "GET", SUPPORT)
 
 
-async def test_with_several_coreapps_health_and_support_are_told_of_each(
+async def test_health_and_support_list_each_of_several_coreapps(
     serve: Serve, coreapp: FakeCoreapp, database: Database
 ) -> None:
     other, _ = await two(coreapp)
@@ -119,7 +119,7 @@ def member(name: str, address: str, heartbeat_age: float = 0.0) -> NodeRecord:
     return NodeRecord(CoreappNode(name, "1", address, 5.0), 0, 0, heartbeat_age)
 
 
-async def test_health_names_who_stands_by_and_who_is_lost(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_health_lists_standbys_and_lost_coreapps(serve: Serve, coreapp: FakeCoreapp) -> None:
     spare = await FakeCoreapp().start()
     spare.answer(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "spare"))
     members = [
@@ -153,7 +153,7 @@ async def test_a_lost_owner_has_no_master_role(serve: Serve, coreapp: FakeCoreap
     assert (await api.http.get(SUPPORT)).json()["support"]["node1"]["role"] == "coreapp"
 
 
-async def test_health_says_for_how_long_a_live_coreapp_was_not_reached(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_health_reports_how_long_a_live_coreapp_was_unreached(serve: Serve, coreapp: FakeCoreapp) -> None:
     members = [member("node0", coreapp.address), member("spare", NOBODY)]
     api = await serve(shard_map=Cluster(coreapp.address, members=members))
     await api.log_in()
@@ -167,7 +167,7 @@ async def test_health_says_for_how_long_a_live_coreapp_was_not_reached(serve: Se
     assert health["spare"] == {"gateway_status": "disconnected", "role": "coreapp"}
 
 
-async def test_one_coreapp_is_told_of_as_ever_also_while_it_owns_nothing_yet(
+async def test_health_with_one_coreapp_keeps_the_single_form_before_it_owns_a_shard(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:
     coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "node0"))
@@ -177,7 +177,7 @@ async def test_one_coreapp_is_told_of_as_ever_also_while_it_owns_nothing_yet(
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "disconnected"}
 
 
-async def test_several_shards_of_one_coreapp_are_one_coreapp(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_several_shards_of_one_coreapp_are_shown_as_one(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(shard_map=Cluster(coreapp.address, coreapp.address))
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)

@@ -14,7 +14,7 @@ def read(directory: Path, **variables: str) -> settings.Settings:
     return settings.Settings.read({"TIDINGS_DATA_DIR": str(directory), **variables})
 
 
-def test_nothing_set_listens_on_loopback_with_the_documented_limits(tmp_path: Path) -> None:
+def test_the_defaults_are_loopback_and_the_documented_limits(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert found.address == ("127.0.0.1", 9090)
     assert (found.messages_rate, found.messages_burst) == (80, 80)
@@ -24,7 +24,7 @@ def test_nothing_set_listens_on_loopback_with_the_documented_limits(tmp_path: Pa
     assert not found.embedded
 
 
-def test_the_burst_follows_the_rate_unless_it_is_given(tmp_path: Path) -> None:
+def test_the_default_burst_equals_the_rate(tmp_path: Path) -> None:
     found = read(tmp_path, TIDINGS_MESSAGES_RATE="500", TIDINGS_CONTACTS_RATE="0", TIDINGS_CONTACTS_BURST="7")
     assert (found.messages_rate, found.messages_burst) == (500, 500)
     assert (found.contacts_rate, found.contacts_burst) == (0, 7)
@@ -40,7 +40,7 @@ def test_the_burst_follows_the_rate_unless_it_is_given(tmp_path: Path) -> None:
         ("::1", ("::1", 6252)),
     ],
 )
-def test_the_coreapps_address_may_leave_out_its_port(tmp_path: Path, name: str, address: tuple[str, int]) -> None:
+def test_the_port_of_the_coreapp_address_is_optional(tmp_path: Path, name: str, address: tuple[str, int]) -> None:
     assert read(tmp_path, WACORE_HOSTNAME=name, TIDINGS_ALLOW_PLAINTEXT="link").coreapp == address
 
 
@@ -55,7 +55,7 @@ def test_the_coreapps_address_may_leave_out_its_port(tmp_path: Path, name: str, 
         ("TIDINGS_BUSINESS_NUMBER", "home"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str) -> None:
+def test_an_invalid_variable_is_named(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         read(tmp_path, **{name: value})
 
@@ -67,14 +67,14 @@ def test_no_secret_is_printed(tmp_path: Path) -> None:
     assert "hidden" not in repr(found)
 
 
-def test_files_are_kept_in_the_data_directory_unless_told_otherwise(tmp_path: Path) -> None:
+def test_media_are_stored_in_the_data_directory_by_default(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert (found.media_dir, found.media_reserve, found.max_uploads) == (tmp_path / "media", 100 * 1024 * 1024, 16)
     found = read(tmp_path, TIDINGS_MEDIA_DIR="/srv/media", TIDINGS_MEDIA_RESERVE_MB="0", TIDINGS_MAX_UPLOADS="1")
     assert (found.media_dir, found.media_reserve, found.max_uploads) == (Path("/srv/media"), 0, 1)
 
 
-def test_the_key_of_monitoring_may_be_in_a_file(tmp_path: Path) -> None:
+def test_the_api_key_may_come_from_a_file(tmp_path: Path) -> None:
     kept = tmp_path / "key"
     kept.write_text("hidden-from-everybody\n")
     found = read(tmp_path, WA_API_KEY_FILE=str(kept))

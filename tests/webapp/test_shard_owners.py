@@ -15,12 +15,12 @@ from tidings.wire import core
 from webapp.api.contacts.schemas import Contacts
 from webapp.api.contacts.service import ContactChecks
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import links as links_module
+from webapp.coreapps import links as links_module
 from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap
 from webapp.http.errors import CoreappRefused
 
 
-async def test_a_message_that_has_waited_for_an_owner_has_as_long_as_any_other_for_the_answer(
+async def test_waiting_for_an_owner_does_not_shorten_the_response_timeout(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shorter wait would leave the outcome unknown after each planned stop that takes some time."""
@@ -37,7 +37,7 @@ async def test_a_message_that_has_waited_for_an_owner_has_as_long_as_any_other_f
         assert (await asking).id == "gBEG1"
 
 
-async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None:
+async def test_a_message_goes_to_the_owner_of_its_recipient_s_shard(link: Link) -> None:
     coreapps = [await FakeCoreapp().start() for _ in range(2)]
     links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
     for shard in range(2):
@@ -52,7 +52,7 @@ async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None
 CALLER = Caller("admin", "15550000000", "ROLE_ADMIN", "1", "mark", 0)
 
 
-async def test_contacts_are_asked_of_the_owners_of_their_shards_and_answered_in_their_order(link: Link) -> None:
+async def test_contact_checks_go_to_shard_owners_and_keep_the_input_order(link: Link) -> None:
     coreapps = [await FakeCoreapp().start() for _ in range(2)]
     links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
     checks = ContactChecks(links)
@@ -72,7 +72,7 @@ async def test_contacts_are_asked_of_the_owners_of_their_shards_and_answered_in_
 
 
 @pytest.mark.parametrize(("blocking", "version"), [("no_wait", core.LINK_VERSION), ("wait", 1)])
-async def test_a_contacts_call_that_does_not_wait_or_meets_an_earlier_release_is_asked_whole_of_the_first_shard(
+async def test_no_wait_or_earlier_release_contact_checks_go_to_the_primary_coreapp(
     link: Link, blocking: Literal["wait", "no_wait"], version: int
 ) -> None:
     coreapps = [await FakeCoreapp().start() for _ in range(2)]
@@ -89,7 +89,7 @@ async def test_a_contacts_call_that_does_not_wait_or_meets_an_earlier_release_is
         await coreapp.stop()
 
 
-async def test_questions_follow_a_shard_to_its_new_owner(link: Link) -> None:
+async def test_requests_go_to_the_new_owner_of_a_moved_shard(link: Link) -> None:
     old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
     shard_map = ScriptedMap(owner(old))
     links = await link(shard_map)
@@ -102,7 +102,7 @@ async def test_questions_follow_a_shard_to_its_new_owner(link: Link) -> None:
     await new.stop()
 
 
-async def test_an_answer_of_the_old_owner_still_counts_after_the_shard_moved(link: Link) -> None:
+async def test_a_response_of_the_previous_owner_is_accepted_after_the_shard_moved(link: Link) -> None:
     old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
     shard_map = ScriptedMap(owner(old))
     links = await link(shard_map)
@@ -119,7 +119,7 @@ async def test_an_answer_of_the_old_owner_still_counts_after_the_shard_moved(lin
     await new.stop()
 
 
-async def test_who_is_not_the_owner_any_more_says_so_and_the_new_one_is_asked(link: Link) -> None:
+async def test_a_refusal_by_a_former_owner_redirects_to_the_new_one(link: Link) -> None:
     old, new = await FakeCoreapp().start(), await FakeCoreapp().start()
     shard_map = ScriptedMap(owner(old))
     links = await link(shard_map)
@@ -135,7 +135,7 @@ async def test_who_is_not_the_owner_any_more_says_so_and_the_new_one_is_asked(li
     await new.stop()
 
 
-async def test_a_coreapp_that_does_not_own_its_shard_yet_is_asked_again(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_request_is_repeated_until_the_coreapp_owns_its_shard(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     refused = 0
 
@@ -150,14 +150,14 @@ async def test_a_coreapp_that_does_not_own_its_shard_yet_is_asked_again(coreapp:
     assert (await accept(links)).id == "x"
 
 
-async def test_a_coreapp_that_never_owns_its_shard_is_a_refusal_in_the_end(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_coreapp_that_never_owns_its_shard_gives_a_refusal(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.4)
     coreapp.refuse(core.AcceptMessage, 1018, "not the owner", retry_after=1)
     with pytest.raises(CoreappRefused, match="1018 not the owner"):
         await accept(links)
 
 
-async def test_a_map_that_cannot_be_read_keeps_what_is_known(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_an_unreadable_shard_map_keeps_the_last_known_owners(coreapp: FakeCoreapp, link: Link) -> None:
     shard_map = ScriptedMap(owner(coreapp))
     links = await link(shard_map)
     await accept(links)
@@ -166,7 +166,9 @@ async def test_a_map_that_cannot_be_read_keeps_what_is_known(coreapp: FakeCoreap
     await accept(links)
 
 
-async def test_the_map_of_the_database_is_followed(coreapp: FakeCoreapp, database: Database, link: Link) -> None:
+async def test_the_link_follows_the_shard_map_in_the_database(
+    coreapp: FakeCoreapp, database: Database, link: Link
+) -> None:
     links = await link(DatabaseShardMap(database), patience=10)
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
@@ -175,7 +177,7 @@ async def test_the_map_of_the_database_is_followed(coreapp: FakeCoreapp, databas
     assert (await accept(links)).wa_id == "15550110001"
 
 
-async def test_asking_all_waits_for_nobody_who_is_away(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_call_all_does_not_wait_for_unreachable_coreapps(coreapp: FakeCoreapp, link: Link) -> None:
     gone = await FakeCoreapp().start()
     await gone.stop()
     links = await link(ScriptedMap(owner(coreapp), owner(gone, 1), owner(None, 2)))

@@ -83,7 +83,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
     [[200], [100, 100], [200, 0], [200, 20], [50] * 4, [0, 200, 0, 0], [200, 60, 30, 10]],
     ids=lambda rates: "-".join(map(str, rates)),
 )
-async def test_80_a_second_are_accepted_whatever_the_share_of_each(
+async def test_the_installation_accepts_80_per_second_for_any_load_distribution(
     database: Database, database_engine: str, rates: list[float]
 ) -> None:
     fleet = Fleet(database, len(rates))
@@ -100,7 +100,7 @@ async def test_80_a_second_are_accepted_whatever_the_share_of_each(
     assert statements <= (busy * 4 * 12 if len(rates) > 1 else 0), "alone, none; else a few a second"
 
 
-def test_a_share_that_needs_nothing_is_not_due_until_a_request_comes() -> None:
+def test_an_idle_webapp_requests_no_tokens_until_a_request_arrives() -> None:
     share = SharedLimit("contacts", 2, 2, clock=ManualClock())
     share.set_members(2)
     assert share.wanted() is None
@@ -110,13 +110,13 @@ def test_a_share_that_needs_nothing_is_not_due_until_a_request_comes() -> None:
     assert share.wanted() is not None
 
 
-async def test_nobody_is_refused_below_the_limit(database: Database) -> None:
+async def test_no_request_below_the_limit_is_refused(database: Database) -> None:
     fleet = Fleet(database, 4)
     await fleet.load([30, 20, 10, 2], 5)
     assert sum(fleet.refused) == 0
 
 
-async def test_the_load_may_move_from_one_webapp_to_another(database: Database) -> None:
+async def test_the_limit_holds_while_load_moves_between_webapps(database: Database) -> None:
     fleet = Fleet(database, 2)
     await fleet.load([400, 0], 1.5)
     fleet.forget()
@@ -125,7 +125,7 @@ async def test_the_load_may_move_from_one_webapp_to_another(database: Database) 
     assert sum(fleet.accepted) == pytest.approx(4 * RATE, rel=0.05)
 
 
-async def test_a_burst_at_one_of_several_is_accepted_as_at_the_only_one(database: Database) -> None:
+async def test_a_burst_at_one_of_several_webapps_is_accepted(database: Database) -> None:
     fleet = Fleet(database, 4)
     await fleet.load([0] * 4, 0.5)
     for _ in range(200):
@@ -134,7 +134,7 @@ async def test_a_burst_at_one_of_several_is_accepted_as_at_the_only_one(database
     assert BURST - 3 * 2 <= fleet.accepted[2] <= BURST
 
 
-async def test_a_limit_of_few_a_second_holds_too(database: Database) -> None:
+async def test_a_limit_of_two_per_second_holds(database: Database) -> None:
     fleet = Fleet(database, 2, rate=2, burst=2)
     await fleet.load([20, 20], 2)
     fleet.forget()
@@ -142,14 +142,14 @@ async def test_a_limit_of_few_a_second_holds_too(database: Database) -> None:
     assert sum(fleet.accepted) == pytest.approx(20, abs=1)
 
 
-async def test_alone_a_webapp_behaves_as_ever_and_asks_nobody(database: Database) -> None:
+async def test_a_single_webapp_uses_only_its_local_bucket(database: Database) -> None:
     fleet = Fleet(database, 1, rate=2, burst=3)
     assert [fleet.shares[0].take() for _ in range(4)] == [0, 0, 0, 0.5]
     assert not fleet.shares[0].is_short()
     assert fleet.shares[0].wanted() is None
 
 
-async def test_while_the_database_is_away_each_goes_on_with_the_share_that_it_had(
+async def test_during_a_database_outage_each_webapp_keeps_its_share(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = Fleet(database, 2)
@@ -172,7 +172,7 @@ async def test_while_the_database_is_away_each_goes_on_with_the_share_that_it_ha
     assert sum(fleet.accepted) == pytest.approx(4 * RATE, rel=0.05), "and takes of the bucket when it is back"
 
 
-async def test_one_that_is_alone_again_has_the_whole_bucket_and_no_more(database: Database) -> None:
+async def test_the_last_remaining_webapp_gets_the_whole_bucket(database: Database) -> None:
     fleet = Fleet(database, 2)
     await fleet.load([300, 300], 1)
     fleet.leases[0].set_members(1)
@@ -182,7 +182,7 @@ async def test_one_that_is_alone_again_has_the_whole_bucket_and_no_more(database
     assert not fleet.shares[0].is_short()
 
 
-def test_a_bucket_gives_what_it_holds_and_gains_by_time() -> None:
+def test_a_bucket_grants_its_tokens_and_refills_over_time() -> None:
     wanted = TokenRequest("messages", 100, rate=80, burst=80)
     tokens, full_at = grant(wanted, 0, 1_000_000_000)
     assert tokens == 80
@@ -194,7 +194,7 @@ def test_a_bucket_gives_what_it_holds_and_gains_by_time() -> None:
     assert mended == 1_001_000_000
 
 
-async def test_webapps_know_how_many_they_are(database: Database) -> None:
+async def test_membership_reports_the_number_of_webapps(database: Database) -> None:
     seen: list[list[int]] = [[], []]
     first, second = (WebappMembership(database, f"host:{n}", seen[n].append) for n in range(2))
     watch = Watch(database)

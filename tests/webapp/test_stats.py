@@ -68,7 +68,7 @@ def check_json(found: dict[str, Any]) -> None:
             assert isinstance(sample["value"], int | float)
 
 
-async def test_the_coreapps_counts_have_the_known_names_in_json(api: Served) -> None:
+async def test_coreapp_counters_have_the_on_premises_names_in_json(api: Served) -> None:
     for path in (APP, "/v1/stats"):
         answer = await api.http.get(path)
         assert answer.status_code == 200
@@ -88,7 +88,7 @@ async def test_the_coreapps_counts_have_the_known_names_in_json(api: Served) -> 
         assert not any("created" in name for name in found)
 
 
-async def test_the_other_known_names_count_what_ours_do(api: Served) -> None:
+async def test_on_premises_counters_have_the_values_of_ours(api: Served) -> None:
     found = (await api.http.get(APP)).json()["stats"]["app"]
 
     def counted(name: str) -> Any:
@@ -120,7 +120,7 @@ async def test_the_other_known_names_count_what_ours_do(api: Served) -> None:
 
 
 @pytest.mark.parametrize("known", body("stats_names"), ids=operator.itemgetter("name"))
-async def test_each_name_of_the_original_has_its_type_and_labels_in_both_forms(api: Served, known: Any) -> None:
+async def test_each_on_premises_name_has_its_type_and_labels_in_both_formats(api: Served, known: Any) -> None:
     name, labels = known["name"], set(known["labels"])
     entry = (await api.http.get(APP)).json()["stats"]["app"][name]
     assert entry["type"] == known["type"]
@@ -138,7 +138,7 @@ def _names_in(family: Metric) -> set[str]:
     return {sample.name.removesuffix("_total") for sample in family.samples}
 
 
-async def test_each_node_is_told_by_its_name(api: Served) -> None:
+async def test_internal_stats_are_labelled_with_the_node_name(api: Served) -> None:
     for path, under in ((APP, "app"), (DB, "db")):
         plain = (await api.http.get(path)).json()["stats"][under]
         found = (await api.http.get(f"{path}/internal")).json()["stats"][under]
@@ -150,7 +150,7 @@ async def test_each_node_is_told_by_its_name(api: Served) -> None:
         assert all(sample.labels["node"] == node for family in text.values() for sample in family.samples)
 
 
-async def test_the_coreapps_counts_in_text(api: Served) -> None:
+async def test_coreapp_counters_are_available_as_prometheus_text(api: Served) -> None:
     found = families(await api.http.get(APP, params={"format": "prometheus"}))
     assert found["callback_queue_size"].samples[0].value == 7
     names = {sample.name for sample in found["callback_requests_duration_ms"].samples}
@@ -159,7 +159,7 @@ async def test_the_coreapps_counts_in_text(api: Served) -> None:
 
 
 @pytest.mark.parametrize("path", [APP, "/v1/stats", DB, "/metrics", "/v1/metrics"])
-async def test_the_form_is_json_unless_it_is_asked_for_text(api: Served, path: str) -> None:
+async def test_the_default_format_is_json(api: Served, path: str) -> None:
     for params, accept, kind in (
         ({}, "*/*", "application/json"),
         ({}, "text/html,application/xhtml+xml,*/*;q=0.8", "application/json"),
@@ -174,7 +174,7 @@ async def test_the_form_is_json_unless_it_is_asked_for_text(api: Served, path: s
     assert code(await api.http.get(path, params={"format": "xml"})) == (400, 1009)
 
 
-async def test_with_several_coreapps_the_counts_are_told_of_each(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_stats_of_several_coreapps_are_listed_separately(serve: Serve, coreapp: FakeCoreapp) -> None:
     other, cluster = await two(coreapp)
     api = await serve(shard_map=cluster)
     await api.log_in()
@@ -191,7 +191,7 @@ async def test_with_several_coreapps_the_counts_are_told_of_each(serve: Serve, c
     assert set((await api.http.get(APP)).json()["stats"]["app"]) <= {"node0", "node1"}
 
 
-async def test_without_the_coreapp_there_is_nothing_to_tell(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_app_stats_without_a_coreapp_get_503(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(coreapp_patience=0.05)
     await api.log_in()
     await coreapp.stop()
@@ -221,7 +221,7 @@ async def fill(database: Database) -> None:
         )
 
 
-async def test_what_is_in_the_database_is_counted_now_and_then(serve: Serve, database: Database) -> None:
+async def test_database_stats_are_refreshed_periodically(serve: Serve, database: Database) -> None:
     clock = ManualClock()
     api = await serve(clock=clock)
     await api.log_in()
@@ -245,7 +245,7 @@ async def test_what_is_in_the_database_is_counted_now_and_then(serve: Serve, dat
     families(await api.http.get(DB, params={"format": "prometheus"}))
 
 
-async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_status(served_api: Served) -> None:
+async def test_metrics_count_calls_by_endpoint_and_status(served_api: Served) -> None:
     api = served_api
     assert (await api.send()).status_code == 201
     assert (await api.http.get("/v1/users/nobody")).status_code == 404
@@ -266,7 +266,7 @@ async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_stat
     assert [sample.labels["state"] for sample in text["web_requests"].samples] == ["handle-request", "read"]
 
 
-async def test_connections_that_wait_to_be_taken_are_counted() -> None:
+async def test_connections_waiting_to_be_accepted_are_counted() -> None:
     listener = server.listen("127.0.0.1", 0)
     limiter = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=10)
     http = server.HTTPServer(Starlette(), [listener], lambda: None, limiter=limiter)
@@ -277,7 +277,7 @@ async def test_connections_that_wait_to_be_taken_are_counted() -> None:
     listener.close()
 
 
-async def test_stats_take_a_token_or_the_key(serve: Serve, coreapp: FakeCoreapp) -> None:
+async def test_stats_accept_a_token_or_the_api_key(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(api_key=ApiKey(KEY))
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
@@ -289,7 +289,7 @@ async def test_stats_take_a_token_or_the_key(serve: Serve, coreapp: FakeCoreapp)
             assert code(await api.http.get(path, headers={"Authorization": wrong})) == (401, 1005)
 
 
-def test_json_leaves_out_what_is_no_number() -> None:
+def test_json_omits_nan_and_infinity() -> None:
     gauge = GaugeMetricFamily("g", "help", labels=["a"])
     gauge.add_metric(["nan"], float("nan"))
     gauge.add_metric(["inf"], float("inf"))

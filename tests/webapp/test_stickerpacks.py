@@ -46,7 +46,7 @@ async def stickers(api: Served, pack_id: str) -> list[Any]:
     return found
 
 
-async def test_a_pack_is_made_read_changed_and_deleted(api: Served) -> None:
+async def test_a_pack_is_created_read_changed_and_deleted(api: Served) -> None:
     pack_id = await make(api)
     assert (await api.http.get(PATH)).json() == {"stickerpacks": [{"id": pack_id}], "meta": META}
     expected = {"id": pack_id, "android_app_store_link": ""} | PACK
@@ -75,7 +75,7 @@ async def test_stickers_keep_their_index_when_others_are_deleted(api: Served) ->
     assert await add(api, pack_id) == 3
 
 
-async def test_stickers_go_with_their_pack(api: Served) -> None:
+async def test_stickers_are_deleted_with_their_pack(api: Served) -> None:
     pack_id = await make(api)
     await add(api, pack_id)
     await api.http.delete(f"{PATH}/{pack_id}")
@@ -83,13 +83,13 @@ async def test_stickers_go_with_their_pack(api: Served) -> None:
     assert code(await api.http.get(f"{PATH}/{pack_id}/stickers/0")) == (404, 1006)
 
 
-async def test_the_first_party_packs_are_none(api: Served) -> None:
+async def test_the_whatsapp_namespace_has_no_packs(api: Served) -> None:
     await make(api)
     assert (await api.http.get(PATH, params={"namespace": "whatsapp"})).json() == {"stickerpacks": [], "meta": META}
     assert code(await api.http.get(PATH, params={"namespace": "another"})) == (400, 1009)
 
 
-async def test_packs_and_stickers_are_bounded(api: Served, database: Database) -> None:
+async def test_the_numbers_of_packs_and_stickers_are_limited(api: Served, database: Database) -> None:
     async with database.transaction() as connection:
         for _ in range(service.MAX_PACKS - 1):
             pack = stickerpacks.Pack(str(uuid.uuid4()), api.settings.account, "Tidings", "Many")
@@ -116,7 +116,7 @@ async def test_packs_and_stickers_are_bounded(api: Served, database: Database) -
         ({"android_app_store_link": "https://x/" + "x" * 1024}, 1009, "android_app_store_link: "),
     ],
 )
-async def test_a_wrong_pack_is_refused(api: Served, change: dict[str, Any], expected: int, details: str) -> None:
+async def test_an_invalid_pack_is_refused(api: Served, change: dict[str, Any], expected: int, details: str) -> None:
     answer = await api.http.post(PATH, json=PACK | change)
     assert code(answer) == (400, expected)
     assert errors(answer)[0]["details"].startswith(details)
@@ -138,14 +138,14 @@ async def test_a_wrong_pack_is_refused(api: Served, change: dict[str, Any], expe
         ([], 1009),
     ],
 )
-async def test_a_wrong_sticker_is_refused(api: Served, content: Any, expected: int) -> None:
+async def test_an_invalid_sticker_is_refused(api: Served, content: Any, expected: int) -> None:
     pack_id = await make(api)
     assert code(await api.http.post(f"{PATH}/{pack_id}/stickers", json=content)) == (400, expected)
     assert await stickers(api, pack_id) == []
 
 
 @pytest.mark.parametrize("pack_id", ["nothing", "ü", "x" * 300, "%00", "..."])
-async def test_what_is_not_there_is_not_found(api: Served, pack_id: str) -> None:
+async def test_unknown_packs_and_stickers_get_404(api: Served, pack_id: str) -> None:
     for method in ("GET", "PATCH", "DELETE"):
         assert code(await api.http.request(method, f"{PATH}/{pack_id}", json={"name": "x"})) == (404, 1006)
     for method in ("GET", "POST"):
@@ -173,7 +173,7 @@ async def test_what_is_not_there_is_not_found(api: Served, pack_id: str) -> None
         ("DELETE", "/x/stickers/0"),
     ],
 )
-async def test_packs_are_for_every_user_with_a_token(api: Served, method: str, path: str) -> None:
+async def test_pack_endpoints_accept_the_token_of_any_user(api: Served, method: str, path: str) -> None:
     await check_takes_a_token(api, method, PATH + path)
     answer = await api.http.request(
         method, PATH + path, headers=await ordinary(api), json=PACK | {"image_data_id": "x"}

@@ -27,7 +27,7 @@ async def paths(api: Served) -> list[tuple[str, str]]:
     return found
 
 
-async def test_what_no_row_can_be_called_is_answered_as_unknown(api: Served, paths: list[tuple[str, str]]) -> None:
+async def test_impossible_ids_get_4xx(api: Served, paths: list[tuple[str, str]]) -> None:
     for method, template in paths:
         for strange in STRANGE:
             parts = [quote(strange, safe="") if "{" in part else part for part in template.split("/")]

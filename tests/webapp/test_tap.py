@@ -49,7 +49,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webapp.http.tap.INTERVAL", 0.01)
 
 
-async def test_a_listener_gets_what_was_posted_and_how_it_was_answered(tmp_path: Path) -> None:
+async def test_a_listener_gets_posted_requests_with_their_status(tmp_path: Path) -> None:
     copies: asyncio.Queue[Copied] = asyncio.Queue()
     path = tmp_path / "tap"
     async with tapping(path) as (_, client), listener.listening(path, copies.put_nowait):
@@ -68,7 +68,7 @@ async def test_a_listener_gets_what_was_posted_and_how_it_was_answered(tmp_path:
             assert (copied.path, copied.size, copied.body) == ("/v1/messages", len(long), b"")
 
 
-async def test_without_a_listener_and_after_it_has_gone_requests_are_answered(tmp_path: Path) -> None:
+async def test_requests_are_answered_without_a_listener_and_after_its_disconnect(tmp_path: Path) -> None:
     path = tmp_path / "tap"
     async with tapping(path) as (_, client):
         assert (await client.post("/v1/messages", content=b"1")).status_code == 201
@@ -80,7 +80,7 @@ async def test_without_a_listener_and_after_it_has_gone_requests_are_answered(tm
         assert (await client.post("/v1/messages", content=b"3")).status_code == 201
 
 
-async def test_a_listener_that_does_not_read_costs_its_copies_and_no_request(tmp_path: Path) -> None:
+async def test_a_listener_that_does_not_read_loses_copies_and_delays_no_request(tmp_path: Path) -> None:
     path = tmp_path / "tap"
     arrived: asyncio.Queue[asyncio.Transport] = asyncio.Queue()
 

@@ -24,7 +24,7 @@ def sending(name: str = "plain", language: str = "en_US") -> dict[str, Any]:
     return {"to": "15550110001", "type": "template", "template": {"name": name, "language": {"code": language}}}
 
 
-async def test_templates_are_kept_listed_and_deleted(api: Served) -> None:
+async def test_templates_are_created_listed_and_deleted(api: Served) -> None:
     created = [(await api.http.post(PATH, json=one)).json()["templates"][0] for one in body("templates_good")]
     listed = (await api.http.get(PATH)).json()["templates"]
     assert listed == sorted(created, key=key) == sorted(body("templates_good"), key=key)
@@ -38,7 +38,7 @@ async def test_templates_are_kept_listed_and_deleted(api: Served) -> None:
     assert [namespace for name, _, namespace in left if name == "twice"] == ["two"]
 
 
-async def test_what_is_left_out_gets_its_default(api: Served) -> None:
+async def test_omitted_fields_get_their_defaults(api: Served) -> None:
     [created] = (await api.http.post(PATH, json=PLAIN)).json()["templates"]
     assert created == {
         "name": "plain",
@@ -52,14 +52,14 @@ async def test_what_is_left_out_gets_its_default(api: Served) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("templates_wrong")])
-async def test_a_wrong_definition_is_told_its_field_and_reason(api: Served, case: dict[str, Any]) -> None:
+async def test_an_invalid_definition_is_refused_with_field_and_reason(api: Served, case: dict[str, Any]) -> None:
     answer = await api.http.post(PATH, json=case["body"])
     assert code(answer) == (400, case["code"]), answer.text
     assert case["details"] in [error["details"][: len(case["details"])] for error in errors(answer)], answer.text
     assert (await api.http.get(PATH)).json()["templates"] == []
 
 
-async def test_a_template_with_a_code_says_what_all_such_templates_say(api: Served) -> None:
+async def test_an_authentication_template_gets_the_fixed_text(api: Served) -> None:
     components = [
         {"type": "BODY", "add_security_recommendation": True},
         {"type": "FOOTER", "code_expiration_minutes": "10"},
@@ -76,7 +76,7 @@ async def test_a_template_with_a_code_says_what_all_such_templates_say(api: Serv
     assert (await api.http.post(PATH, json=listed)).json()["templates"] == [listed]
 
 
-async def test_without_a_namespace_the_accounts_own_is_meant(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_the_default_namespace_is_that_of_the_account(api: Served, coreapp: FakeCoreapp) -> None:
     for namespace in ("other", default_namespace("15550000000")):
         assert (await api.http.post(PATH, json=PLAIN | {"namespace": namespace})).status_code == 201
         # The only namespace with this template, or the account's own.
@@ -86,7 +86,7 @@ async def test_without_a_namespace_the_accounts_own_is_meant(api: Served, coreap
     assert code(await api.http.post("/v1/messages", json=sending())) == (400, 1008)
 
 
-async def test_an_export_is_kept_as_a_whole_and_again_without_a_change(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_export_is_imported_as_a_whole_and_again_without_changes(api: Served, coreapp: FakeCoreapp) -> None:
     exported = body("templates_exported")
     answer = await api.http.post(f"{PATH}/import", json=exported)
     assert answer.status_code == 201, answer.text
@@ -116,7 +116,7 @@ async def test_an_export_is_kept_as_a_whole_and_again_without_a_change(api: Serv
     assert code(await api.http.post("/v1/messages", json=sending("old", "en"))) == (404, 2001)
 
 
-async def test_an_export_with_a_line_that_cannot_be_kept_is_refused_by_its_lines(api: Served) -> None:
+async def test_an_export_with_an_invalid_template_is_refused_with_its_position(api: Served) -> None:
     assert (await api.http.post(PATH, json=PLAIN | {"namespace": "ns"})).status_code == 201
     good = {"name": "good", "language": "en", "category": "UTILITY", "components": PLAIN["components"]}
     called = {"type": "BUTTONS", "buttons": [{"type": "VOICE_CALL", "text": "Call"}]}
@@ -145,26 +145,26 @@ async def test_an_export_with_a_line_that_cannot_be_kept_is_refused_by_its_lines
     ]
 
 
-async def test_a_name_is_taken_once_in_each_language(api: Served) -> None:
+async def test_a_template_name_is_unique_per_language(api: Served) -> None:
     assert (await api.http.post(PATH, json=PLAIN)).status_code == 201
     assert code(await api.http.post(PATH, json=PLAIN)) == (400, 1004)
     assert (await api.http.post(PATH, json=PLAIN | {"language": "de"})).status_code == 201
 
 
 @pytest.mark.parametrize("path", ["nothing", "plain?language=fr", "x" * 512])
-async def test_what_is_not_there_cannot_be_deleted(api: Served, path: str) -> None:
+async def test_deleting_an_unknown_template_gets_404(api: Served, path: str) -> None:
     await api.http.post(PATH, json=PLAIN)
     assert code(await api.http.delete(f"{PATH}/{path}")) == (404, 1006)
     assert code(await api.http.delete(f"{PATH}/%C3%BC")) == (400, 1009)
 
 
-async def test_only_administrators_see_templates(api: Served) -> None:
+async def test_templates_require_a_token(api: Served) -> None:
     del api.http.headers["Authorization"]
     for method, path in (("GET", PATH), ("POST", PATH), ("DELETE", f"{PATH}/x")):
         assert code(await api.http.request(method, path, json=PLAIN)) == (401, 1005)
 
 
-async def test_a_template_that_another_process_made_can_be_used_at_once_and_one_it_deleted_within_a_look(
+async def test_templates_created_elsewhere_work_at_once_and_deletions_after_one_poll(
     api: Served, database: Database, coreapp: FakeCoreapp
 ) -> None:
     assert code(await api.http.post("/v1/messages", json=sending())) == (404, 2001)

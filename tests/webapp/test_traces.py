@@ -27,7 +27,7 @@ def traces(exported: InMemorySpanExporter) -> list[str]:
     return [f"{span.context.trace_id:032x}" for span in exported.get_finished_spans() if span.context]
 
 
-async def test_a_caller_that_is_recognised_goes_on_with_its_trace_and_a_stranger_does_not(
+async def test_only_authenticated_clients_continue_their_trace(
     served_api: Served, exported: InMemorySpanExporter
 ) -> None:
     path, token = "/v1/settings/application", served_api.http.headers["Authorization"]
@@ -40,7 +40,9 @@ async def test_a_caller_that_is_recognised_goes_on_with_its_trace_and_a_stranger
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"])
-async def test_what_monitors_is_not_traced(served_api: Served, exported: InMemorySpanExporter, path: str) -> None:
+async def test_monitoring_endpoints_are_not_traced(
+    served_api: Served, exported: InMemorySpanExporter, path: str
+) -> None:
     for _ in range(2):
         await served_api.http.get(path, headers=CONTEXT)
     assert traces(exported) == []

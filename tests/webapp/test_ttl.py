@@ -36,7 +36,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), TAKEN, ids=repr)
-async def test_seconds_and_durations_reach_the_coreapp(
+async def test_seconds_and_iso_durations_reach_the_coreapp(
     api: Served, coreapp: FakeCoreapp, ttl: Any, seconds: int
 ) -> None:
     assert (await api.send(ttl=ttl)).status_code == 201

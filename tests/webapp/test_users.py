@@ -35,7 +35,7 @@ async def opens(api: Served, header: dict[str, str]) -> bool:
     return bool(answer.status_code == 200)
 
 
-async def test_a_new_user_logs_in_and_is_an_ordinary_one(api: Served) -> None:
+async def test_a_new_user_can_log_in_and_is_no_administrator(api: Served) -> None:
     answer = await make(api)
     assert answer.status_code == 201
     assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
@@ -46,7 +46,7 @@ async def test_a_new_user_logs_in_and_is_an_ordinary_one(api: Served) -> None:
     assert found.json() == {"users": [{"ROLES": "ROLE_USER", "username": "observer"}], "meta": META}
 
 
-async def test_who_was_just_given_a_password_logs_in_with_it_whatever_others_try_meanwhile(api: Served) -> None:
+async def test_setting_a_password_lifts_the_login_limit_of_its_user(api: Served) -> None:
     for number in range(round(STRANGER.burst) + 1):
         guess = await api.http.post("/v1/users/login", headers=basic("observer", f"guess {number}"))
     assert code(guess) == (429, 1015)
@@ -62,7 +62,7 @@ async def test_the_built_in_user_is_an_administrator(api: Served) -> None:
 
 
 @pytest.mark.parametrize("name", ["four", "x" * 32, "ünïcodé", "a.b_c-d@e", "日本語の名"])
-async def test_names_of_4_to_32_characters_are_taken(api: Served, name: str) -> None:
+async def test_names_of_4_to_32_characters_are_accepted(api: Served, name: str) -> None:
     assert (await make(api, name)).status_code == 201
     answer = await api.http.get(f"{USERS}/{name}")
     assert answer.json()["users"][0]["username"] == name
@@ -70,7 +70,7 @@ async def test_names_of_4_to_32_characters_are_taken(api: Served, name: str) -> 
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("users_wrong")])
-async def test_a_wrong_user_is_refused_with_the_reason(api: Served, case: dict[str, Any]) -> None:
+async def test_an_invalid_user_is_refused_with_the_reason(api: Served, case: dict[str, Any]) -> None:
     answer = await api.http.post(USERS, json=case["body"])
     assert code(answer) == (400, case["code"])
     assert errors(answer)[0]["details"].startswith(case["details"])
@@ -78,7 +78,7 @@ async def test_a_wrong_user_is_refused_with_the_reason(api: Served, case: dict[s
     assert [user["username"] for user in listed] == ["admin"]
 
 
-async def test_a_duplicate_is_the_documented_500(api: Served) -> None:
+async def test_a_duplicate_user_gets_the_documented_500(api: Served) -> None:
     await make(api)
     for name in ("observer", "admin"):
         if name == "observer":
@@ -92,7 +92,7 @@ async def test_a_duplicate_is_the_documented_500(api: Served) -> None:
     assert not await can_log_in(api, "observer", OTHER_PASSWORD)
 
 
-async def test_of_many_at_the_same_time_one_gets_the_name(api: Served) -> None:
+async def test_one_of_several_concurrent_creations_gets_the_name(api: Served) -> None:
     answers = await asyncio.gather(*(make(api, "observer", f"Tidings-{n}!") for n in range(6)))
     assert sorted(answer.status_code for answer in answers) == [201, 500, 500, 500, 500, 500]
 
@@ -108,13 +108,13 @@ async def test_all_users_are_listed_for_administrators(api: Served) -> None:
     await check_is_for_administrators(api, "GET", USERS)
 
 
-async def test_users_are_made_and_deleted_by_administrators(api: Served) -> None:
+async def test_creating_and_deleting_users_requires_an_administrator(api: Served) -> None:
     await check_is_for_administrators(api, "POST", USERS, json={"username": "another", "password": PASSWORD})
     await check_is_for_administrators(api, "DELETE", f"{USERS}/observer")
     await check_is_for_administrators(api, "DELETE", f"{USERS}/nobody")
 
 
-async def test_an_ordinary_user_sees_and_changes_itself_only(api: Served) -> None:
+async def test_an_ordinary_user_can_read_and_change_only_itself(api: Served) -> None:
     await make(api, "somebody")
     own = await ordinary(api)
     assert (await api.http.get(f"{USERS}/observer", headers=own)).status_code == 200
@@ -126,7 +126,7 @@ async def test_an_ordinary_user_sees_and_changes_itself_only(api: Served) -> Non
         await check_takes_a_token(api, method, f"{USERS}/observer", json={"password": OTHER_PASSWORD})
 
 
-async def test_a_password_is_changed_by_its_user_and_by_an_administrator(api: Served) -> None:
+async def test_a_password_can_be_changed_by_its_user_and_by_an_administrator(api: Served) -> None:
     own = await ordinary(api)
     both = {"password": OTHER_PASSWORD, "old_password": PASSWORD}
     answer = await api.http.put(f"{USERS}/observer", headers=own, json=both)
@@ -139,7 +139,7 @@ async def test_a_password_is_changed_by_its_user_and_by_an_administrator(api: Se
 
 
 @pytest.mark.parametrize("name", ["observer", "admin"])
-async def test_ones_own_password_needs_no_old_one_for_ten_minutes_after_a_login(serve: Serve, name: str) -> None:
+async def test_changing_the_own_password_needs_the_old_one_10_minutes_after_login(serve: Serve, name: str) -> None:
     clock = ManualClock()
     api = await serve(clock=clock)
     await api.log_in()
@@ -165,7 +165,7 @@ async def test_ones_own_password_needs_no_old_one_for_ten_minutes_after_a_login(
 
 
 @pytest.mark.parametrize("name", ["observer", "admin"])
-async def test_ones_own_password_is_changed_with_the_old_one(serve: Serve, name: str) -> None:
+async def test_the_own_password_can_be_changed_with_the_old_one(serve: Serve, name: str) -> None:
     clock = ManualClock()
     api = await serve(clock=clock)
     await api.log_in()
@@ -190,7 +190,7 @@ async def test_the_old_password_cannot_be_guessed_with_a_token(api: Served) -> N
     assert await can_log_in(api, "observer", PASSWORD)
 
 
-async def test_a_change_of_password_ends_the_tokens_of_its_user_on_every_webapp(api: Served, serve: Serve) -> None:
+async def test_a_password_change_revokes_the_user_s_tokens_on_every_webapp(api: Served, serve: Serve) -> None:
     other, own = await serve(), await ordinary(api)
     await other.parts.tokens.poll()
     assert await opens(other, own)
@@ -203,7 +203,7 @@ async def test_a_change_of_password_ends_the_tokens_of_its_user_on_every_webapp(
     assert await can_log_in(api, "observer", OTHER_PASSWORD)
 
 
-async def test_all_tokens_of_a_user_can_be_ended_and_later_ones_are_good(api: Served, serve: Serve) -> None:
+async def test_all_tokens_of_a_user_can_be_revoked_and_later_ones_are_valid(api: Served, serve: Serve) -> None:
     other = await serve()
     for by_user in (True, False):
         first, second = await ordinary(api), await ordinary(api)
@@ -224,7 +224,7 @@ async def test_all_tokens_of_a_user_can_be_ended_and_later_ones_are_good(api: Se
     await check_takes_a_token(api, "DELETE", f"{USERS}/observer/tokens")
 
 
-async def test_of_changes_of_one_user_at_the_same_time_the_last_one_stands(api: Served) -> None:
+async def test_the_last_of_concurrent_changes_of_a_user_wins(api: Served) -> None:
     await ordinary(api)
     passwords = [f"Another-{number}!" for number in range(3)]
     answers = await asyncio.gather(*(api.http.put(f"{USERS}/observer", json={"password": new}) for new in passwords))
@@ -235,7 +235,7 @@ async def test_of_changes_of_one_user_at_the_same_time_the_last_one_stands(api: 
 @pytest.mark.parametrize(
     ("content", "expected"), [({}, 1008), ({"password": "weak"}, 1009), ({"password": None}, 1009), ([], 1009)]
 )
-async def test_a_wrong_new_password_is_refused(api: Served, content: Any, expected: int) -> None:
+async def test_an_invalid_new_password_is_refused(api: Served, content: Any, expected: int) -> None:
     await make(api)
     answer = await api.http.put(f"{USERS}/observer", json=content)
     assert code(answer) == (400, expected)
@@ -243,13 +243,13 @@ async def test_a_wrong_new_password_is_refused(api: Served, content: Any, expect
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_a_user_that_does_not_exist_is_not_found(api: Served, method: str) -> None:
+async def test_an_unknown_user_gets_404(api: Served, method: str) -> None:
     for name in ("nobody", "Admin", "admin%20", "%00", "x" * 500):
         answer = await api.http.request(method, f"{USERS}/{name}", json={"password": PASSWORD})
         assert code(answer) == (404, 1006), name
 
 
-async def test_a_deleted_user_is_gone_with_all_its_tokens(api: Served) -> None:
+async def test_deleting_a_user_revokes_all_its_tokens(api: Served) -> None:
     first, second = await ordinary(api), await ordinary(api)
     assert await opens(api, first)
     answer = await api.http.delete(f"{USERS}/observer")
@@ -262,7 +262,7 @@ async def test_a_deleted_user_is_gone_with_all_its_tokens(api: Served) -> None:
     assert code(await api.http.delete(f"{USERS}/observer")) == (404, 1006)
 
 
-async def test_a_new_user_of_the_name_of_a_deleted_one_does_not_revive_its_tokens(api: Served, serve: Serve) -> None:
+async def test_recreating_a_deleted_user_does_not_revive_its_tokens(api: Served, serve: Serve) -> None:
     other = await serve()
     old = await ordinary(api)
     assert await opens(other, old)
@@ -274,7 +274,7 @@ async def test_a_new_user_of_the_name_of_a_deleted_one_does_not_revive_its_token
         assert await opens(webapp, new)
 
 
-async def test_another_webapp_learns_of_a_deletion_with_its_next_look(api: Served, serve: Serve) -> None:
+async def test_another_webapp_applies_a_deletion_at_its_next_poll(api: Served, serve: Serve) -> None:
     """The other Webapp polls once a second."""
     other = await serve()
     await other.parts.tokens.poll()
@@ -292,14 +292,14 @@ async def test_a_restarted_webapp_still_refuses_the_tokens_of_a_deleted_user(api
     assert not await opens(await serve(), token)
 
 
-async def test_the_built_in_administrator_stays(api: Served) -> None:
+async def test_the_built_in_administrator_cannot_be_deleted(api: Served) -> None:
     answer = await api.http.delete(f"{USERS}/admin")
     assert code(answer) == (403, 1005)
     assert "cannot be deleted" in errors(answer)[0]["details"]
     assert await can_log_in(api, "admin", PASSWORD)
 
 
-async def test_users_of_another_number_do_not_exist_here(api: Served, serve: Serve, database: Database) -> None:
+async def test_users_of_another_business_number_get_404(api: Served, serve: Serve, database: Database) -> None:
     await make(api)
     async with database.transaction() as connection:
         await connection.execute(
@@ -309,7 +309,7 @@ async def test_users_of_another_number_do_not_exist_here(api: Served, serve: Ser
     assert code(await api.http.delete(f"{USERS}/observer")) == (404, 1006)
 
 
-async def test_the_revocation_of_a_deleted_user_is_kept_as_long_as_its_tokens_would_have_lived(
+async def test_the_revocation_of_a_deleted_user_is_kept_for_the_lifetime_of_its_tokens(
     api: Served, database: Database
 ) -> None:
     await ordinary(api)

@@ -25,7 +25,7 @@ def decodes(text: str, type_: Any) -> bool:
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: ascii(recorded["text"]))
-def test_an_address_is_what_it_was_recorded_as(recorded: dict[str, Any]) -> None:
+def test_an_address_is_classified_as_recorded(recorded: dict[str, Any]) -> None:
     text = recorded["text"]
     found = {
         "number": addresses.is_number(text),
@@ -38,14 +38,12 @@ def test_an_address_is_what_it_was_recorded_as(recorded: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("recorded", [entry for entry in RECORDED if entry["group"] or entry["number"]])
-def test_a_group_is_told_from_a_number_without_another_look_at_it(recorded: dict[str, Any]) -> None:
+def test_a_group_is_distinguished_from_a_number_by_its_text_alone(recorded: dict[str, Any]) -> None:
     assert addresses.names_group(recorded["text"]) == recorded["group"]
 
 
 @pytest.mark.parametrize(("number", "slot"), SLOTS.items())
-def test_a_number_has_one_slot_for_good_and_its_shard_follows_from_it_whatever_their_count(
-    number: str, slot: int
-) -> None:
+def test_a_number_keeps_its_slot_and_its_shard_is_the_slot_modulo_the_count(number: str, slot: int) -> None:
     assert addresses.slot_of(number) == slot
     for count in addresses.COUNTS:
         assert addresses.shard_of(number, count) == slot % count == zlib.crc32(number.encode()) % count

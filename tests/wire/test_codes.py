@@ -17,7 +17,7 @@ from webapp.http.errors import InvalidRequest
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data/wire/codes.json").read_text())
 
 
-def test_every_code_has_its_name_title_and_status() -> None:
+def test_every_code_has_the_documented_name_title_and_status() -> None:
     table = {
         name: {"code": code, "title": codes.CODES[code].title, "status": codes.CODES[code].status}
         for name, code in vars(codes).items()
@@ -28,7 +28,7 @@ def test_every_code_has_its_name_title_and_status() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["code"] >= 1000])
-def test_an_answer_of_the_api_has_the_title_and_status_of_its_code(name: str) -> None:
+def test_an_api_response_has_the_title_and_status_of_its_code(name: str) -> None:
     recorded = RECORDED[name]
     answer = error_answer(InvalidRequest.because(recorded["code"], "why"))
     assert answer.status_code == recorded["status"]
@@ -44,5 +44,5 @@ def test_a_callback_has_the_title_of_its_code(name: str) -> None:
     assert body["statuses"][0]["errors"] == [entry]
 
 
-def test_a_code_that_nobody_knows_is_a_generic_error() -> None:
+def test_an_unknown_code_is_a_generic_error() -> None:
     assert codes.find(77) == codes.Code("Generic error", 500)

@@ -111,7 +111,7 @@ async def test_frames_arrive_in_order_in_both_directions(listen: Listen) -> None
     assert here.reason == "closed by peer"
 
 
-async def test_the_writes_of_one_turn_go_out_as_one_segment() -> None:
+async def test_writes_of_one_event_loop_iteration_leave_as_one_segment() -> None:
     transport = Transport()
     connection = wire.Connection(device.FromNetwork, Recorder())
     connection.connection_made(transport)
@@ -124,7 +124,7 @@ async def test_the_writes_of_one_turn_go_out_as_one_segment() -> None:
     assert transport.writes == [encoded(SEND) * 100]
 
 
-async def test_closing_first_writes_what_was_queued(listen: Listen) -> None:
+async def test_closing_flushes_queued_frames_first(listen: Listen) -> None:
     here, port = await listen()
     connection = await wire.connect("127.0.0.1", port, device.FromNetwork, Recorder())
     connection.send(SEND)
@@ -135,7 +135,7 @@ async def test_closing_first_writes_what_was_queued(listen: Listen) -> None:
     assert here.frames.empty()
 
 
-async def test_a_stream_may_be_cut_at_every_byte() -> None:
+async def test_a_stream_split_at_any_byte_decodes() -> None:
     frames = [device.Ping(), SEND, device.Ack(n=[7])]
     stream = encoded(*frames)
     for cut in range(len(stream) + 1):
@@ -148,7 +148,7 @@ async def test_a_stream_may_be_cut_at_every_byte() -> None:
 
 
 @given(st.lists(st.binary(max_size=200), max_size=10), st.lists(st.integers(1, 50), min_size=1, max_size=10))
-def test_a_stream_may_arrive_in_pieces_of_any_size(bodies: list[bytes], pieces: list[int]) -> None:
+def test_a_stream_in_pieces_of_any_size_decodes(bodies: list[bytes], pieces: list[int]) -> None:
     async def scenario() -> None:
         frames = [device.Send(n=n, sender="1", to="2", id=str(n), kind="m", body=body) for n, body in enumerate(bodies)]
         stream = encoded(*frames)
@@ -191,7 +191,7 @@ async def test_a_bad_frame_closes_the_connection_with_a_reason(listen: Listen, s
     await writer.wait_closed()
 
 
-async def test_a_handler_that_raises_closes_only_its_connection(listen: Listen) -> None:
+async def test_an_exception_in_a_handler_closes_only_its_connection(listen: Listen) -> None:
     here, port = await listen()
     here.fails = True
     there = Recorder()
@@ -201,7 +201,7 @@ async def test_a_handler_that_raises_closes_only_its_connection(listen: Listen) 
     assert "the handler is broken" in here.reason
 
 
-async def test_a_peer_that_does_not_read_is_disconnected_and_nobody_waits_for_it(listen: Listen) -> None:
+async def test_a_slow_reader_is_disconnected_without_blocking_the_sender(listen: Listen) -> None:
     here, port = await listen(max_write_buffer=100_000)
     deaf = socket.create_connection(("127.0.0.1", port))
     await here.is_up.wait()
@@ -228,7 +228,7 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read(listen: Liste
     deaf.close()
 
 
-async def test_a_frame_that_the_peer_would_not_take_is_not_sent_and_leaves_the_stream_whole(listen: Listen) -> None:
+async def test_an_oversized_frame_is_not_sent_and_leaves_the_stream_intact(listen: Listen) -> None:
     here, port = await listen()
     connection = await wire.connect("127.0.0.1", port, device.FromNetwork, Recorder())
     with pytest.raises(wire.FrameTooLong):
@@ -239,7 +239,7 @@ async def test_a_frame_that_the_peer_would_not_take_is_not_sent_and_leaves_the_s
     await here.is_down.wait()
 
 
-async def test_a_frame_that_cannot_be_encoded_leaves_the_stream_whole(listen: Listen) -> None:
+async def test_an_unencodable_frame_leaves_the_stream_intact(listen: Listen) -> None:
     here, port = await listen()
     connection = await wire.connect("127.0.0.1", port, device.FromNetwork, Recorder())
     with pytest.raises(TypeError):
@@ -250,14 +250,14 @@ async def test_a_frame_that_cannot_be_encoded_leaves_the_stream_whole(listen: Li
     await here.is_down.wait()
 
 
-async def test_nobody_there_is_an_error_of_the_caller() -> None:
+async def test_connecting_to_a_closed_port_raises_os_error() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         with pytest.raises(OSError):
             await wire.connect("127.0.0.1", probe.getsockname()[1], device.FromNetwork, Recorder())
 
 
-async def test_frames_that_are_not_here_in_full_are_bounded_and_the_oldest_of_them_goes(listen: Listen) -> None:
+async def test_unfinished_frames_are_bounded_and_the_oldest_is_disconnected(listen: Listen) -> None:
     unfinished = Unfinished(limit=1000)
     here, port = await listen(unfinished=unfinished, last_words=lambda text: device.Closing("bad_frame", detail=text))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -271,7 +271,7 @@ async def test_frames_that_are_not_here_in_full_are_bounded_and_the_oldest_of_th
     writer.close()
 
 
-async def test_a_served_peer_that_does_not_read_is_not_read_from_and_then_cut(listen: Listen) -> None:
+async def test_a_peer_that_stops_reading_is_held_and_then_disconnected(listen: Listen) -> None:
     here, port = await listen(unfinished=Unfinished())
     deaf = socket.create_connection(("127.0.0.1", port))
     await here.is_up.wait()
@@ -290,7 +290,7 @@ async def test_a_served_peer_that_does_not_read_is_not_read_from_and_then_cut(li
     deaf.close()
 
 
-async def test_many_frames_at_once_leave_turns_to_others_and_all_of_them_come(listen: Listen) -> None:
+async def test_frames_per_event_loop_iteration_are_limited_and_all_arrive(listen: Listen) -> None:
     here, port = await listen(unfinished=Unfinished())
     turns: list[int] = []
 
@@ -309,7 +309,7 @@ async def test_many_frames_at_once_leave_turns_to_others_and_all_of_them_come(li
     writer.close()
 
 
-async def test_whoever_connects_says_how_many_frames_are_taken_in_a_turn(listen: Listen) -> None:
+async def test_a_connecting_client_sets_its_limit_of_frames_per_iteration(listen: Listen) -> None:
     here, port = await listen()
     there = Recorder()
     await wire.connect("127.0.0.1", port, device.FromDevice, there, turn=4)

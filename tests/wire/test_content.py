@@ -74,20 +74,20 @@ def as_read(message: inbound.Inbound) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_content_is_written_as_recorded_and_the_business_reads_it_so(name: str) -> None:
+def test_content_is_encoded_as_recorded_and_read_by_the_business(name: str) -> None:
     assert WRITTEN[name] == text(RECORDED[name]["content"])
     assert as_read(inbound.read(WRITTEN[name])) == RECORDED[name]["read"]
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_device_reads_every_type_and_whom_it_answers(name: str) -> None:
+def test_a_device_reads_every_content_type_and_its_context(name: str) -> None:
     recorded = RECORDED[name]["content"]
     read = content.decode(text(recorded | {"new": [1]}))
     assert (read.type, read.context) == (recorded["type"], recorded.get("context"))
     assert (read.text.body if read.text else None) == recorded.get("text", {}).get("body")
 
 
-def test_a_device_reads_keys_and_requests_for_them() -> None:
+def test_a_device_reads_sender_keys_and_sender_key_requests() -> None:
     given = content.decode_about_keys(text(RECORDED["sender_key"]["content"]))
     assert given == content.SenderKey(GROUP, b"\x33distribution")
     asked = content.decode_about_keys(text(RECORDED["sender_key_request"]["content"]))
@@ -104,13 +104,13 @@ def test_a_device_reads_keys_and_requests_for_them() -> None:
         pytest.param(b'{"type":"sender_key","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
     ],
 )
-def test_what_is_no_key_and_no_request_is_unreadable(made: bytes) -> None:
+def test_anything_but_a_sender_key_or_a_request_for_one_is_unreadable(made: bytes) -> None:
     with pytest.raises(content.UnreadableContent):
         content.decode_about_keys(made)
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
-def test_what_the_business_points_to_a_device_finds(kind: str) -> None:
+def test_a_device_finds_the_pointer_that_the_business_writes(kind: str) -> None:
     message = MediaContent(text({"type": kind, kind: {"id": "m1", "caption": "c"}}))
     message.point(kind, msgspec.structs.replace(FILE, filename="a.png"))
     named = "a.png" if kind == "document" else None
@@ -130,7 +130,7 @@ def test_what_the_business_points_to_a_device_finds(kind: str) -> None:
         *(("size", wrong) for wrong in (-1, 100 * 2**20 + 1, "36")),
     ],
 )
-def test_a_pointer_that_points_nowhere_is_none_for_both(field: str, wrong: Any) -> None:
+def test_an_invalid_pointer_is_rejected_by_device_and_business(field: str, wrong: Any) -> None:
     recorded = RECORDED["image"]["content"]["image"] | {field: wrong}
     assert pointers.find("image", text({"type": "image", "image": recorded}).decode()) == []
     read = inbound.read(text({"type": "image", "image": recorded}))
@@ -141,7 +141,7 @@ def test_a_pointer_that_points_nowhere_is_none_for_both(field: str, wrong: Any) 
     )
 
 
-def test_the_largest_file_is_the_same_for_everybody_and_no_pointer_tells_its_key() -> None:
+def test_the_file_size_limit_is_shared_and_pointers_do_not_print_their_key() -> None:
     assert media_objects.MAX_FILE == kinds.MAX_SIZE
     assert repr(FILE) == "FilePointer(rWz0p5s, 36 bytes)"
     assert repr(Pointer("b", b"k" * 64, b"d" * 32, 5)) == "Pointer(b, 5 bytes)"

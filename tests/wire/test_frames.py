@@ -39,21 +39,21 @@ def values(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
 
 @pytest.mark.parametrize("frames", NAMED)
 @given(data=st.data())
-def test_a_frame_comes_back_as_it_went(frames: typing.Any, data: st.DataObject) -> None:
+def test_a_frame_survives_encoding_and_decoding(frames: typing.Any, data: st.DataObject) -> None:
     frame = data.draw(st.sampled_from(typing.get_args(frames)).flatmap(values))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(frame), type=frames) == frame
     assert msgspec.json.decode(msgspec.json.encode(frame), type=frames) == frame
 
 
 @pytest.mark.parametrize("frames", NAMED)
-def test_the_kinds_of_one_direction_have_different_names(frames: typing.Any) -> None:
+def test_frame_kinds_of_one_direction_have_distinct_tags(frames: typing.Any) -> None:
     tags = [kind.__struct_config__.tag for kind in typing.get_args(frames)]
     assert len(set(tags)) == len(tags)
 
 
 @pytest.mark.parametrize("frames", NAMED)
 @given(junk=st.binary(max_size=100))
-def test_junk_is_refused_by_the_decoder_and_by_nothing_else(frames: typing.Any, junk: bytes) -> None:
+def test_decoding_junk_raises_only_decoder_errors(frames: typing.Any, junk: bytes) -> None:
     with contextlib.suppress(msgspec.MsgspecError):
         msgspec.msgpack.decode(junk, type=frames)
 
@@ -63,6 +63,6 @@ def test_a_field_of_a_later_version_is_ignored() -> None:
     assert msgspec.msgpack.decode(later, type=device.FromDevice) == device.Ack(n=[1])
 
 
-def test_the_sender_is_called_from_on_the_wire() -> None:
+def test_the_sender_field_is_named_from_on_the_wire() -> None:
     frame = device.Send(n=1, sender="15550000000", to="15550110001", id="a", kind=device.MESSAGE)
     assert msgspec.to_builtins(frame)["from"] == "15550000000"

@@ -53,7 +53,7 @@ def test_a_notice_is_written_as_recorded_and_read_alike_by_device_and_business(
     assert msgspec.structs.asdict(theirs) == msgspec.structs.asdict(read)
 
 
-def test_a_business_bears_notices_that_say_too_little_and_a_device_does_not() -> None:
+def test_a_business_accepts_an_incomplete_notice_and_a_device_rejects_it() -> None:
     assert notices.read(b'{"change":"left"}') == notices.GroupChangeNotice("left")
     with pytest.raises(msgspec.ValidationError):
         groups.decode_notice(b'{"change":"left"}')
@@ -61,7 +61,7 @@ def test_a_business_bears_notices_that_say_too_little_and_a_device_does_not() ->
     assert groups.decode_notice(more).change == groups.LEFT
 
 
-def test_a_group_is_shown_as_recorded_and_read_again() -> None:
+def test_a_group_is_written_as_recorded_and_read_back() -> None:
     assert text(schemas.show(STATE)) == text(RECORDED["group"])
     group = msgspec.convert(RECORDED["group"], DescribedGroup)
     members = [Participant(ANN, admin=True), Participant(BEN, admin=False)]
@@ -81,7 +81,7 @@ def test_a_group_is_shown_as_recorded_and_read_again() -> None:
         ("numbers", GroupMembers([BEN]), GroupMembers([BEN] * 257)),
     ],
 )
-def test_a_body_is_written_and_read_as_recorded_and_bounded(name: str, body: Any, wrong: Any) -> None:
+def test_a_group_request_body_is_written_as_recorded_and_validated(name: str, body: Any, wrong: Any) -> None:
     recorded = text(RECORDED[f"body: {name}"])
     assert msgspec.json.encode(body) == recorded
     assert msgspec.json.decode(recorded, type=type(body)) == body

@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", [addresses.Number, addresses.WaId])
-def test_a_number_with_a_line_feed_is_none(kind: Any) -> None:
+def test_a_number_with_a_line_feed_is_invalid(kind: Any) -> None:
     assert msgspec.convert("15550110001", kind) == "15550110001"
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert("15550110001\n", kind)
 
 
-def test_no_pattern_of_a_frame_ends_with_a_sign_that_lets_a_line_feed_follow() -> None:
+def test_no_frame_pattern_ends_with_a_dollar_sign() -> None:
     found = []
     for folder in ("tidings", "network", "coreapp", "handset"):
         for path in sorted((ROOT / folder).rglob("*.py")):

@@ -31,12 +31,12 @@ from tidings.wire import phone_numbers
         ("+1" * 100, None),
     ],
 )
-def test_how_numbers_are_written(text: str, wa_id: str | None) -> None:
+def test_phone_numbers_are_normalised(text: str, wa_id: str | None) -> None:
     assert phone_numbers.normalise(text) == wa_id
 
 
 @given(st.one_of(st.text(max_size=70), st.text("+0123456789 ()-./x;=ext٣٤", max_size=40)))
-def test_any_text_is_a_wa_id_of_digits_or_nothing(text: str) -> None:
+def test_normalising_any_text_yields_a_wa_id_or_none(text: str) -> None:
     found = phone_numbers.normalise(text)
     assert found is None or re.fullmatch("[1-9][0-9]{3,19}", found)
     if found is not None:

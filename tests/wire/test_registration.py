@@ -43,13 +43,13 @@ def contains(said: Any, given: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", [*REQUESTS, *ANSWERS])
-def test_everything_in_a_body_is_understood(name: str) -> None:
+def test_every_field_of_a_recorded_body_is_decoded(name: str) -> None:
     body = msgspec.json.decode(json.dumps(GOLDEN[name]), type={**REQUESTS, **ANSWERS}[name])
     assert contains(msgspec.to_builtins(body), GOLDEN[name])
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_what_is_sent_is_what_was_always_sent(name: str) -> None:
+def test_encoded_request_bodies_equal_the_recorded_ones(name: str) -> None:
     body = msgspec.json.decode(json.dumps(GOLDEN[name]), type=REQUESTS[name])
     sent = json.loads(msgspec.json.encode(body))
     # An empty list of one-time pre-keys is left out.

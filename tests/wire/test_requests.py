@@ -68,7 +68,7 @@ async def connection(server: Server, requests: Requests[core.Answer]) -> AsyncIt
     await listener.wait_closed()
 
 
-async def test_answers_find_their_questions_in_any_order(
+async def test_responses_in_any_order_reach_their_requests(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
     asking = [asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
@@ -82,7 +82,7 @@ async def test_answers_find_their_questions_in_any_order(
     assert requests.in_flight == 0
 
 
-async def test_questions_in_flight_are_lost_with_the_connection(
+async def test_requests_in_flight_fail_when_the_connection_is_lost(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
     asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
@@ -96,7 +96,7 @@ async def test_questions_in_flight_are_lost_with_the_connection(
         await requests.call(connection, core.GetHealth, timeout=60)
 
 
-async def test_a_question_without_an_answer_times_out_and_a_late_answer_goes_to_nobody(
+async def test_an_unanswered_request_times_out_and_a_late_response_is_dropped(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
@@ -105,7 +105,7 @@ async def test_a_question_without_an_answer_times_out_and_a_late_answer_goes_to_
     assert requests.in_flight == 0
 
 
-async def test_too_many_questions_are_refused_at_once(
+async def test_requests_over_the_limit_are_refused_at_once(
     requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
     asking = [asyncio.ensure_future(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
@@ -117,7 +117,7 @@ async def test_too_many_questions_are_refused_at_once(
     assert all(isinstance(result, wire.Disconnected) for result in results)
 
 
-async def test_a_caller_that_gave_up_leaves_nothing_behind(
+async def test_a_cancelled_call_leaves_nothing_behind(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
     asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
@@ -129,7 +129,7 @@ async def test_a_caller_that_gave_up_leaves_nothing_behind(
 
 
 @given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
-def test_whatever_the_order_each_gets_its_own_or_learns_of_the_loss(order: list[int], answered: set[int]) -> None:
+def test_in_any_order_each_call_gets_its_response_or_a_connection_error(order: list[int], answered: set[int]) -> None:
     class Line:
         """Open connection that carries nothing."""
 

@@ -26,7 +26,7 @@ class Collector(asyncio.Protocol):
         self.done.set_result(None)
 
 
-async def test_connections_that_take_turns_each_get_their_own_bytes() -> None:
+async def test_connections_sharing_a_buffer_each_receive_their_own_bytes() -> None:
     collectors: list[Collector] = []
 
     def make() -> SmallReads:
@@ -51,7 +51,7 @@ async def test_connections_that_take_turns_each_get_their_own_bytes() -> None:
     assert all(collector.most <= SIZE for collector in collectors)
 
 
-async def test_loops_of_other_threads_have_a_buffer_of_their_own() -> None:
+async def test_event_loops_of_different_threads_use_different_buffers() -> None:
     def buffer() -> bytearray:
         return SmallReads(asyncio.Protocol()).get_buffer(-1)
 

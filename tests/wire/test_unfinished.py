@@ -16,7 +16,7 @@ class Sender:
         self.ended = detail
 
 
-def test_the_one_that_has_waited_longest_makes_room() -> None:
+def test_the_oldest_unfinished_frame_is_dropped_at_the_limit() -> None:
     unfinished, senders = Unfinished(limit=100), [Sender() for _ in range(4)]
     for now, sender in enumerate(senders[:3]):
         unfinished.keep(sender, 30, now, is_new=True)
@@ -27,7 +27,7 @@ def test_the_one_that_has_waited_longest_makes_room() -> None:
     assert unfinished.size == 80
 
 
-def test_a_frame_has_its_time_and_more_of_it_gives_no_more() -> None:
+def test_receiving_more_of_a_frame_does_not_extend_its_deadline() -> None:
     unfinished, slow, late = Unfinished(seconds=30), Sender(), Sender()
     unfinished.keep(slow, 10, 0, is_new=True)
     unfinished.keep(late, 10, 20, is_new=True)
@@ -43,7 +43,7 @@ def test_a_frame_has_its_time_and_more_of_it_gives_no_more() -> None:
     assert (late.ended, unfinished.size) == ("", 0)
 
 
-def test_time_in_which_we_do_not_read_does_not_count() -> None:
+def test_time_while_reading_is_paused_does_not_count() -> None:
     unfinished, sender = Unfinished(seconds=30), Sender()
     unfinished.keep(sender, 10, 0, is_new=True)
     sender.is_held = True

@@ -34,7 +34,7 @@ class Scripted:
         return [Finding(self.name, self._level, "found")]
 
 
-async def test_where_the_first_of_a_group_finds_an_error_the_others_are_not_run() -> None:
+async def test_an_error_of_the_first_check_skips_the_rest_of_its_group() -> None:
     skipped, run = Scripted("skipped"), Scripted("run")
     groups = [
         CheckGroup(Scripted("broken", Level.ERROR), [skipped]),
@@ -48,7 +48,7 @@ async def test_where_the_first_of_a_group_finds_an_error_the_others_are_not_run(
     assert findings.worst([]) is Level.FINE
 
 
-async def test_a_check_that_fails_or_hangs_is_a_finding_and_not_the_end() -> None:
+async def test_a_failing_or_hanging_check_becomes_a_finding() -> None:
     class Hanging(Scripted):
         async def run(self) -> Sequence[Finding]:
             await asyncio.Event().wait()
@@ -95,7 +95,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_status_is_that_of_the_worst_finding_and_nothing_is_left_behind(
+def test_the_exit_status_is_that_of_the_worst_finding_and_no_file_is_left(
     environment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = run("network", "--quick", "--json")
@@ -114,7 +114,7 @@ def test_the_status_is_that_of_the_worst_finding_and_nothing_is_left_behind(
     assert not (environment / "secrets").exists()
 
 
-def test_a_process_that_there_is_not_is_wrong_use(environment: Path) -> None:
+def test_an_unknown_process_name_is_a_usage_error(environment: Path) -> None:
     with pytest.raises(SystemExit):
         run("handset")
 
@@ -129,7 +129,7 @@ def test_a_process_that_there_is_not_is_wrong_use(environment: Path) -> None:
         (1000 * env.MIB, 500 * env.MIB, Level.FINE),
     ],
 )
-def test_a_disk_that_is_nearly_full_is_told(tmp_path: Path, total: int, free: int, level: Level) -> None:
+def test_a_nearly_full_disk_is_reported(tmp_path: Path, total: int, free: int, level: Level) -> None:
     assert machine.DiskSpace(tmp_path, reserve=100 * env.MIB).judge(total, free).level is level
 
 
@@ -140,14 +140,14 @@ def test_a_slow_disk_is_a_warning(tmp_path: Path, rate: float, sync_ms: float, l
     assert machine.DiskSpeed(tmp_path).judge(rate, sync_ms).level is level
 
 
-async def test_a_disk_is_measured_where_the_directory_will_be_and_nothing_stays_there(tmp_path: Path) -> None:
+async def test_the_disk_speed_check_works_before_the_directory_exists(tmp_path: Path) -> None:
     (finding,) = await machine.DiskSpeed(tmp_path / "not" / "yet").run()
     assert "MiB/s" in finding.text
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(("limit", "level"), [(1024, Level.WARNING), (20_000, Level.FINE), (-1, Level.FINE)])
-def test_too_few_open_files_are_a_warning_that_says_how_many(limit: int, level: Level) -> None:
+def test_a_low_open_file_limit_is_a_warning_with_the_needed_number(limit: int, level: Level) -> None:
     finding = machine.OpenFiles("webapp", 10_000).judge(limit)
     assert finding.level is level
     assert "10512" in finding.text

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 PROCESSES = ("webapp", "coreapp", "network")
 
 
-async def test_every_wrong_variable_of_every_process_is_named_once(tmp_path: Path) -> None:
+async def test_every_invalid_variable_is_reported_once(tmp_path: Path) -> None:
     variables = {
         "TIDINGS_DATA_DIR": str(tmp_path),
         "TIDINGS_BUSINESS_NUMBER": "12",
@@ -34,7 +34,7 @@ async def test_every_wrong_variable_of_every_process_is_named_once(tmp_path: Pat
         assert sum(name in text for text in texts) == 1, name
 
 
-async def test_to_be_looked_at_makes_neither_a_directory_nor_a_secret(tmp_path: Path) -> None:
+async def test_the_configuration_check_creates_no_directory_and_no_secret(tmp_path: Path) -> None:
     variables = {"TIDINGS_DATA_DIR": str(tmp_path / "data")}
     examined = [examine(process, variables) for process in PROCESSES]
     (finding,) = await Configuration(examined).run()
@@ -49,7 +49,7 @@ async def test_to_be_looked_at_makes_neither_a_directory_nor_a_secret(tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
-async def test_what_others_may_read_is_named_with_its_mode(tmp_path: Path) -> None:
+async def test_files_readable_by_others_are_reported_with_their_mode(tmp_path: Path) -> None:
     private_files.restrict(tmp_path)
     files = SecretFiles(tmp_path)
     files.load("network")
@@ -81,7 +81,7 @@ CHECK
 """
 
 
-def test_a_volume_that_nobody_may_write_to_is_fine_where_no_database_is_in_it(tmp_path: Path) -> None:
+def test_a_read_only_data_directory_without_a_database_is_fine(tmp_path: Path) -> None:
     """The volume of a container's secrets is mounted read-only. Skips on machines that cannot make namespaces."""
     command = ["unshare", "--mount", "bash", "-c", READ_ONLY, "bash", str(tmp_path), sys.executable]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -93,7 +93,7 @@ def test_a_volume_that_nobody_may_write_to_is_fine_where_no_database_is_in_it(tm
     ], done.stderr
 
 
-async def test_a_secret_file_that_is_given_and_loose_is_named(tmp_path: Path) -> None:
+async def test_a_configured_secret_file_with_a_loose_mode_is_reported(tmp_path: Path) -> None:
     given = tmp_path / "registration"
     given.write_text("a key")
     given.chmod(0o604)

@@ -32,7 +32,7 @@ from tidings.wire import connection as wire
 from tidings.wire import core
 
 
-async def test_a_sound_database_is_fine_and_left_as_it_was(database_factory: DatabaseFactory) -> None:
+async def test_a_sound_database_is_fine_and_unchanged(database_factory: DatabaseFactory) -> None:
     sound = await database_factory("business")
     before = await tables(sound)
     (reachable,) = await Reachable(sound).run()
@@ -48,7 +48,7 @@ async def test_a_sound_database_is_fine_and_left_as_it_was(database_factory: Dat
         assert not list(folder.glob(".tidings_doctor*"))
 
 
-async def test_a_user_who_may_only_write_rows_is_fine_and_nothing_is_measured(mariadb: MariaDB) -> None:
+async def test_a_user_without_table_privileges_is_fine_and_latency_is_not_measured(mariadb: MariaDB) -> None:
     with mariadb.connect() as administrator, administrator.cursor() as cursor:
         cursor.execute("CREATE DATABASE rows_only")
         cursor.execute("CREATE USER rows_only@'%'")
@@ -76,9 +76,7 @@ async def tables(found: Database) -> set[str]:
         ("mysql+aiomysql://root:secret@127.0.0.1:{1}/x", "mysql+aiomysql://127.0.0.1"),
     ],
 )
-async def test_one_that_is_away_is_an_error_that_names_it_without_its_password(
-    tmp_path: Path, url: str, words: str
-) -> None:
+async def test_an_unreachable_database_is_an_error_without_the_password(tmp_path: Path, url: str, words: str) -> None:
     (tmp_path / "business.db").write_text("no database\n" * 500)
     away = Database(DatabaseSettings(url.format(tmp_path, free_port())), "business")
     (finding,) = await Reachable(away).run()
@@ -89,14 +87,14 @@ async def test_one_that_is_away_is_an_error_that_names_it_without_its_password(
     assert "WA_DB_" in finding.remedy
 
 
-async def test_tables_of_another_revision_are_an_error_that_asks_for_a_migration(tmp_path: Path) -> None:
+async def test_tables_at_another_revision_are_an_error_with_migrate_as_remedy(tmp_path: Path) -> None:
     empty = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/empty.db"), "business")
     (finding,) = await Schema(empty).run()
     await empty.close()
     assert (finding.level, "tidings migrate" in finding.remedy) == (Level.ERROR, True)
 
 
-async def test_a_server_that_may_forget_commits_is_a_warning_for_each_reason(mariadb: MariaDB) -> None:
+async def test_a_server_that_may_lose_commits_is_a_warning_per_reason(mariadb: MariaDB) -> None:
     forgetful = Database(DatabaseSettings(mariadb.url("mysql")), "business")
     # The test server runs with this setting.
     found = await Durability(forgetful).run()
@@ -105,9 +103,7 @@ async def test_a_server_that_may_forget_commits_is_a_warning_for_each_reason(mar
     assert "innodb_flush_log_at_trx_commit=0" in found[0].text
 
 
-async def test_durability_that_was_turned_off_for_sqlite_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_disabled_sqlite_durability_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = engine._set_up_sqlite
 
     def forgetful(connection: object, record: object) -> None:
@@ -124,7 +120,7 @@ async def test_durability_that_was_turned_off_for_sqlite_is_a_warning(
 @pytest.mark.parametrize(
     ("milliseconds", "level"), [(0.4, Level.FINE), (5.0, Level.FINE), (5.6, Level.WARNING), (15.6, Level.ERROR)]
 )
-def test_write_latency_is_read_as_the_originals_guide_reads_it(milliseconds: float, level: Level) -> None:
+def test_write_latency_is_rated_by_the_thresholds_of_the_on_premises_api(milliseconds: float, level: Level) -> None:
     measured = probes.Writes(clients=5, count=5000, seconds=milliseconds)
     assert measured.milliseconds == pytest.approx(milliseconds)
     check = WriteLatency(Database(DatabaseSettings("sqlite+aiosqlite:///x"), "business"))
@@ -133,7 +129,9 @@ def test_write_latency_is_read_as_the_originals_guide_reads_it(milliseconds: flo
     assert f"{milliseconds:.1f} ms a write" in finding.text
 
 
-async def test_a_commit_delay_shows_in_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_delay_shows_in_the_measured_write_latency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = engine._begin_sqlite
 
     def begin(connection: sa.Connection) -> None:
@@ -158,11 +156,11 @@ async def test_a_commit_delay_shows_in_what_is_measured(tmp_path: Path, monkeypa
         (1001.9, False, Level.FINE),
     ],
 )
-def test_clocks_that_differ_are_found(theirs: float, exact: bool, level: Level) -> None:
+def test_clock_differences_are_rated(theirs: float, exact: bool, level: Level) -> None:
     assert clock.compare("clock", theirs, 1000.0, exact=exact).level is level
 
 
-async def test_a_server_whose_clock_is_wrong_is_found(mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_database_clock_is_found(mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Database(DatabaseSettings(mariadb.url("mysql")), "business")
     assert [finding.level for finding in await DatabaseClock(server).run()] == [Level.FINE]
     ours = time.time()
@@ -173,7 +171,7 @@ async def test_a_server_whose_clock_is_wrong_is_found(mariadb: MariaDB, monkeypa
     assert "+600" in finding.text or "+599" in finding.text
 
 
-async def test_another_installations_number_and_keys_are_errors(database_factory: DatabaseFactory) -> None:
+async def test_the_number_or_keys_of_another_installation_are_errors(database_factory: DatabaseFactory) -> None:
     found = await database_factory("business")
     ours, theirs = SecretKeys.of(b"o" * 32), SecretKeys.of(b"t" * 32)
     fresh = await KeysCheck(found, {key_checks.MASTER: ours, key_checks.SETTINGS: ours}).run()
@@ -189,7 +187,7 @@ async def test_another_installations_number_and_keys_are_errors(database_factory
     assert (unregistered.level, "not registered" in unregistered.text) == (Level.FINE, True)
 
 
-async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(database_factory: DatabaseFactory) -> None:
+async def test_a_shard_without_an_owner_or_heartbeat_is_an_error(database_factory: DatabaseFactory) -> None:
     found = await database_factory("business")
     owners = ShardOwnersCheck(found, lease_seconds=30)
     assert [finding.level for finding in await owners.run()] == [Level.ERROR]
@@ -208,7 +206,7 @@ async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(databas
     assert (dead.level, "127.0.0.1:1" in dead.text) == (Level.ERROR, True)
 
 
-async def test_coreapps_that_webapps_do_not_reach_are_named(database_factory: DatabaseFactory) -> None:
+async def test_coreapps_unreachable_from_webapps_are_reported(database_factory: DatabaseFactory) -> None:
     found = await database_factory("business")
     check = ReachedCoreapps(found)
     assert [finding.level for finding in await check.run()] == [Level.FINE]
@@ -274,7 +272,7 @@ class FakeCoreapp:
         ("another", "connected", Level.ERROR, "does not answer"),
     ],
 )
-async def test_a_coreapp_is_asked_how_it_is_and_a_wrong_link_key_is_found(
+async def test_the_coreapp_check_requests_its_status_and_finds_a_wrong_link_key(
     database_factory: DatabaseFactory, key: str, status: str, level: Level, words: str
 ) -> None:
     found = await database_factory("business")

@@ -62,7 +62,7 @@ def test_a_lifecycle_rule_that_deletes_files_too_early_is_an_error(
 
 
 @pytest.mark.parametrize(("family", "name"), [("business", "media"), ("network", "blobs")])
-def test_a_directory_is_adopted_by_a_command(
+def test_a_command_adopts_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], family: str, name: str
 ) -> None:
     monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))

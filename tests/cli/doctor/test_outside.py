@@ -43,7 +43,7 @@ async def one(check: object) -> Finding:
     return finding  # type: ignore[no-any-return]
 
 
-async def test_a_webhook_gets_nothing_that_looks_like_a_message_unless_a_post_is_asked_for() -> None:
+async def test_the_webhook_check_sends_options_and_posts_only_on_request() -> None:
     async with serving(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n") as server:
         url = f"http://ann:pw@127.0.0.1:{server.port}/hook?token=t"
         probed = await one(WebhookCheck(url, LOCAL))
@@ -65,13 +65,13 @@ async def test_a_webhook_gets_nothing_that_looks_like_a_message_unless_a_post_is
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(0.2, Level.FINE), (3.5, Level.WARNING)])
-def test_a_webhook_that_takes_over_3_seconds_is_a_warning(seconds: float, level: Level) -> None:
+def test_a_webhook_response_slower_than_3_seconds_is_a_warning(seconds: float, level: Level) -> None:
     answer = http_probe.ProbeResponse(200, {}, 0.1, seconds, 1000.0)
     (finding,) = WebhookCheck("http://x", LOCAL).judge("http://x", answer)
     assert finding.level is level
 
 
-async def test_a_webhook_that_is_not_set_not_there_forbidden_or_no_server_of_http_says_which() -> None:
+async def test_missing_unreachable_forbidden_and_non_http_webhooks_are_distinguished() -> None:
     assert (await one(WebhookCheck("", LOCAL))).text == "no URL is set"
     gone = await one(WebhookCheck(f"http://127.0.0.1:{free_port()}/", LOCAL))
     assert (gone.level, "Connect call failed" in gone.text) == (Level.ERROR, True)
@@ -84,7 +84,7 @@ async def test_a_webhook_that_is_not_set_not_there_forbidden_or_no_server_of_htt
     assert (await one(WebhookCheck("ftp://x", LOCAL))).level is Level.ERROR
 
 
-async def test_a_webhooks_certificate_is_checked_and_its_end_and_clock_are_told(tmp_path: Path) -> None:
+async def test_the_webhook_check_verifies_the_certificate_and_reports_expiry_and_clock(tmp_path: Path) -> None:
     authority = Authority()
     late = email.utils.formatdate(time.time() - 100)
     answer = f"HTTP/1.1 200 OK\r\nDate: {late}\r\n\r\n".encode()
@@ -149,7 +149,7 @@ async def test_a_webhooks_certificate_that_the_coreapps_list_revokes_is_an_error
         assert (await one(fine)).level is Level.FINE
 
 
-async def test_a_network_that_is_well_ill_or_another_server_is_told_apart(tmp_path: Path) -> None:
+async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_servers(tmp_path: Path) -> None:
     async with serving() as well:
         assert (await one(NetworkHttp(f"http://127.0.0.1:{well.port}", None))).level is Level.FINE
         assert well.requests[0].startswith(b"GET /health ")
@@ -181,7 +181,7 @@ async def test_a_network_that_is_well_ill_or_another_server_is_told_apart(tmp_pa
         (b"", Level.WARNING),
     ],
 )
-async def test_a_registration_key_is_shown_to_the_network_and_registers_nobody(answer: bytes, level: Level) -> None:
+async def test_the_registration_key_check_registers_no_device(answer: bytes, level: Level) -> None:
     async with serving(answer) as server:
         finding = await one(NetworkKey(f"http://127.0.0.1:{server.port}", "the key", None))
         assert finding.level is level
@@ -189,7 +189,7 @@ async def test_a_registration_key_is_shown_to_the_network_and_registers_nobody(a
         assert server.requests[0].endswith(b'{"registrations":[]}')
 
 
-async def test_certificates_that_end_soon_have_ended_or_cannot_be_used_are_told(tmp_path: Path) -> None:
+async def test_expiring_expired_and_unusable_certificates_are_reported(tmp_path: Path) -> None:
     authority = Authority()
     (tmp_path / "broken.pem").write_text("nothing")
     files = {
@@ -209,9 +209,7 @@ async def test_certificates_that_end_soon_have_ended_or_cannot_be_used_are_told(
     assert levels(await CertificateFiles({}).run()) == [Level.FINE]
 
 
-async def test_the_certificate_that_the_api_shows_is_looked_at_where_one_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_certificate_of_a_running_api_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = Authority().server_context(tmp_path, "api")
     async with serving(tls=context) as server:
         shown = await one(ApiCertificate("127.0.0.1", server.port))
@@ -222,7 +220,7 @@ async def test_the_certificate_that_the_api_shows_is_looked_at_where_one_runs(
         assert (await one(ApiCertificate("127.0.0.1", plain.port))).level is Level.ERROR
 
 
-async def test_a_redis_that_is_away_or_throws_entries_away_is_told() -> None:
+async def test_an_unreachable_or_evicting_redis_is_reported() -> None:
     away = await one(RedisServer(f"redis://:pw@127.0.0.1:{free_port()}"))
     assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
     assert (await one(RedisServer("http://x"))).level is Level.ERROR

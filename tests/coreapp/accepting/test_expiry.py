@@ -44,7 +44,7 @@ async def test_an_envelope_carries_its_time_to_live(world: World) -> None:
 
 
 @pytest.mark.parametrize("to", [KNOWN, NEW])
-async def test_a_message_that_was_not_sent_in_time_fails_with_410(world: World, to: str) -> None:
+async def test_a_message_not_sent_within_its_ttl_fails_with_410(world: World, to: str) -> None:
     clock = ManualClock()
     running = await begin(world, clock)
     world.network.away()
@@ -64,7 +64,7 @@ async def test_a_message_that_was_not_sent_in_time_fails_with_410(world: World, 
     assert 530 <= ttl < 540
 
 
-async def test_a_message_expires_under_another_owner_too(world: World) -> None:
+async def test_a_message_expires_after_its_shard_changes_owner(world: World) -> None:
     clock = ManualClock()
     running = await begin(world, clock)
     world.network.away()

@@ -84,7 +84,7 @@ async def count(world: World) -> int:
         return sum((await messages.count_by_status(connection)).values())
 
 
-async def test_a_repeated_request_gets_the_first_answer_and_makes_one_message(world: World) -> None:
+async def test_a_repeated_request_gets_the_first_response_and_creates_one_message(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -110,7 +110,7 @@ async def test_another_body_under_the_same_key_is_refused(world: World) -> None:
     assert await count(world) == 1
 
 
-async def test_of_two_at_the_same_time_one_is_told_to_wait(world: World) -> None:
+async def test_a_concurrent_request_under_the_same_key_is_refused_as_in_progress(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -124,7 +124,7 @@ async def test_of_two_at_the_same_time_one_is_told_to_wait(world: World) -> None
     assert await count(world) == 1
 
 
-async def test_the_same_key_of_two_users_is_two_keys(world: World) -> None:
+async def test_idempotency_keys_are_separate_per_user(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -139,7 +139,7 @@ async def test_the_same_key_of_two_users_is_two_keys(world: World) -> None:
     assert await count(world) == 3
 
 
-async def test_of_two_users_with_the_same_key_at_the_same_time_one_is_told_to_wait(world: World) -> None:
+async def test_concurrent_requests_of_two_users_with_the_same_key_are_serialised(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -151,7 +151,7 @@ async def test_of_two_users_with_the_same_key_at_the_same_time_one_is_told_to_wa
 
 
 @pytest.mark.parametrize(("first", "repeat"), [("", "admin"), ("admin", "")])
-async def test_a_repeat_over_a_webapp_of_the_other_release_makes_one_message(
+async def test_a_repeat_through_a_webapp_of_another_release_creates_one_message(
     world: World, first: str, repeat: str
 ) -> None:
     """A Webapp of the previous release does not name the user."""
@@ -166,7 +166,7 @@ async def test_a_repeat_over_a_webapp_of_the_other_release_makes_one_message(
     assert await count(world) == 1
 
 
-async def test_of_50_requests_with_one_key_at_once_one_makes_a_message_and_49_get_its_answer_or_wait(
+async def test_50_concurrent_requests_with_one_key_create_one_message(
     world: World,
 ) -> None:
     running = await ready(world)
@@ -179,7 +179,7 @@ async def test_of_50_requests_with_one_key_at_once_one_makes_a_message_and_49_ge
     assert await count(world) == 1
 
 
-async def test_a_fresh_key_is_not_looked_up_and_a_used_one_is(world: World) -> None:
+async def test_only_used_keys_are_looked_up_in_the_database(world: World) -> None:
     running = await ready(world)
     by_filter = metrics.value("tidings_idempotency_keys_total", checked="filter")
     by_database = metrics.value("tidings_idempotency_keys_total", checked="database")
@@ -195,7 +195,7 @@ async def test_a_fresh_key_is_not_looked_up_and_a_used_one_is(world: World) -> N
     assert await count(world) == 20
 
 
-async def test_fresh_keys_are_looked_up_together_where_another_process_owns_a_shard(world: World) -> None:
+async def test_with_several_owners_fresh_keys_are_looked_up_in_batches(world: World) -> None:
     first, second = await two_owners(world)
     with statements.noted("FROM idempotency_keys") as noted:
         answers = await asyncio.gather(*(send(first.client, f"k{n}", to=FIRST_SHARD) for n in range(200)))
@@ -205,7 +205,7 @@ async def test_fresh_keys_are_looked_up_together_where_another_process_owns_a_sh
     assert not complete(second)
 
 
-async def test_a_key_is_known_to_the_other_shards_of_the_process(world: World) -> None:
+async def test_a_key_is_known_to_other_shards_of_the_process(world: World) -> None:
     running = await alone(world)
     assert isinstance(await send(running.client, "k1", to=FIRST_SHARD), core.Accepted)
     refused = await send(running.client, "k1", b"g" * 32, to=SECOND_SHARD)
@@ -224,7 +224,7 @@ async def test_a_key_is_known_to_the_owner_of_another_shard(world: World) -> Non
     assert await count(world) == 1
 
 
-async def test_a_key_is_known_after_its_shard_has_gone_to_another_process_and_come_back(world: World) -> None:
+async def test_a_key_is_known_after_its_shard_moved_to_another_process_and_back(world: World) -> None:
     first = await alone(world)
     before = await send(first.client, "before", to=SECOND_SHARD)
     second = await joined(world, first)
@@ -270,7 +270,7 @@ async def breaking(world: World) -> AsyncIterator[Breaking]:
     await breaking.close()
 
 
-async def test_a_key_whose_commit_has_an_unknown_outcome_is_known(world: World, breaking: Breaking) -> None:
+async def test_a_key_with_an_unknown_commit_outcome_is_known(world: World, breaking: Breaking) -> None:
     running = await ready(world)
     epoch = running.shard.context.lease.epoch
     breaking.breaks = 1
@@ -289,7 +289,7 @@ async def test_a_key_whose_commit_has_an_unknown_outcome_is_known(world: World, 
     assert await count(world) == 1
 
 
-async def test_a_refused_request_leaves_its_key_free(world: World) -> None:
+async def test_a_refused_request_does_not_use_its_key(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start(check_unknown=False)
     await world.connected(running)
@@ -300,7 +300,7 @@ async def test_a_refused_request_leaves_its_key_free(world: World) -> None:
     assert isinstance(await send(running.client, "k1"), core.Accepted)
 
 
-async def test_the_first_answer_is_kept_by_whoever_takes_over_after_a_kill(world: World) -> None:
+async def test_the_new_owner_after_a_kill_returns_the_first_response(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -317,7 +317,7 @@ async def test_the_first_answer_is_kept_by_whoever_takes_over_after_a_kill(world
     assert await count(world) == 1
 
 
-async def test_a_key_is_forgotten_after_a_day(world: World) -> None:
+async def test_a_key_expires_after_a_day(world: World) -> None:
     world.add_phones(PHONE)
     clock = ManualClock()
     running = await world.start(clock=clock)

@@ -60,7 +60,7 @@ def texts(phone: Phone, sends: Sequence[frames.Send]) -> list[Any]:
     return [content["text"]["body"] for content in contents]  # type: ignore[index]
 
 
-async def test_what_waits_for_the_network_is_never_sent_and_fails_and_what_comes_after_it_is_read(world: World) -> None:
+async def test_purged_messages_fail_unsent_and_later_messages_are_read(world: World) -> None:
     running, (phone, other) = await begin(world)
     world.network.away()
     await soon(lambda: not running.shard.link.connected)
@@ -88,7 +88,7 @@ async def test_what_waits_for_the_network_is_never_sent_and_fails_and_what_comes
     assert [(entry.by, entry.deleted) for entry in audited] == [("ann@desk", 1), ("ann@desk", 3)]
 
 
-async def test_what_was_sent_stays_also_after_a_restart_since_the_network_may_have_it(world: World) -> None:
+async def test_sent_messages_cannot_be_purged_even_after_a_restart(world: World) -> None:
     running, (phone, _) = await begin(world)
     world.network.policy = lambda send: HOLD
     message = (await running.client.send(NUMBER, "sent")).id
@@ -105,7 +105,7 @@ async def test_what_was_sent_stays_also_after_a_restart_since_the_network_may_ha
     assert world.network.sends[-1].body == world.network.sends[1].body
 
 
-async def test_a_purged_message_fails_after_a_kill_too_and_is_not_there_for_the_next_owner(world: World) -> None:
+async def test_a_purged_message_fails_after_a_kill_and_the_next_owner_does_not_send_it(world: World) -> None:
     running, _ = await begin(world)
     world.network.away()
     await soon(lambda: not running.shard.link.connected)
@@ -119,7 +119,7 @@ async def test_a_purged_message_fails_after_a_kill_too_and_is_not_there_for_the_
     await until_jobs(world, 0)
 
 
-async def test_a_message_that_waits_for_its_file_is_purged_and_those_behind_it_go_on(world: World) -> None:
+async def test_a_message_waiting_for_its_file_is_purged_and_later_ones_are_sent(world: World) -> None:
     running, (phone, _) = await begin(world)
     medium = await media_scene.upload(world)
     world.network.blobs.gate = asyncio.Event()
@@ -146,7 +146,7 @@ async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path)
         yield scene
 
 
-async def test_messages_to_a_group_are_purged_while_they_wait_and_keys_that_others_need_are_not(scene: Scene) -> None:
+async def test_queued_group_messages_are_purged_and_sender_key_jobs_are_not(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     link = scene.running.shard.link
@@ -165,7 +165,7 @@ async def test_messages_to_a_group_are_purged_while_they_wait_and_keys_that_othe
     assert (ann.keys, [text for _, text in ann.shown]) == (1, ["stays"])
 
 
-async def test_another_shards_messages_are_not_purged(world: World) -> None:
+async def test_messages_of_another_shard_are_not_purged(world: World) -> None:
     running, _ = await begin(world)
     refused = await running.client.ask(lambda n: core.PurgeJobs(n, ["a"], "ann@desk", "all", 7))
     assert isinstance(refused, core.Refused)

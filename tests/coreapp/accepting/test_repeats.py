@@ -39,7 +39,7 @@ async def count(world: World) -> int:
         return sum((await messages.count_by_status(connection)).values())
 
 
-async def test_a_message_has_the_id_that_the_webapp_gave_it_and_is_accepted_once(world: World) -> None:
+async def test_a_message_keeps_the_id_from_the_webapp_and_is_accepted_once(world: World) -> None:
     running = await ready(world)
     message_id = IDS.new()
     for repeated in (False, True, True):
@@ -48,7 +48,7 @@ async def test_a_message_has_the_id_that_the_webapp_gave_it_and_is_accepted_once
     assert await count(world) == 1
 
 
-async def test_one_that_never_came_is_accepted_when_it_is_asked_for_again(world: World) -> None:
+async def test_a_repeat_of_an_unreceived_message_is_accepted(world: World) -> None:
     running = await ready(world)
     message_id = IDS.new()
     answers = await asyncio.gather(*(send(running.client, message_id, repeated=True) for _ in range(20)))
@@ -56,7 +56,7 @@ async def test_one_that_never_came_is_accepted_when_it_is_asked_for_again(world:
     assert await count(world) == 1
 
 
-async def test_one_that_is_still_being_accepted_is_waited_for(world: World) -> None:
+async def test_a_repeat_waits_for_the_acceptance_in_progress(world: World) -> None:
     running = await ready(world)
     message_id = IDS.new()
     answers = await asyncio.gather(
@@ -66,7 +66,7 @@ async def test_one_that_is_still_being_accepted_is_waited_for(world: World) -> N
     assert await count(world) == 1
 
 
-async def test_one_that_comes_after_its_own_repetition_is_known(world: World) -> None:
+async def test_a_message_that_arrives_after_its_repeat_is_a_duplicate(world: World) -> None:
     running = await ready(world)
     message_id = IDS.new()
     await send(running.client, message_id, repeated=True)
@@ -74,7 +74,7 @@ async def test_one_that_comes_after_its_own_repetition_is_known(world: World) ->
     assert await count(world) == 1
 
 
-async def test_a_refused_one_is_refused_again_and_then_nothing_is_in_doubt(world: World) -> None:
+async def test_a_repeat_of_a_refused_message_is_refused_with_a_known_outcome(world: World) -> None:
     running = await world.start(check_unknown=False)
     await world.connected(running)
     for repeated in (False, True):
@@ -83,7 +83,7 @@ async def test_a_refused_one_is_refused_again_and_then_nothing_is_in_doubt(world
     assert await count(world) == 0
 
 
-async def test_whoever_takes_over_after_a_kill_knows_what_was_accepted_and_what_was_not(world: World) -> None:
+async def test_the_new_owner_after_a_kill_knows_which_messages_were_accepted(world: World) -> None:
     running = await ready(world)
     done, never = IDS.new(), IDS.new()
     await send(running.client, done)
@@ -96,7 +96,7 @@ async def test_whoever_takes_over_after_a_kill_knows_what_was_accepted_and_what_
     assert await count(world) == 2
 
 
-async def test_who_does_not_own_the_shard_leaves_open_what_was_done_before(world: World) -> None:
+async def test_a_standby_refuses_a_repeat_with_an_unknown_outcome(world: World) -> None:
     await ready(world)
     standby = await world.start(node="second", owned=False)
     refused = await send(standby.client, IDS.new(), repeated=True)
@@ -105,7 +105,7 @@ async def test_who_does_not_own_the_shard_leaves_open_what_was_done_before(world
     assert (refused.code, refused.unknown) == (1018, False)
 
 
-async def test_messages_are_resumed_as_they_were_accepted_whatever_the_clocks_of_webapps_say(world: World) -> None:
+async def test_messages_resume_in_order_of_acceptance_despite_webapp_clock_skew(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start(clock=ManualClock())
     await world.connected(running)

@@ -10,7 +10,7 @@ from tidings.wire import device as frames
 PHONE = "15550110001"
 
 
-async def test_every_callback_of_a_message_carries_the_id_of_its_request(world: World) -> None:
+async def test_every_callback_of_a_message_carries_its_request_id(world: World) -> None:
     world.add_phones(PHONE)
     world.network.receipts = (frames.DELIVERED, frames.READ)
     running = await world.start()
@@ -23,7 +23,7 @@ async def test_every_callback_of_a_message_carries_the_id_of_its_request(world: 
     assert [post.headers["X-Request-ID"] for post in world.sink.taken()] == ["order-4711"] * 3
 
 
-async def test_a_new_owner_still_knows_it(world: World) -> None:
+async def test_a_new_owner_keeps_the_request_id(world: World) -> None:
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -39,7 +39,7 @@ async def test_a_new_owner_still_knows_it(world: World) -> None:
     assert world.sink.taken()[0].headers["X-Request-ID"] == "order-4711"
 
 
-async def test_the_mark_of_a_message_as_read_carries_it_too(world: World) -> None:
+async def test_a_read_receipt_carries_the_request_id(world: World) -> None:
     (phone,) = world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -57,7 +57,7 @@ async def test_the_mark_of_a_message_as_read_carries_it_too(world: World) -> Non
     assert (world.network.sends[1].kind, world.network.sends[1].trace) == (frames.READ, "marking")
 
 
-async def test_a_trace_that_is_unfit_for_a_header_is_left_out(world: World) -> None:
+async def test_a_trace_that_is_invalid_in_a_header_is_omitted(world: World) -> None:
     (phone,) = world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)

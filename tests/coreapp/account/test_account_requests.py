@@ -47,7 +47,7 @@ async def count(world: World, table: sa.Table) -> int:
         return int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())
 
 
-async def test_a_number_that_waits_for_its_code_is_unregistered_and_the_code_registers_it(world: World) -> None:
+async def test_a_number_is_unregistered_until_its_code_is_verified(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
@@ -71,7 +71,7 @@ async def test_a_number_that_waits_for_its_code_is_unregistered_and_the_code_reg
     assert kept.registered_at > 1_700_000_000_000
 
 
-async def test_the_pin_of_a_request_for_a_code_is_named_with_the_registration(world: World) -> None:
+async def test_the_pin_of_a_code_request_is_sent_with_the_registration(world: World) -> None:
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
     assert isinstance(await running.client.ask(lambda n: core.RequestCode(n, BUSINESS, pin="246813")), core.Done)
@@ -83,7 +83,7 @@ async def test_the_pin_of_a_request_for_a_code_is_named_with_the_registration(wo
     ("status", "code", "words"),
     [(401, 1009, "code: is wrong"), (429, 1015, "too many"), (400, 1005, "refused"), (500, 1014, "cannot be reached")],
 )
-async def test_what_the_network_says_to_a_code_reaches_the_caller(
+async def test_the_network_s_response_to_a_code_reaches_the_client(
     world: World, status: int, code: int, words: str
 ) -> None:
     running = await world.start(owned=False, auto_register=False)
@@ -97,7 +97,7 @@ async def test_what_the_network_says_to_a_code_reaches_the_caller(
     assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
 
 
-async def test_a_coreapp_that_waits_for_a_code_is_ready_at_once(world: World) -> None:
+async def test_a_coreapp_without_a_registered_number_is_ready_at_once(world: World) -> None:
     ready: asyncio.Queue[Any] = asyncio.Queue()
     stop = asyncio.Event()
     # Longer than the duration of the test.
@@ -111,7 +111,7 @@ async def test_a_coreapp_that_waits_for_a_code_is_ready_at_once(world: World) ->
     await running
 
 
-async def test_questions_about_another_number_are_refused(world: World) -> None:
+async def test_requests_for_another_number_are_refused(world: World) -> None:
     running = await world.start()
     for question in (
         lambda n: core.RequestCode(n, NUMBER),
@@ -123,21 +123,21 @@ async def test_questions_about_another_number_are_refused(world: World) -> None:
         assert answer.code == 1005
 
 
-async def test_the_database_of_another_number_is_one_clear_line(world: World) -> None:
+async def test_the_database_of_another_number_raises_settingserror(world: World) -> None:
     running = await world.start()
     await running.stopped()
     with pytest.raises(SettingsError, match=f"is 15559999999, but this database is that of {BUSINESS}:"):
         await services.run(world.settings.model_copy(update={"account": "15559999999"}), asyncio.Event())
 
 
-async def test_an_unregistered_number_has_nothing_to_back_up(world: World) -> None:
+async def test_an_unregistered_number_has_no_keys_to_export(world: World) -> None:
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
     answer = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
     assert answer.code == 1011
 
 
-async def test_restored_keys_are_registered_sessions_are_gone_and_messages_go_on(world: World) -> None:
+async def test_a_restore_registers_the_keys_drops_sessions_and_messages_continue(world: World) -> None:
     [phone] = world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -168,7 +168,7 @@ async def test_restored_keys_are_registered_sessions_are_gone_and_messages_go_on
     assert phone.read(sent.kind, sent.body) == {"type": "text", "text": {"body": "again"}}
 
 
-async def test_keys_of_one_installation_are_restored_in_another(
+async def test_exported_keys_can_be_restored_in_another_installation(
     world: World, database_factory: DatabaseFactory, tmp_path: Any
 ) -> None:
     running = await world.start()
@@ -190,7 +190,7 @@ async def test_keys_of_one_installation_are_restored_in_another(
         await other.close()
 
 
-async def test_messages_accepted_before_a_restoration_are_sent_after_it(world: World) -> None:
+async def test_messages_accepted_before_a_restore_are_sent_after_it(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -221,7 +221,7 @@ async def test_a_wrong_password_changes_nothing(world: World) -> None:
     assert len(world.network.registrations) == 1
 
 
-async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(world: World) -> None:
+async def test_a_restore_without_the_network_keeps_the_old_keys(world: World) -> None:
     way = Proxy.to(world.network.http)
     await way.start()
     running = await world.start(network_http=way.url)
@@ -235,7 +235,7 @@ async def test_with_the_network_away_nothing_is_restored_and_the_old_keys_stay(w
     await world.owner(running)
 
 
-async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_does(
+async def test_a_restore_completes_when_the_network_responds_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coreapp.account.requests.RESTORE_SECONDS", 0.5)
@@ -253,7 +253,7 @@ async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_do
     assert not await count(world, registrations.pending)
 
 
-async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> None:
+async def test_a_standby_refuses_a_restore(world: World) -> None:
     first = await world.start()
     data = await export(first)
     second = await world.start(owned=False, node="second")
@@ -264,9 +264,7 @@ async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> No
     assert isinstance(await restore(second, data), core.Done)
 
 
-async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_restore_during_shutdown_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     running = await world.start()
     data = await export(running)
     looking = asyncio.Event()
@@ -289,7 +287,7 @@ async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(
         await asking
 
 
-def test_a_backup_says_nothing_without_its_password() -> None:
+def test_a_backup_cannot_be_opened_without_its_password() -> None:
     keys = Keys(1, BUSINESS, 7, bytes(32), [])
     text = key_backup.seal(keys, PASSWORD)
     assert text.isascii()
@@ -300,7 +298,7 @@ def test_a_backup_says_nothing_without_its_password() -> None:
         key_backup.open_keys(text, PASSWORD + " ")
 
 
-def test_a_box_opens_with_its_password_for_its_purpose_only() -> None:
+def test_a_password_box_opens_only_with_its_password_and_purpose() -> None:
     box = password_box.seal(PASSWORD, b"content", purpose="tests")
     assert password_box.open_box(PASSWORD, box, purpose="tests") == b"content"
     with pytest.raises(password_box.CannotOpen):

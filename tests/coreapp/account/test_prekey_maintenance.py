@@ -113,7 +113,7 @@ async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path,
         await way.stop()
 
 
-async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(scene: Scene) -> None:
+async def test_signed_and_kyber_pre_keys_rotate_weekly_and_are_deleted_after_a_month(scene: Scene) -> None:
     device = scene.device
     first = await scene.lasting_at_network()
     await scene.run_once()
@@ -137,7 +137,7 @@ async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(sc
     assert len(device.signed_prekeys) == 6
 
 
-async def test_one_time_kyber_keys_are_at_the_network_each_once_and_go_a_month_after_they_were_handed_out(
+async def test_one_time_kyber_pre_keys_are_uploaded_once_and_deleted_a_month_after_handout(
     scene: Scene,
 ) -> None:
     device = scene.device
@@ -182,7 +182,7 @@ async def test_one_time_kyber_keys_that_were_stored_and_not_uploaded_are_replace
     assert [key.key_id for key in await scene.kept(accounts.KYBER_ONE_TIME) if not key.retired_at] == uploaded
 
 
-async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(scene: Scene) -> None:
+async def test_unused_handed_out_one_time_pre_keys_are_deleted_after_a_month(scene: Scene) -> None:
     device = scene.device
     taken, _ = await scene.take_one_each()
     scene.clock.advance(WEEK + 600)
@@ -199,7 +199,7 @@ async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_mont
     assert len(device.prekeys) == 99
 
 
-async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_owner(
+async def test_the_next_owner_finishes_a_rotation_killed_before_its_upload(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await scene.lasting_at_network()
@@ -215,7 +215,7 @@ async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_ow
     assert all(key.uploaded for key in await rows(scene.world))
 
 
-async def test_keys_are_uploaded_again_until_the_network_has_them(scene: Scene) -> None:
+async def test_pre_key_uploads_are_retried_until_the_network_has_them(scene: Scene) -> None:
     scene.clock.advance(WEEK + 600)
     await scene.way.stop()
     for _ in range(3):
@@ -228,7 +228,7 @@ async def test_keys_are_uploaded_again_until_the_network_has_them(scene: Scene) 
 
 
 @pytest.mark.usefixtures("by_hand")
-async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> None:
+async def test_an_owner_without_its_lease_creates_no_pre_keys(world: World) -> None:
     clock = ManualClock(time.time())
     running = await world.start(clock=clock)
     context = running.shard.context
@@ -245,7 +245,7 @@ async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> N
     assert not world.network.uploads
 
 
-async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: World) -> None:
+async def test_pre_key_ids_wrap_at_24_bits_and_skip_used_ones(world: World) -> None:
     running = await world.start()
     maintenance, device = running.shard.prekey_maintenance, running.shard.context.device
     # The uploads of the start.
@@ -263,7 +263,7 @@ async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: 
     assert found.next_key_id == uploaded[-1] + 1
 
 
-def test_free_ids_are_refused_when_there_are_none() -> None:
+def test_free_key_ids_raises_valueerror_without_free_ids() -> None:
     class Everything:
         def __len__(self) -> int:
             return e2ee.MAX_KEY_ID
@@ -278,7 +278,7 @@ def test_free_ids_are_refused_when_there_are_none() -> None:
         e2ee.free_key_ids(1, 1, Everything())
 
 
-async def test_keys_that_another_shard_has_used_leave_memory_and_come_into_no_backup(world: World) -> None:
+async def test_pre_keys_used_by_another_shard_leave_memory_and_backups(world: World) -> None:
     running = await world.start()
     maintenance, device = running.shard.prekey_maintenance, running.shard.context.device
     first, second, *others = device.prekeys

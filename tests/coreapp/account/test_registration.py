@@ -70,7 +70,7 @@ async def a_message_comes_and_goes(world: World, network: RealNetwork, running: 
 
 
 @pytest.mark.usefixtures("die")
-async def test_a_first_registration_that_dies_before_its_commit_is_finished(
+async def test_a_first_registration_killed_before_its_commit_is_completed(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:
@@ -84,7 +84,7 @@ async def test_a_first_registration_that_dies_before_its_commit_is_finished(
 
 
 @pytest.mark.usefixtures("die")
-async def test_a_registration_by_a_code_that_dies_before_its_commit_needs_no_other_code(
+async def test_a_code_registration_killed_before_its_commit_needs_no_second_code(
     world: World, database_factory: DatabaseFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -113,7 +113,7 @@ async def test_a_wrong_code_leaves_nothing_behind(
         await running.stopped()
 
 
-async def test_a_restoration_that_dies_before_its_commit_is_finished(
+async def test_a_restore_killed_before_its_commit_is_completed(
     world: World, database_factory: DatabaseFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:

@@ -34,7 +34,7 @@ async def until_connected(running: Running) -> None:
     await soon(lambda: running.node.owned.is_set() and running.shard.link.connected)
 
 
-async def test_a_number_that_was_taken_over_is_registered_again_under_its_keys(
+async def test_a_number_taken_over_is_registered_again_with_its_keys(
     world: World, database_factory: DatabaseFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -51,7 +51,7 @@ async def test_a_number_that_was_taken_over_is_registered_again_under_its_keys(
         await running.stopped()
 
 
-async def test_a_number_that_is_taken_over_again_is_reported_and_messages_are_refused(
+async def test_a_second_takeover_is_reported_and_messages_are_refused(
     world: World, database_factory: DatabaseFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -18,7 +18,7 @@ from tidings.wire.ids import MessageIds
 NUMBER = "15550110001"
 
 
-async def test_what_was_left_among_several_shards_is_done_by_the_only_one_that_there_is_now(world: World) -> None:
+async def test_a_cross_shard_message_is_handled_after_a_reduction_to_one_shard(world: World) -> None:
     world.add_phones(NUMBER)
     before = await world.start()
     job = Job(MessageIds().new(), 0, BUSINESS, NUMBER, JobForm.NEW, "", b"", 1_700_000_000_000)
@@ -32,9 +32,7 @@ async def test_what_was_left_among_several_shards_is_done_by_the_only_one_that_t
         assert await cross_shard_messages.list_messages(connection, 0, limit=10) == []
 
 
-async def test_what_comes_to_be_watched_when_the_last_look_is_just_over_is_looked_at_too(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_id_added_right_after_the_last_poll_is_polled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "POLL_SECONDS", 0.001)
     running = await world.start()
     watching = SentElsewhere(running.shard.context)

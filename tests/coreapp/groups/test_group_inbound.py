@@ -51,7 +51,7 @@ def received(scene: Scene) -> list[dict[str, Any]]:
     return [entry for entry in scene.bodies("messages") if entry["type"] != "system"]
 
 
-async def test_a_participants_message_reaches_the_webhook_with_its_group_and_what_it_answers(scene: Scene) -> None:
+async def test_a_group_message_reaches_the_webhook_with_group_id_and_context(scene: Scene) -> None:
     group, (ann, _) = await talking(scene, ANN, BEN)
     ours = ann.shown[0][0]
     await ann.say(group, "in-1", text("hello all", context={"id": ours, "from": BUSINESS}))
@@ -70,7 +70,7 @@ async def test_a_participants_message_reaches_the_webhook_with_its_group_and_wha
     assert post.body["contacts"] == [{"profile": {"name": ANN}, "wa_id": ANN}]
 
 
-async def test_a_participants_messages_are_read_on_across_a_crash_and_none_comes_twice(scene: Scene) -> None:
+async def test_group_messages_are_read_across_a_crash_without_duplicates(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     for n in range(3):
         await ann.say(group, f"a{n}", text(str(n)))
@@ -86,7 +86,7 @@ async def test_a_participants_messages_are_read_on_across_a_crash_and_none_comes
     assert [entry["id"] for entry in received(scene)] == ["a0", "a1", "a2", "a3", "b0", "a4"]
 
 
-async def test_a_message_whose_key_is_lacking_is_dropped_and_the_key_asked_for_once(scene: Scene) -> None:
+async def test_a_group_message_without_its_sender_key_is_dropped_and_the_key_requested(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     message = await scene.sent(group)
@@ -104,7 +104,7 @@ async def test_a_message_whose_key_is_lacking_is_dropped_and_the_key_asked_for_o
     assert ann.asked_for_key == 1
 
 
-async def test_a_participant_who_cannot_read_us_is_given_the_key_again(scene: Scene) -> None:
+async def test_a_participant_who_requests_the_sender_key_gets_it_again(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     ann.business_key = None
     request = {"type": "sender_key_request", "sender_key_request": {"group": group}}
@@ -126,7 +126,7 @@ async def test_a_participant_who_cannot_read_us_is_given_the_key_again(scene: Sc
     assert (ann.keys, ben.keys, cat.keys) == (2, 1, 0)
 
 
-async def test_the_key_of_somebody_who_is_not_in_the_group_is_not_taken(scene: Scene) -> None:
+async def test_the_sender_key_of_a_non_participant_is_ignored(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
     other = await scene.create("Another")
     ann.whisper("key-1", {"type": "sender_key", "sender_key": {"group": other, "distribution": "aGk="}})
@@ -139,7 +139,7 @@ async def test_the_key_of_somebody_who_is_not_in_the_group_is_not_taken(scene: S
     assert [key.group_id for key in kept] == [group]
 
 
-async def test_each_participants_receipt_is_reported_once_whatever_crashes(scene: Scene) -> None:
+async def test_each_participant_s_receipt_is_reported_once_across_crashes(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     ann.receipts = (frames.READ,)
@@ -170,7 +170,7 @@ async def test_each_participants_receipt_is_reported_once_whatever_crashes(scene
     assert status == 4
 
 
-async def test_marking_a_group_message_as_read_tells_each_author(scene: Scene) -> None:
+async def test_marking_a_group_message_as_read_sends_receipts_to_each_author(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     await ann.say(group, "a1", text("1"))
     await scene.hears(lambda: len(received(scene)) == 1)
@@ -192,7 +192,7 @@ async def test_marking_a_group_message_as_read_tells_each_author(scene: Scene) -
     assert len(ben.reads) == 1
 
 
-async def test_a_participant_with_a_new_device_is_given_the_key_again(scene: Scene) -> None:
+async def test_a_participant_with_a_new_device_gets_the_sender_key_again(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     ann.disconnect()
     holders = scene.running.shard.groups.events.own.in_memory(group).holders
@@ -206,7 +206,7 @@ async def test_a_participant_with_a_new_device_is_given_the_key_again(scene: Sce
     assert (again.keys, ben.keys) == (1, 1)
 
 
-async def test_a_withdrawn_group_message_is_told_of_and_is_unread_no_longer(scene: Scene) -> None:
+async def test_a_deleted_group_message_is_reported_and_no_longer_unread(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
     await ann.say(group, "a1", text("oops"))
     await ann.say(group, "a2", {"type": "deleted", "deleted": {"id": "a1"}})
@@ -215,7 +215,7 @@ async def test_a_withdrawn_group_message_is_told_of_and_is_unread_no_longer(scen
         assert await group_messages.list_unread(connection, BUSINESS, "a1", limit=9) == ()
 
 
-async def test_a_group_message_is_taken_back_by_its_author_alone(scene: Scene) -> None:
+async def test_only_its_author_can_delete_a_group_message(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     await ann.say(group, "a1", text("mine"))
     await scene.hears(lambda: len(received(scene)) == 1)
@@ -229,7 +229,7 @@ async def test_a_group_message_is_taken_back_by_its_author_alone(scene: Scene) -
         assert len(await group_messages.list_unread(connection, BUSINESS, "a1", limit=9)) == 1
 
 
-async def test_a_group_that_is_heard_of_while_a_batch_is_read_does_no_harm(scene: Scene) -> None:
+async def test_a_new_group_during_a_batch_does_not_disturb_it(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
     events = scene.running.shard.groups.events
     load = events.receipts.load
@@ -250,7 +250,7 @@ async def test_a_group_that_is_heard_of_while_a_batch_is_read_does_no_harm(scene
     assert [body for _, body in ann.shown] == ["welcome", "two"]
 
 
-async def test_a_participant_who_left_every_group_and_came_back_is_understood_again(scene: Scene) -> None:
+async def test_a_participant_who_rejoins_with_a_new_sender_key_is_read(scene: Scene) -> None:
     group, (ann,) = await talking(scene, ANN)
     await ann.say(group, "a1", text("1"))
     await scene.hears(lambda: len(received(scene)) == 1)

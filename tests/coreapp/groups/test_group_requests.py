@@ -32,7 +32,7 @@ def code(answer: object) -> tuple[int, str]:
     return answer.code, answer.details
 
 
-async def test_a_group_is_made_described_and_changed_and_the_webhook_hears_of_each_change(scene: Scene) -> None:
+async def test_a_group_can_be_created_and_changed_with_a_callback_per_change(scene: Scene) -> None:
     group = await scene.create("Lunch")
     other = await scene.create("Dinner")
     listed = await scene.ask(lambda n: core.ListGroups(n, BUSINESS))
@@ -79,7 +79,7 @@ async def test_a_group_is_made_described_and_changed_and_the_webhook_hears_of_ea
     }
 
 
-async def test_an_icon_comes_back_as_it_was_set(scene: Scene) -> None:
+async def test_an_icon_is_returned_unchanged(scene: Scene) -> None:
     group = await scene.create()
     ask = lambda n: core.GetGroupIcon(n, BUSINESS, group)  # noqa: E731
     assert code(await scene.ask(ask)) == (1006, "the group has no icon")
@@ -89,7 +89,7 @@ async def test_an_icon_comes_back_as_it_was_set(scene: Scene) -> None:
     assert (answer.kind, answer.content) == ("image/png", PNG)
 
 
-async def test_an_invitation_is_a_link_below_the_address_of_the_settings(scene: Scene) -> None:
+async def test_an_invite_link_starts_with_the_configured_url(scene: Scene) -> None:
     group = await scene.create()
     link = (await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
     assert re.fullmatch(r"https://join\.tidings\.invalid/[A-Za-z0-9_-]{22}", link)
@@ -98,7 +98,7 @@ async def test_an_invitation_is_a_link_below_the_address_of_the_settings(scene: 
     assert moved == f"https://chat.example.com/join/{link.rpartition('/')[2]}"
 
 
-async def test_a_revoked_invitation_lets_nobody_in(scene: Scene) -> None:
+async def test_a_revoked_invite_link_admits_nobody(scene: Scene) -> None:
     group = await scene.create()
     ann = await scene.member(ANN)
     ask = lambda n: core.GetGroupInvite(n, BUSINESS, group)  # noqa: E731
@@ -111,7 +111,7 @@ async def test_a_revoked_invitation_lets_nobody_in(scene: Scene) -> None:
     await ann.join(group)
 
 
-async def test_a_group_that_the_business_left_is_not_spoken_to_any_more(scene: Scene) -> None:
+async def test_messages_to_a_group_the_business_left_are_refused(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     assert isinstance(await scene.change(group, core.LEAVE), core.Done)
@@ -123,7 +123,7 @@ async def test_a_group_that_the_business_left_is_not_spoken_to_any_more(scene: S
     await ann.signals.until(lambda: "left" in ann.changes)
 
 
-async def test_what_cannot_be_done_is_refused_with_the_reason(scene: Scene) -> None:
+async def test_impossible_group_requests_are_refused_with_the_reason(scene: Scene) -> None:
     group = await scene.create()
     assert code(await scene.post(NOWHERE)) == (1006, "unknown group")
     assert code(await scene.ask(lambda n: core.GetGroup(n, BUSINESS, NOWHERE))) == (1006, "unknown group")
@@ -141,7 +141,7 @@ async def test_what_cannot_be_done_is_refused_with_the_reason(scene: Scene) -> N
     assert code(await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group)))[0] == 1019
 
 
-async def test_a_message_accepted_before_the_business_was_put_out_fails_with_401(scene: Scene) -> None:
+async def test_a_queued_message_fails_with_401_after_the_business_is_removed(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     await scene.change(group, core.PROMOTE, numbers=[ANN])
@@ -159,7 +159,7 @@ async def test_a_message_accepted_before_the_business_was_put_out_fails_with_401
     assert (status["errors"][0]["code"], status["errors"][0]["title"]) == (401, "Group does not exist")
 
 
-async def test_groups_that_were_made_or_changed_while_nobody_listened_are_found_again(scene: Scene) -> None:
+async def test_groups_changed_while_the_coreapp_was_stopped_are_found_again(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     await scene.running.stopped()
@@ -177,7 +177,7 @@ async def test_groups_that_were_made_or_changed_while_nobody_listened_are_found_
     assert [text for _, text in ann.shown] == ["hello"]
 
 
-async def test_restored_keys_begin_every_sender_key_anew(scene: Scene) -> None:
+async def test_a_key_restore_replaces_every_sender_key(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     first = await scene.sent(group, "one")

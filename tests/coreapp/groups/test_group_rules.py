@@ -39,7 +39,7 @@ def numbers_of(group: StoredGroup | None) -> list[str]:
     return [number for number, _ in group.participants]
 
 
-def test_ids_of_groups_are_told_from_numbers() -> None:
+def test_group_ids_are_distinguished_from_numbers() -> None:
     assert addresses.names_group(LUNCH)
     assert not addresses.names_group(ANN)
 
@@ -52,21 +52,19 @@ def test_ids_of_groups_are_told_from_numbers() -> None:
         (said("removed", 4, ANN, BEN), [ME]),
     ],
 )
-def test_a_change_that_follows_on_what_is_known_is_taken_in_whole(
-    notice: GroupChangeNotice, expected: list[str]
-) -> None:
+def test_a_consecutive_change_is_applied_completely(notice: GroupChangeNotice, expected: list[str]) -> None:
     outcome = apply(notice)
     assert outcome.group is not None
     assert (outcome.is_whole, outcome.group.epoch, numbers_of(outcome.group)) == (True, 4, expected)
 
 
-def test_a_change_after_one_that_was_missed_is_taken_in_and_the_rest_fetched() -> None:
+def test_a_change_after_a_missed_one_is_applied_and_the_group_fetched() -> None:
     outcome = apply(said("left", 6, BEN))
     assert (outcome.is_whole, numbers_of(outcome.group)) == (False, [ME, ANN])
 
 
 @pytest.mark.parametrize("notice", [said("left", 6, BEN), said("joined", 6, CAT), said("admins", 6, ANN, admins=[ANN])])
-def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present_epoch(
+def test_an_incomplete_change_does_not_advance_the_epoch(
     notice: GroupChangeNotice,
 ) -> None:
     # The network accepts nothing for another epoch, and the comparison at the next login finds the difference.
@@ -76,11 +74,11 @@ def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present
 
 
 @pytest.mark.parametrize("notice", [said("joined", 3, CAT), said("left", 2, ANN), said("removed", 3, ANN)])
-def test_a_change_that_is_known_already_changes_nothing(notice: GroupChangeNotice) -> None:
+def test_a_known_change_is_ignored(notice: GroupChangeNotice) -> None:
     assert apply(notice) == NoticeOutcome(KNOWN, is_whole=True)
 
 
-def test_the_business_goes_and_comes_as_others_do() -> None:
+def test_the_business_can_be_removed_and_join_again() -> None:
     gone = apply(said("removed", 4, ME)).group
     assert gone is not None
     assert not gone.is_member
@@ -89,7 +87,7 @@ def test_the_business_goes_and_comes_as_others_do() -> None:
     assert (back.is_member, numbers_of(back)) == (True, [ANN, BEN, ME])
 
 
-def test_admins_subject_and_icon_are_taken_over() -> None:
+def test_admins_subject_and_icon_changes_are_applied() -> None:
     group = apply(said("admins", 3, ANN, admins=[ANN])).group
     assert group is not None
     assert group.participants == ((ME, False), (ANN, True), (BEN, False))
@@ -101,7 +99,7 @@ def test_admins_subject_and_icon_are_taken_over() -> None:
     )
 
 
-def test_a_new_group_is_known_from_its_notice_and_an_unknown_one_is_fetched() -> None:
+def test_a_created_group_comes_from_its_notice_and_an_unknown_one_is_fetched() -> None:
     made = apply(GroupChangeNotice("created", ME, [ME], "Lunch", 1), None)
     assert made == NoticeOutcome(StoredGroup(ME, LUNCH, "Lunch", ME, 1_700_000_005, 1, ((ME, True),)), is_whole=True)
     assert apply(said("joined", 2, ME), None) == NoticeOutcome(None, is_whole=False)
@@ -114,11 +112,11 @@ def test_a_new_group_is_known_from_its_notice_and_an_unknown_one_is_fetched() ->
         pytest.param(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="nested"),
     ],
 )
-def test_what_is_no_notice_is_none(body: bytes) -> None:
+def test_an_invalid_notice_is_read_as_none(body: bytes) -> None:
     assert notices.read(body) is None
 
 
-def test_a_change_of_a_kind_that_is_not_known_is_not_told() -> None:
+def test_a_change_of_an_unknown_kind_is_not_reported() -> None:
     assert notices.system(said("painted", 4), LUNCH) is None
 
 
@@ -127,7 +125,7 @@ NUMBERS = st.lists(st.sampled_from([ME, ANN, BEN, CAT]), min_size=1, unique=True
 
 
 @hypothesis.given(CHANGES, NUMBERS, NUMBERS, st.sampled_from([None, True, False]), st.text(min_size=1))
-def test_every_change_is_told_as_the_schema_has_it(
+def test_every_change_is_reported_according_to_the_schema(
     change: str, numbers: list[str], admins: list[str], has_icon: bool | None, subject: str
 ) -> None:
     notice = GroupChangeNotice(change, ANN, numbers, subject, 4, admins, has_icon)
@@ -150,7 +148,7 @@ HOLDERS = st.dictionaries(st.sampled_from([ANN, BEN, CAT]), STATES)
 
 
 @hypothesis.given(HOLDERS, st.lists(st.sampled_from([ANN, BEN, CAT]), unique=True))
-def test_a_key_is_used_only_when_every_member_was_given_it_and_nobody_else_may_have_it(
+def test_a_sender_key_is_usable_only_if_exactly_the_members_have_it(
     holders: dict[str, str], members: list[str]
 ) -> None:
     usable = not (
@@ -162,9 +160,7 @@ def test_a_key_is_used_only_when_every_member_was_given_it_and_nobody_else_may_h
 
 
 @hypothesis.given(st.integers(0, 2**63), st.binary(max_size=300), st.binary(max_size=300))
-def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_together(
-    epoch: int, content: bytes, ciphertext: bytes
-) -> None:
+def test_an_encrypted_group_message_body_round_trips(epoch: int, content: bytes, ciphertext: bytes) -> None:
     encrypted = Encrypted(epoch, content, ciphertext)
     assert group_jobs.unpack(group_jobs.pack(encrypted)) == encrypted
     job = Job("m1", 0, ME, LUNCH, JobForm.ENCRYPTED, group_jobs.MESSAGE, group_jobs.pack(encrypted), 1, "r1")

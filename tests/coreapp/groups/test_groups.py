@@ -33,7 +33,7 @@ def texts(member: Member) -> list[str]:
     return [text for _, text in member.shown]
 
 
-async def test_a_message_is_encrypted_once_and_every_participant_reads_it_and_says_so(scene: Scene) -> None:
+async def test_a_group_message_is_encrypted_once_and_read_by_every_participant(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     message = await scene.sent(group, "first")
@@ -50,7 +50,7 @@ async def test_a_message_is_encrypted_once_and_every_participant_reads_it_and_sa
     assert ann.shown == ben.shown == [(message, "first"), (second, "second")]
 
 
-async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_beyond_the_limit_too(
+async def test_without_a_webhook_group_statuses_beyond_the_limit_are_dropped(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     await world.configure(webhooks={"url": ""})
@@ -69,7 +69,7 @@ async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_be
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that_rule_is_replaced_after_a_restart(
+async def test_an_old_distribution_id_is_replaced_by_a_version_4_uuid_after_a_restart(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     group = await scene.create()
@@ -90,7 +90,7 @@ async def test_the_distribution_id_is_a_uuid_of_version_4_and_one_of_before_that
     assert (made.version, made.variant) == (4, uuid.RFC_4122)
 
 
-async def test_messages_of_a_group_keep_their_order_while_the_first_key_is_on_its_way(scene: Scene) -> None:
+async def test_group_messages_keep_their_order_while_the_first_sender_key_is_in_flight(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     sent = [await scene.sent(group, str(n)) for n in range(20)]
@@ -99,7 +99,7 @@ async def test_messages_of_a_group_keep_their_order_while_the_first_key_is_on_it
     assert (ann.keys, ben.keys) == (1, 1)
 
 
-async def test_a_greeting_before_anybody_has_joined_is_sent_and_the_next_is_read(scene: Scene) -> None:
+async def test_a_message_to_an_empty_group_is_sent_and_the_next_is_read(scene: Scene) -> None:
     group = await scene.create()
     alone = await scene.sent(group, "anybody there?")
     await scene.hears(lambda: scene.statuses(alone) == [("sent", group, None)])
@@ -110,9 +110,7 @@ async def test_a_greeting_before_anybody_has_joined_is_sent_and_the_next_is_read
 
 
 @pytest.mark.parametrize("before", ["nobody has joined", "everybody has left"])
-async def test_a_message_to_whoever_joined_a_group_that_the_coreapp_believes_empty_is_read(
-    scene: Scene, before: str
-) -> None:
+async def test_a_message_right_after_an_unannounced_join_is_read(scene: Scene, before: str) -> None:
     """The network has recorded the join; its notice has not arrived."""
     group = await scene.create()
     shown = []
@@ -138,7 +136,7 @@ async def test_a_message_to_whoever_joined_a_group_that_the_coreapp_believes_emp
     assert ann.lost == []
 
 
-async def test_who_joins_is_given_the_key_and_reads_from_then_on(scene: Scene) -> None:
+async def test_a_new_member_gets_the_sender_key_and_reads_later_messages(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     first = await scene.sent(group, "before")
@@ -152,9 +150,7 @@ async def test_who_joins_is_given_the_key_and_reads_from_then_on(scene: Scene) -
 
 
 @pytest.mark.parametrize("how", ["leaves", "is removed"])
-async def test_when_somebody_goes_the_others_get_a_new_key_and_the_old_one_opens_nothing(
-    scene: Scene, how: str
-) -> None:
+async def test_a_departure_replaces_the_sender_key(scene: Scene, how: str) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "all of us")
@@ -183,7 +179,7 @@ async def test_when_somebody_goes_the_others_get_a_new_key_and_the_old_one_opens
     )
 
 
-async def test_who_goes_and_comes_back_and_goes_again_unnoticed_still_costs_the_key(scene: Scene) -> None:
+async def test_an_unnoticed_rejoin_and_departure_still_replaces_the_sender_key(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
@@ -198,7 +194,7 @@ async def test_who_goes_and_comes_back_and_goes_again_unnoticed_still_costs_the_
     assert texts(ann) == ["one", "two"]
 
 
-async def test_a_group_that_changed_meanwhile_gets_the_message_under_another_key_and_in_order(scene: Scene) -> None:
+async def test_after_a_concurrent_group_change_messages_are_re_encrypted_in_order(scene: Scene) -> None:
     """The network refuses what was encrypted for the former participants. Nothing is lost and nothing arrives
     twice."""
     group = await scene.create()
@@ -229,7 +225,7 @@ async def test_a_group_that_changed_meanwhile_gets_the_message_under_another_key
     assert ann.shown == cat.shown == [*expected, (last, "last")]
 
 
-async def test_no_message_leaves_before_every_member_was_sent_the_key(scene: Scene) -> None:
+async def test_no_group_message_is_sent_before_every_member_s_sender_key(scene: Scene) -> None:
     group = await scene.create()
     await scene.joined(group, ANN, BEN)
     link = scene.running.shard.link
@@ -246,7 +242,7 @@ async def test_no_message_leaves_before_every_member_was_sent_the_key(scene: Sce
     assert sent == [frames.PREKEY, frames.PREKEY, frames.GROUP]
 
 
-async def test_a_member_who_cannot_be_given_the_key_does_not_hold_the_group_up(scene: Scene) -> None:
+async def test_a_member_who_cannot_get_the_sender_key_does_not_delay_the_group(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     async with httpx.AsyncClient(base_url=scene.http, verify=False, trust_env=False) as client:
@@ -262,7 +258,7 @@ async def test_a_member_who_cannot_be_given_the_key_does_not_hold_the_group_up(s
 # Crashes.
 
 
-async def test_a_crash_between_key_and_message_loses_nothing_and_shows_nothing_twice(scene: Scene) -> None:
+async def test_a_crash_between_sender_key_and_message_loses_and_repeats_nothing(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     link = scene.running.shard.link
@@ -276,7 +272,7 @@ async def test_a_crash_between_key_and_message_loses_nothing_and_shows_nothing_t
     assert ann.lost == ben.lost == []
 
 
-async def test_a_crash_with_ciphertexts_on_disk_sends_the_same_bytes_again(scene: Scene) -> None:
+async def test_a_crash_with_stored_ciphertexts_resends_the_same_bytes(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "first")
@@ -302,7 +298,7 @@ async def test_a_crash_with_ciphertexts_on_disk_sends_the_same_bytes_again(scene
     assert len(taken) == 1
 
 
-async def test_a_crash_does_not_forget_who_may_have_the_key(scene: Scene) -> None:
+async def test_a_crash_keeps_the_list_of_sender_key_holders(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
@@ -323,7 +319,7 @@ async def test_a_crash_does_not_forget_who_may_have_the_key(scene: Scene) -> Non
 # Files, and identities.
 
 
-async def test_a_picture_for_a_group_is_prepared_once_and_comes_before_what_was_accepted_later(scene: Scene) -> None:
+async def test_a_group_image_is_uploaded_once_and_sent_before_later_messages(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     row = await media_scene.upload(scene.world)
@@ -340,7 +336,7 @@ async def test_a_picture_for_a_group_is_prepared_once_and_comes_before_what_was_
     assert picture["image"].keys() >= {"blob", "key", "digest", "size", "mime_type", "sha256", "caption"}
 
 
-async def test_a_picture_survives_a_change_of_the_group_on_its_way(scene: Scene) -> None:
+async def test_an_image_in_flight_survives_a_group_change(scene: Scene) -> None:
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
@@ -361,7 +357,7 @@ async def test_a_picture_survives_a_change_of_the_group_on_its_way(scene: Scene)
     assert picture["image"]["blob"]
 
 
-async def test_a_member_with_an_unacknowledged_identity_is_given_the_key_once_it_is_acknowledged(
+async def test_a_member_gets_the_sender_key_once_its_identity_is_acknowledged(
     scene: Scene,
 ) -> None:
     await scene.world.configure(show_security_notifications=True)

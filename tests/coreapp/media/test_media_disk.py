@@ -118,7 +118,7 @@ async def all_went(world: World, inbox: scene.Inbox, sent: list[str]) -> None:
         await world.sink.signals.until(lambda message=message: world.sink.statuses_of(message) == ["sent"])
 
 
-async def test_on_a_full_disk_messages_wait_no_server_is_asked_and_they_go_when_there_is_room(
+async def test_messages_with_links_wait_on_a_full_disk_and_are_sent_once_there_is_space(
     world: World, server: Server, waits: Waits, tmp_path: Path
 ) -> None:
     with disk(tmp_path / "disk", 256 * 1024) as where:
@@ -141,7 +141,7 @@ async def test_on_a_full_disk_messages_wait_no_server_is_asked_and_they_go_when_
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE])
-async def test_a_disk_that_fails_while_a_file_comes_keeps_the_message_waiting(
+async def test_a_disk_error_during_a_download_keeps_the_message_queued(
     world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits, code: int
 ) -> None:
     running, inbox = await begin(world)
@@ -162,7 +162,7 @@ async def test_a_disk_that_fails_while_a_file_comes_keeps_the_message_waiting(
     assert list(media_dir.iterdir()) == []
 
 
-async def test_without_a_descriptor_for_the_connection_the_message_waits(
+async def test_a_message_waits_while_no_file_descriptor_is_free(
     world: World, server: Server, monkeypatch: pytest.MonkeyPatch, waits: Waits
 ) -> None:
     running, inbox = await begin(world)
@@ -181,7 +181,7 @@ async def test_without_a_descriptor_for_the_connection_the_message_waits(
     await all_went(world, inbox, sent)
 
 
-async def test_the_reserve_counts_as_full_and_a_stop_while_messages_wait_leaves_them_to_the_next_owner(
+async def test_the_disk_reserve_counts_as_full_and_waiting_messages_survive_a_stop(
     world: World, server: Server, waits: Waits
 ) -> None:
     running, inbox = await begin(world, media_reserve=2**62)

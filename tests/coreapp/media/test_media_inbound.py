@@ -66,7 +66,7 @@ async def waiting(world: World) -> int:
         return await media_downloads.count(connection, 0)
 
 
-async def test_a_picture_is_fetched_before_the_webhook_hears_of_it(world: World) -> None:
+async def test_an_image_is_downloaded_before_its_callback(world: World) -> None:
     _, phone = await begin(world)
     world.network.blobs.gate = asyncio.Event()
     picture = world.network.blobs.put(scene.PNG, "image/png", caption="A cat")
@@ -98,7 +98,7 @@ async def test_a_picture_is_fetched_before_the_webhook_hears_of_it(world: World)
 
 
 @pytest.mark.parametrize("kind", ["audio", "voice", "video", "document", "sticker"])
-async def test_every_kind_is_fetched(world: World, kind: str) -> None:
+async def test_every_kind_of_media_is_downloaded(world: World, kind: str) -> None:
     _, phone = await begin(world)
     types = {"audio": "audio/mpeg", "voice": "audio/ogg; codecs=opus", "video": "video/mp4", "sticker": "image/webp"}
     content = b"some bytes of no type"
@@ -114,7 +114,7 @@ async def test_every_kind_is_fetched(world: World, kind: str) -> None:
     assert message[kind]["filename"] == found.filename == "notes.txt"
 
 
-async def test_kinds_that_are_not_wanted_are_posted_at_once_without_their_file(world: World) -> None:
+async def test_kinds_without_auto_download_are_posted_at_once_without_their_file(world: World) -> None:
     await world.configure(media={"auto_download": ["document"]})
     _, phone = await begin(world)
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
@@ -135,7 +135,7 @@ async def test_kinds_that_are_not_wanted_are_posted_at_once_without_their_file(w
         ({"sha256": "00" * 32}, "the file is another one than the message says"),
     ],
 )
-async def test_a_file_that_cannot_be_had_is_posted_as_an_error_without_an_id(
+async def test_a_failed_download_is_posted_as_an_error_without_an_id(
     world: World, change: dict[str, Any], details: str
 ) -> None:
     _, phone = await begin(world)
@@ -152,7 +152,7 @@ async def test_a_file_that_cannot_be_had_is_posted_as_an_error_without_an_id(
     assert world.network.blobs.downloads == 1
 
 
-async def test_a_transfer_that_breaks_off_is_made_again(world: World) -> None:
+async def test_an_interrupted_download_is_retried(world: World) -> None:
     _, phone = await begin(world)
     world.network.blobs.broken = 2
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
@@ -173,7 +173,7 @@ async def test_a_transfer_that_breaks_off_is_made_again(world: World) -> None:
         ({"size": "5"}, "size"),
     ],
 )
-async def test_a_malformed_pointer_is_posted_as_an_error_whether_or_not_its_kind_is_fetched(
+async def test_a_malformed_pointer_is_posted_as_an_error_with_or_without_auto_download(
     world: World, change: dict[str, Any], field: str, auto_download: list[str]
 ) -> None:
     await world.configure(media={"auto_download": auto_download})
@@ -187,7 +187,7 @@ async def test_a_malformed_pointer_is_posted_as_an_error_whether_or_not_its_kind
     assert world.network.blobs.downloads == 0
 
 
-async def test_while_the_network_is_away_a_download_waits(world: World) -> None:
+async def test_a_download_waits_while_the_network_is_unavailable(world: World) -> None:
     _, phone = await begin(world)
     world.network.blobs.statuses["download"] = 503
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
@@ -199,7 +199,7 @@ async def test_while_the_network_is_away_a_download_waits(world: World) -> None:
 
 
 @pytest.mark.parametrize("window", ["during the download", "file on disk, no row", "everything committed"])
-async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(world: World, window: str) -> None:
+async def test_after_a_kill_there_is_exactly_one_callback_and_one_row(world: World, window: str) -> None:
     running, phone = await begin(world)
     reached, stay, patch = asyncio.Event(), asyncio.Event(), pytest.MonkeyPatch()
     original: Any = Fetcher.fetch
@@ -236,7 +236,7 @@ async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(world: Worl
     assert await waiting(world) == 0
 
 
-async def test_more_downloads_than_fit_into_memory_wait_in_the_table(
+async def test_downloads_beyond_the_memory_limit_wait_in_the_table(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloads_module, "IN_MEMORY", 3)
@@ -258,7 +258,7 @@ async def test_more_downloads_than_fit_into_memory_wait_in_the_table(
     assert await waiting(world) == 0
 
 
-async def test_a_message_withdrawn_before_its_file_came_is_posted_without_it_and_then_as_deleted(world: World) -> None:
+async def test_a_message_deleted_before_its_download_is_posted_without_file_then_deleted(world: World) -> None:
     running, phone = await begin(world)
     world.network.blobs.gate = asyncio.Event()
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
@@ -275,7 +275,7 @@ async def test_a_message_withdrawn_before_its_file_came_is_posted_without_it_and
     assert await waiting(world) == 0
 
 
-async def test_a_download_whose_process_dies_each_time_is_given_up_by_its_attempts(world: World) -> None:
+async def test_a_download_that_kills_its_process_is_given_up_after_the_last_attempt(world: World) -> None:
     running, _ = await begin(world)
     sent = world.network.blobs.put(scene.PNG, "image/png")
     plaintext = json.dumps({"type": "image", "image": sent}).encode()
@@ -291,7 +291,7 @@ async def test_a_download_whose_process_dies_each_time_is_given_up_by_its_attemp
     assert world.network.blobs.downloads == 0
 
 
-async def test_a_message_and_its_withdrawal_that_come_together_are_posted_in_this_order(world: World) -> None:
+async def test_a_message_and_its_deletion_in_one_batch_are_posted_in_order(world: World) -> None:
     running, phone = await begin(world)
     sent = world.network.blobs.put(scene.PNG, "image/png")
     running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]

@@ -77,9 +77,7 @@ def kept_files(world: World) -> list[str]:
     return [path.name for path in world.settings.media_dir.iterdir()]
 
 
-async def test_a_link_reaches_the_recipient_as_a_pointer_and_leaves_no_file_with_us(
-    world: World, server: Server
-) -> None:
+async def test_a_link_reaches_the_recipient_as_a_pointer_and_leaves_no_local_file(world: World, server: Server) -> None:
     running, inbox = await begin(world)
     await send_link(running, f"{server.url}/a.png?size=1", caption="A cat")
     await inbox.until(1)
@@ -93,7 +91,7 @@ async def test_a_link_reaches_the_recipient_as_a_pointer_and_leaves_no_file_with
     assert kept_files(world) == []
 
 
-async def test_one_fetch_serves_all_messages_of_ten_minutes(world: World, server: Server) -> None:
+async def test_one_fetch_of_a_link_serves_all_messages_within_10_minutes(world: World, server: Server) -> None:
     clock = ManualClock(SystemClock().now())
     running, inbox = await begin(world, clock=clock)
     server.gate = asyncio.Event()
@@ -125,7 +123,7 @@ async def keep_provider(world: World, config: dict[str, Any]) -> None:
         ({"basic": {"username": "ada", "password": "l:ve"}}, "Basic YWRhOmw6dmU="),
     ],
 )
-async def test_a_provider_lends_its_credentials(
+async def test_a_link_with_a_provider_uses_its_credentials(
     world: World, server: Server, config: dict[str, Any], header: str
 ) -> None:
     await keep_provider(world, config)
@@ -140,7 +138,7 @@ async def test_a_provider_lends_its_credentials(
 
 
 @pytest.mark.parametrize("host", ["files.example.com", "127.0.0.1", "127.0.0.1:1"])
-async def test_credentials_go_to_no_host_that_the_provider_is_not_bound_to(
+async def test_credentials_are_not_sent_to_hosts_outside_the_provider_s_list(
     world: World, server: Server, host: str
 ) -> None:
     await keep_provider(world, {"bearer": "a token", "hosts": [host]})
@@ -151,7 +149,7 @@ async def test_credentials_go_to_no_host_that_the_provider_is_not_bound_to(
     assert not server.requests
 
 
-async def test_credentials_go_to_the_host_that_the_provider_is_bound_to(world: World, server: Server) -> None:
+async def test_credentials_are_sent_to_hosts_in_the_provider_s_list(world: World, server: Server) -> None:
     host = server.url.split("/")[2]
     await keep_provider(world, {"bearer": "a token", "hosts": ["files.example.com", host]})
     running, inbox = await begin(world)
@@ -216,7 +214,7 @@ FAILURES: list[tuple[Callable[[], web.StreamResponse], str, int, str]] = [
 ]
 
 
-async def test_what_cannot_be_sent_fails_with_code_field_and_reason(world: World, server: Server) -> None:
+async def test_an_unusable_link_fails_with_code_field_and_reason(world: World, server: Server) -> None:
     running, _ = await begin(world)
     for number, (answer, kind, code, why) in enumerate(FAILURES):
         server.answer = answer
@@ -234,9 +232,7 @@ def in_template(kind: str, link: str) -> dict[str, Any]:
     return {"type": "template", "template": template}
 
 
-async def test_what_is_no_file_for_the_header_of_a_template_fails_as_it_would_by_id(
-    world: World, server: Server
-) -> None:
+async def test_an_unsuitable_file_for_a_template_header_fails_the_message(world: World, server: Server) -> None:
     server.answer = lambda: web.Response(text="a text", content_type="text/plain")
     running, inbox = await begin(world)
     path = "template.components[0].parameters[0]"
@@ -256,7 +252,7 @@ async def test_what_is_no_file_for_the_header_of_a_template_fails_as_it_would_by
 
 
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "application/pdf", "text/html"])
-async def test_a_pdf_in_the_header_of_a_template_is_one_whatever_its_server_says(
+async def test_a_pdf_in_a_template_header_is_recognised_despite_its_content_type(
     world: World, server: Server, content_type: str
 ) -> None:
     server.answer = lambda: web.Response(body=b"%PDF-1.7 bill", content_type=content_type)
@@ -267,7 +263,7 @@ async def test_a_pdf_in_the_header_of_a_template_is_one_whatever_its_server_says
     assert parameter["document"]["mime_type"] == "application/pdf"
 
 
-async def test_a_server_that_stumbles_is_asked_again(world: World, server: Server) -> None:
+async def test_a_link_is_fetched_again_after_a_server_error(world: World, server: Server) -> None:
     good = server.answer
 
     def stumble() -> web.StreamResponse:
@@ -281,7 +277,7 @@ async def test_a_server_that_stumbles_is_asked_again(world: World, server: Serve
     assert len(server.requests) == 2
 
 
-async def test_a_server_says_less_than_the_bytes(world: World, server: Server) -> None:
+async def test_the_media_type_is_detected_from_the_content(world: World, server: Server) -> None:
     server.answer = lambda: web.Response(body=b"\xff\xd8\xff\xe0 jpeg", content_type="application/octet-stream")
     running, inbox = await begin(world)
     await send_link(running, server.url)
@@ -289,9 +285,7 @@ async def test_a_server_says_less_than_the_bytes(world: World, server: Server) -
     assert inbox.contents[NUMBER][0]["image"]["mime_type"] == "image/jpeg"
 
 
-async def test_a_link_takes_no_longer_than_it_may_and_holds_up_its_recipient_only_so_long(
-    world: World, server: Server
-) -> None:
+async def test_a_link_timeout_fails_the_message_and_later_ones_are_sent(world: World, server: Server) -> None:
     server.gate = asyncio.Event()
     running, inbox = await begin(world, media_link_timeout=0.2)
     message = await send_link(running, server.url)
@@ -303,7 +297,7 @@ async def test_a_link_takes_no_longer_than_it_may_and_holds_up_its_recipient_onl
     server.gate.set()
 
 
-async def test_a_host_that_does_not_answer_holds_up_no_other_hosts_links(world: World, server: Server) -> None:
+async def test_an_unresponsive_host_does_not_delay_links_of_other_hosts(world: World, server: Server) -> None:
     silent = [f"1555011{number:04}" for number in range(100, 100 + links.AT_ONCE + 4)]
     world.add_phones(*silent)
     running, inbox = await begin(world)
@@ -339,16 +333,14 @@ async def test_a_host_that_does_not_answer_holds_up_no_other_hosts_links(world: 
         ("http://[::ffff:192.168.0.1]/a.png", "a private address"),
     ],
 )
-async def test_a_link_into_the_house_is_refused_by_the_guard(world: World, link: str, what: str) -> None:
+async def test_a_link_to_a_forbidden_address_is_refused(world: World, link: str, what: str) -> None:
     running, _ = await begin(world)
     message = await send_link(running, link)
     error = await scene.failure(world, message)
     assert (error["code"], error["details"]) == (1009, f"image.link: leads to {what}, which is not allowed")
 
 
-async def test_a_server_without_a_good_certificate_is_told_as_one_that_cannot_be_fetched_from(
-    world: World, tmp_path: Path
-) -> None:
+async def test_a_server_without_a_trusted_certificate_fails_the_message(world: World, tmp_path: Path) -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 

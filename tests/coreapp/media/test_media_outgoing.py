@@ -47,7 +47,7 @@ async def known(world: World, running: Running, inbox: scene.Inbox) -> None:
     await inbox.until(len(inbox.phones))
 
 
-async def test_a_recipient_gets_a_pointer_and_reads_the_very_file(world: World) -> None:
+async def test_a_recipient_gets_a_pointer_and_reads_the_same_file(world: World) -> None:
     running, inbox = await begin(world)
     medium = await scene.upload(world)
     answer = await scene.send_image(running, NUMBER, medium.id, caption="A cat")
@@ -67,7 +67,7 @@ async def test_a_recipient_gets_a_pointer_and_reads_the_very_file(world: World) 
     assert kept.used_at > 1
 
 
-async def test_one_blob_serves_many_messages_also_those_that_came_while_it_went_up(world: World) -> None:
+async def test_one_blob_serves_many_messages_even_during_its_upload(world: World) -> None:
     numbers = [f"1555011{n:04}" for n in range(20)]
     running, inbox = await begin(world, *numbers)
     medium = await scene.upload(world)
@@ -84,7 +84,7 @@ async def test_one_blob_serves_many_messages_also_those_that_came_while_it_went_
     assert len(blobs) == 1
 
 
-async def test_with_its_pointer_in_memory_a_message_is_committed_encrypted(world: World) -> None:
+async def test_a_message_with_a_cached_pointer_is_encrypted_at_once(world: World) -> None:
     running, inbox = await begin(world)
     await known(world, running, inbox)
     medium = await scene.upload(world)
@@ -96,7 +96,7 @@ async def test_with_its_pointer_in_memory_a_message_is_committed_encrypted(world
     await inbox.until(3)
 
 
-async def test_texts_wait_behind_an_image_of_the_same_recipient_and_no_other(world: World) -> None:
+async def test_texts_wait_only_behind_an_image_to_the_same_recipient(world: World) -> None:
     running, inbox = await begin(world, NUMBER, OTHER)
     await known(world, running, inbox)
     medium, second = await scene.upload(world), await scene.upload(world, scene.PNG + b"2")
@@ -120,7 +120,7 @@ async def test_texts_wait_behind_an_image_of_the_same_recipient_and_no_other(wor
     await inbox.until(9)
 
 
-async def test_every_place_of_a_content_gets_its_pointer(world: World) -> None:
+async def test_every_media_field_of_a_content_gets_its_pointer(world: World) -> None:
     running, inbox = await begin(world)
     medium = await scene.upload(world)
     paper = await scene.upload(world, b"%PDF-1.7 ...", kind="document", mime_type="application/pdf", filename="a.pdf")
@@ -146,7 +146,7 @@ async def test_every_place_of_a_content_gets_its_pointer(world: World) -> None:
     assert world.network.blobs.read(third["document"]) == b"%PDF-1.7 ..."
 
 
-async def test_a_medium_that_is_not_there_fails_the_message_and_names_the_field(world: World) -> None:
+async def test_unknown_media_fail_the_message_and_name_the_field(world: World) -> None:
     running, inbox = await begin(world)
     answer = await scene.send_image(running, NUMBER, "no-such-id")
     after = await running.client.send(NUMBER, "after")
@@ -160,7 +160,7 @@ async def test_a_medium_that_is_not_there_fails_the_message_and_names_the_field(
     await world.sink.signals.until(lambda: world.sink.statuses_of(after.id) == ["sent"])
 
 
-async def test_a_file_that_is_gone_or_damaged_fails_the_message(world: World) -> None:
+async def test_a_missing_or_damaged_file_fails_the_message(world: World) -> None:
     running, _ = await begin(world)
     gone, short, other = [await scene.upload(world) for _ in range(3)]
     directory = scene.directory(world)
@@ -177,7 +177,7 @@ async def test_a_file_that_is_gone_or_damaged_fails_the_message(world: World) ->
     assert not world.network.blobs.stored
 
 
-async def test_what_nobody_expected_fails_one_message_and_not_the_shard(
+async def test_an_unexpected_error_fails_one_message_and_not_the_shard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, inbox = await begin(world)
@@ -195,7 +195,7 @@ async def test_what_nobody_expected_fails_one_message_and_not_the_shard(
     await inbox.until(1)
 
 
-async def test_a_database_that_is_away_for_too_long_has_the_shard_opened_anew_and_loses_nothing(
+async def test_a_long_database_outage_reopens_the_shard_without_loss(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, inbox = await begin(world)
@@ -217,7 +217,7 @@ async def test_a_database_that_is_away_for_too_long_has_the_shard_opened_anew_an
     await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
 
 
-async def test_while_the_network_is_away_the_message_waits(world: World) -> None:
+async def test_a_message_waits_while_the_network_is_unavailable(world: World) -> None:
     running, inbox = await begin(world)
     medium = await scene.upload(world)
     world.network.blobs.statuses["upload"] = 503
@@ -230,7 +230,7 @@ async def test_while_the_network_is_away_the_message_waits(world: World) -> None
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE])
-async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
+async def test_a_message_with_an_unreadable_file_waits_and_others_are_sent(
     world: World, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     running, inbox = await begin(world, NUMBER, OTHER)
@@ -259,9 +259,7 @@ async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
     assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
 
 
-async def test_while_its_directory_is_not_mounted_the_message_waits_and_goes_when_it_is(
-    world: World, tmp_path: Path
-) -> None:
+async def test_a_message_waits_until_its_media_directory_is_mounted(world: World, tmp_path: Path) -> None:
     running, inbox = await begin(world)
     await identity.of_media(world.database, running.node.process.files).claim()
     medium = await scene.upload(world)
@@ -281,7 +279,7 @@ async def test_while_its_directory_is_not_mounted_the_message_waits_and_goes_whe
     assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
 
 
-async def test_a_file_that_is_deleted_while_it_cannot_be_read_fails_the_message(
+async def test_deleting_an_unreadable_file_fails_the_message(
     world: World,
 ) -> None:
     running, _ = await begin(world)
@@ -296,7 +294,7 @@ async def test_a_file_that_is_deleted_while_it_cannot_be_read_fails_the_message(
     assert (error["code"], error["details"]) == (1006, "image.id: the file is not there any more")
 
 
-async def test_a_network_that_refuses_the_file_fails_the_message(world: World) -> None:
+async def test_a_refusal_of_the_file_by_the_network_fails_the_message(world: World) -> None:
     running, _ = await begin(world)
     medium = await scene.upload(world)
     world.network.blobs.statuses["upload"] = 413
@@ -306,7 +304,7 @@ async def test_a_network_that_refuses_the_file_fails_the_message(world: World) -
 
 
 @pytest.mark.parametrize("window", ["during the upload", "after the upload, before its row", "after its row"])
-async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, window: str) -> None:
+async def test_after_a_kill_the_message_is_sent_once_and_in_order(world: World, window: str) -> None:
     running, inbox = await begin(world)
     await known(world, running, inbox)
     medium = await scene.upload(world)
@@ -365,7 +363,7 @@ async def test_a_clean_stop_leaves_waiting_messages_to_the_next_owner(world: Wor
     assert [content["type"] for content in inbox.contents[NUMBER]] == ["image", "text"]
 
 
-async def test_a_blob_is_stored_anew_while_its_last_recipients_still_have_a_week(world: World) -> None:
+async def test_a_blob_is_uploaded_again_a_week_before_it_expires(world: World) -> None:
     clock = ManualClock(SystemClock().now())
     running, inbox = await begin(world, clock=clock)
     medium = await scene.upload(world)
@@ -390,7 +388,7 @@ async def test_a_blob_is_stored_anew_while_its_last_recipients_still_have_a_week
     assert kept.used_at == int(clock.now() * 1000)
 
 
-async def test_a_pointer_in_memory_ends_with_its_hour_so_that_use_and_deletion_are_seen(world: World) -> None:
+async def test_a_cached_pointer_expires_after_an_hour(world: World) -> None:
     clock = ManualClock(SystemClock().now())
     running, inbox = await begin(world, clock=clock)
     medium = await scene.upload(world)
@@ -405,7 +403,7 @@ async def test_a_pointer_in_memory_ends_with_its_hour_so_that_use_and_deletion_a
     assert (await scene.failure(world, answer.id))["code"] == 1006
 
 
-async def test_a_large_file_goes_up_in_constant_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_file_is_uploaded_in_constant_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     running, inbox = await begin(world)
     original = NetworkApi.upload_blob

@@ -81,13 +81,13 @@ def test_headers_of_templates_and_interactive_messages_are_named_by_their_path()
         {},
     ],
 )
-def test_other_contents_have_none_and_stay_as_they_are(content: dict[str, Any]) -> None:
+def test_contents_without_media_are_unchanged(content: dict[str, Any]) -> None:
     assert not pointers.has_sources(encode(content))
     assert json.loads(MediaContent(encode(content)).encoded()) == content
 
 
 @given(st.binary() | st.recursive(st.none() | st.booleans() | st.text(), lambda x: st.lists(x)).map(encode))
-def test_whether_a_content_needs_preparing_never_raises(content: bytes) -> None:
+def test_has_sources_never_raises(content: bytes) -> None:
     assert pointers.has_sources(content) is False
 
 
@@ -108,7 +108,7 @@ anything = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["type", "image", "template", "interactive"]), anything))
-def test_no_shape_of_a_content_is_too_strange(content: dict[str, Any]) -> None:
+def test_contents_of_any_shape_can_be_pointed(content: dict[str, Any]) -> None:
     parsed = MediaContent(encode(content))
     for path in list(parsed.sources()):
         parsed.point(path, POINTER)

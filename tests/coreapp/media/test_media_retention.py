@@ -44,7 +44,7 @@ def names(world: World) -> set[str]:
     return {path.name for path in world.settings.media_dir.iterdir()}
 
 
-async def test_what_was_not_used_for_30_days_goes_with_its_file(world: World) -> None:
+async def test_media_unused_for_30_days_are_deleted_with_their_files(world: World) -> None:
     old = [await scene.upload(world, used_at=now_ms() - UNUSED_MS - 60_000) for _ in range(3)]
     fresh = await scene.upload(world, used_at=now_ms() - UNUSED_MS + 60_000)
     collect = await collector(world)
@@ -55,14 +55,14 @@ async def test_what_was_not_used_for_30_days_goes_with_its_file(world: World) ->
     assert await collect() == 0
 
 
-async def test_many_files_go_page_by_page(world: World) -> None:
+async def test_many_files_are_deleted_page_by_page(world: World) -> None:
     for _ in range(7):
         await scene.upload(world, used_at=1)
     assert await (await collector(world, page=2))() == 7
     assert names(world) == set()
 
 
-async def test_files_without_a_row_go_once_they_are_a_day_old(world: World) -> None:
+async def test_files_without_a_row_are_deleted_after_a_day(world: World) -> None:
     used = await scene.upload(world, used_at=now_ms())
     os.utime(scene.directory(world).path(used.file), (0, 0))
     orphan(world, "a" * 32, ORPHAN_SECONDS + 60)
@@ -73,7 +73,7 @@ async def test_files_without_a_row_go_once_they_are_a_day_old(world: World) -> N
     assert names(world) == {used.file, "c" * 32, "d" * 32 + ".part"}
 
 
-async def test_what_is_used_while_the_collector_looks_stays(world: World) -> None:
+async def test_media_used_during_a_collection_are_kept(world: World) -> None:
     row = await scene.upload(world, used_at=1)
 
     class Late(Database):
@@ -92,7 +92,7 @@ async def test_what_is_used_while_the_collector_looks_stays(world: World) -> Non
     await database.close()
 
 
-async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
+async def test_a_lost_lease_stops_the_deletion(world: World) -> None:
     held = await lease(world)
     row = await scene.upload(world, used_at=1)
     async with world.database.transaction() as connection:
@@ -103,7 +103,7 @@ async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
     assert names(world) == {row.file}
 
 
-async def test_the_webhook_is_told_how_many_items_were_deleted(world: World) -> None:
+async def test_the_webhook_gets_the_number_of_deleted_items(world: World) -> None:
     await scene.upload(world, used_at=1)
     orphan(world, "a" * 32, ORPHAN_SECONDS + 60)
     running = await world.start()
@@ -116,7 +116,7 @@ async def test_the_webhook_is_told_how_many_items_were_deleted(world: World) -> 
     assert names(world) == set()
 
 
-async def test_by_default_what_was_not_used_for_90_days_goes_but_not_what_packs_name(world: World) -> None:
+async def test_by_default_media_unused_for_90_days_are_deleted_except_pack_stickers(world: World) -> None:
     old, named, fresh = [
         await scene.upload(world, used_at=now_ms() - days * 24 * 3600 * 1000) for days in (91, 400, 89)
     ]

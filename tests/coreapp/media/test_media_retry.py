@@ -18,7 +18,7 @@ from coreapp.media.retry import (
 from tidings.client.errors import NetworkAway
 
 
-def test_the_wait_doubles_up_to_its_limit() -> None:
+def test_the_retry_delay_doubles_up_to_its_limit() -> None:
     assert [delay(n) for n in range(1, 6)] == [1, 2, 4, 8, 16]
     assert delay(50) == delay(5_000) == LONGEST
 
@@ -40,7 +40,7 @@ def test_the_wait_doubles_up_to_its_limit() -> None:
         ),
     ],
 )
-def test_only_what_another_try_can_mend_is_tried_again(
+def test_only_temporary_failures_are_retried(
     error: Exception, attempt: int, age: float, expected: GiveUpDownload | TryAgain
 ) -> None:
     assert after_failure(error, attempt, age) == expected

@@ -83,7 +83,7 @@ class MediaPhone(LivePhone):
         return httpx.AsyncClient(base_url=self.http, headers=headers, verify=False, trust_env=False, timeout=TIMEOUT)
 
 
-async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
+async def test_files_pass_encrypted_both_ways_through_the_real_network(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:

@@ -28,7 +28,7 @@ REFUSING = {"check_unknown": False}
 TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
-async def test_while_one_call_is_in_flight_all_that_is_asked_makes_up_the_next(world: World) -> None:
+async def test_checks_during_a_call_are_batched_into_the_next(world: World) -> None:
     world.add_phones(*NUMBERS)
     world.network.gates[frames.Check] = asyncio.Event()
     running = await world.start()
@@ -44,7 +44,7 @@ async def test_while_one_call_is_in_flight_all_that_is_asked_makes_up_the_next(w
     assert [len(numbers) for numbers in world.network.checks] == [1, 39]
 
 
-async def test_messages_to_unknown_recipients_join_the_next_call_and_need_none_once_it_has_answered(
+async def test_messages_to_unknown_recipients_join_the_next_batched_check(
     world: World,
 ) -> None:
     world.add_phones(*NUMBERS[:6])
@@ -68,7 +68,7 @@ async def test_messages_to_unknown_recipients_join_the_next_call_and_need_none_o
     assert len(world.network.checks) == 2
 
 
-async def test_servers_that_stand_still_do_not_hold_up_who_asks_and_slow_ones_are_waited_for(
+async def test_a_silent_network_fails_checks_and_a_slow_one_is_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "SILENCE_SECONDS", 0.5)
@@ -89,7 +89,7 @@ async def test_servers_that_stand_still_do_not_hold_up_who_asks_and_slow_ones_ar
         assert [contact.status for contact in await slow] == ["valid"]
 
 
-async def test_whoever_asks_behind_another_waits_no_longer_for_a_database_that_is_away(
+async def test_concurrent_checks_share_one_timeout_during_a_database_outage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "PATIENCE", 2.0)
@@ -122,7 +122,7 @@ async def test_whoever_asks_behind_another_waits_no_longer_for_a_database_that_i
     away.set()
 
 
-async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(world: World) -> None:
+async def test_a_valid_number_is_cached_for_seven_days_across_a_restart(world: World) -> None:
     clock = ManualClock()
     world.add_phones(NUMBERS[0])
     running = await world.start(clock=clock, **REFUSING)
@@ -164,7 +164,7 @@ async def count_reads(running: Running, number: str) -> int:
     return reads
 
 
-async def test_whom_memory_does_not_have_is_not_looked_for_in_the_database_while_memory_has_all_of_it(
+async def test_a_complete_contact_cache_needs_no_database_queries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "PAGE", 2)
@@ -193,7 +193,7 @@ async def test_whom_memory_does_not_have_is_not_looked_for_in_the_database_while
     assert await count_reads(running, NUMBERS[6]) == 1
 
 
-async def test_that_a_number_is_not_valid_holds_for_minutes_also_over_a_restart(world: World) -> None:
+async def test_an_invalid_number_is_cached_for_minutes_across_a_restart(world: World) -> None:
     clock = ManualClock()
     running = await world.start(clock=clock)
     await world.connected(running)
@@ -211,7 +211,7 @@ async def test_that_a_number_is_not_valid_holds_for_minutes_also_over_a_restart(
     assert len(world.network.checks) == 2
 
 
-async def test_news_of_new_keys_make_a_number_valid_at_once(world: World) -> None:
+async def test_an_identity_notice_makes_a_number_valid_at_once(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     assert (await running.client.send(NUMBERS[0])).code == 1013
@@ -222,7 +222,7 @@ async def test_news_of_new_keys_make_a_number_valid_at_once(world: World) -> Non
     assert len(world.network.checks) == 1
 
 
-async def test_force_check_asks_again_and_its_answer_counts(world: World) -> None:
+async def test_force_check_repeats_the_check_and_replaces_the_result(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     assert (await running.client.check(NUMBERS[0]))[0].status == "invalid"
@@ -235,7 +235,7 @@ async def test_force_check_asks_again_and_its_answer_counts(world: World) -> Non
     assert len(world.network.checks) == 2
 
 
-async def test_whoever_writes_can_be_answered_without_a_check_also_after_a_restart(world: World) -> None:
+async def test_the_sender_of_a_message_is_a_valid_contact_across_a_restart(world: World) -> None:
     clock = ManualClock()
     running = await world.start(clock=clock, **REFUSING)
     await world.connected(running)
@@ -260,7 +260,7 @@ async def test_whoever_writes_can_be_answered_without_a_check_also_after_a_resta
     assert len(world.network.checks) == 1
 
 
-async def test_who_goes_on_writing_stays_known(world: World) -> None:
+async def test_a_regular_sender_stays_a_valid_contact(world: World) -> None:
     clock = ManualClock()
     running = await world.start(clock=clock, **REFUSING)
     await world.connected(running)
@@ -273,7 +273,7 @@ async def test_who_goes_on_writing_stays_known(world: World) -> None:
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
 
 
-async def test_what_cannot_be_read_makes_nobody_a_contact(world: World) -> None:
+async def test_an_undecryptable_message_creates_no_contact(world: World) -> None:
     running = await world.start(**REFUSING)
     await world.connected(running)
     world.network.deliver(NUMBERS[0], frames.MESSAGE, id="in-1", body=b"nonsense")
@@ -281,7 +281,7 @@ async def test_what_cannot_be_read_makes_nobody_a_contact(world: World) -> None:
     assert (await running.client.send(NUMBERS[0])).code == 1006
 
 
-async def test_no_wait_answers_processing_and_tells_the_webhook(world: World) -> None:
+async def test_no_wait_returns_processing_and_notifies_the_webhook(world: World) -> None:
     world.add_phones(NUMBERS[0])
     running = await world.start()
     await world.connected(running)
@@ -297,7 +297,7 @@ async def test_no_wait_answers_processing_and_tells_the_webhook(world: World) ->
     }
 
 
-async def test_without_the_network_a_check_fails_and_what_is_known_is_still_answered(world: World) -> None:
+async def test_without_the_network_only_cached_contacts_are_returned(world: World) -> None:
     world.add_phones(NUMBERS[0], NUMBERS[1])
     running = await world.start()
     await world.connected(running)
@@ -313,7 +313,7 @@ async def test_without_the_network_a_check_fails_and_what_is_known_is_still_answ
     assert health.gateway_status == "connecting"
 
 
-async def test_by_the_rule_before_2_39_an_unknown_recipient_is_refused(world: World) -> None:
+async def test_an_unknown_recipient_is_refused_under_the_rule_before_2_39(world: World) -> None:
     running = await world.start(**REFUSING)
     await world.connected(running)
     unknown = await running.client.send(NUMBERS[0])
@@ -321,13 +321,13 @@ async def test_by_the_rule_before_2_39_an_unknown_recipient_is_refused(world: Wo
     assert world.network.checks == []
 
 
-async def test_nobody_can_write_to_oneself(world: World) -> None:
+async def test_a_message_to_the_own_number_is_refused(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     assert (await running.client.send("15550000000")).code == 1021
 
 
-async def test_a_message_needs_no_contacts_call_before_it(world: World) -> None:
+async def test_a_message_needs_no_prior_contacts_call(world: World) -> None:
     world.add_phones(NUMBERS[0])
     running = await world.start()
     await world.connected(running)

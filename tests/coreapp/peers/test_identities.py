@@ -72,7 +72,7 @@ def posted(world: World) -> list[dict[str, Any]]:
     return [body["messages"][0] for body in bodies]
 
 
-async def test_a_changed_identity_is_told_and_blocks_until_it_is_acknowledged(world: World) -> None:
+async def test_a_changed_identity_is_reported_and_blocks_until_acknowledged(world: World) -> None:
     running, first = await started(world)
     found = await identity(running)
     assert (found.hash, found.acknowledged) == (hash_of(first), True)
@@ -110,7 +110,7 @@ async def test_a_changed_identity_is_told_and_blocks_until_it_is_acknowledged(wo
     assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
 
 
-async def test_without_security_notifications_a_change_is_acknowledged_by_itself(world: World) -> None:
+async def test_without_security_notifications_a_change_is_acknowledged_automatically(world: World) -> None:
     running, _ = await started(world, security=False)
     second = await anew(world)
     assert isinstance(await running.client.send(NUMBER, "on"), core.Accepted)
@@ -122,7 +122,7 @@ async def test_without_security_notifications_a_change_is_acknowledged_by_itself
     assert posted(world) == []
 
 
-async def test_a_first_message_with_another_identity_comes_after_the_news_of_it(world: World) -> None:
+async def test_an_identity_change_is_posted_before_the_message_that_revealed_it(world: World) -> None:
     running, _ = await started(world)
     (second,) = world.add_phones(NUMBER)
     kind, body = second.write(b'{"type":"text","text":{"body":"me"}}', world.network.business_bundle())
@@ -147,7 +147,7 @@ async def test_a_first_message_with_another_identity_comes_after_the_news_of_it(
     assert len(posted(world)) == 2
 
 
-async def test_a_message_that_waits_for_keys_fails_when_they_turn_out_to_be_new(world: World) -> None:
+async def test_a_message_waiting_for_pre_keys_fails_if_the_identity_is_new(world: World) -> None:
     running, _ = await started(world)
     # A network of another release does not send the new key in the notice. The bundle contains it.
     second = await anew(world, told=False)
@@ -167,7 +167,7 @@ async def test_a_message_that_waits_for_keys_fails_when_they_turn_out_to_be_new(
     assert second.read(send.kind, send.body)["text"] == {"body": "new"}
 
 
-async def test_messages_that_wait_for_keys_fail_when_the_news_of_a_change_comes(world: World) -> None:
+async def test_messages_waiting_for_pre_keys_fail_when_an_identity_change_arrives(world: World) -> None:
     running, _ = await started(world)
     await anew(world, told=False)
     gate = world.network.gates[frames.Fetch] = asyncio.Event()
@@ -184,7 +184,7 @@ async def test_messages_that_wait_for_keys_fail_when_the_news_of_a_change_comes(
 
 
 @pytest.mark.parametrize("security", [True, False])
-async def test_what_was_encrypted_for_the_old_keys_and_never_sent_fails(
+async def test_unsent_messages_encrypted_for_the_old_identity_fail(
     world: World, monkeypatch: pytest.MonkeyPatch, security: bool
 ) -> None:
     monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 2)
@@ -202,7 +202,7 @@ async def test_what_was_encrypted_for_the_old_keys_and_never_sent_fails(
     assert len(world.network.sends) == 3
 
 
-async def test_what_an_earlier_owner_may_have_sent_is_sent_again_whatever_keys_it_was_for(
+async def test_messages_possibly_sent_by_an_earlier_owner_are_resent_for_any_identity(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 1)
@@ -220,7 +220,7 @@ async def test_what_an_earlier_owner_may_have_sent_is_sent_again_whatever_keys_i
     await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["sent"] for id in ids))
 
 
-async def test_a_change_is_told_once_and_blocks_after_a_restart_too(world: World) -> None:
+async def test_an_identity_change_is_reported_once_and_blocks_across_a_restart(world: World) -> None:
     running, _ = await started(world)
     second = await anew(world)
     await world.sink.signals.until(lambda: len(posted(world)) == 1)
@@ -239,7 +239,7 @@ async def test_a_change_is_told_once_and_blocks_after_a_restart_too(world: World
     assert len(posted(world)) == 1
 
 
-async def test_who_marks_everything_as_read_may_mark_what_tells_of_a_change(world: World) -> None:
+async def test_an_identity_change_callback_can_be_marked_as_read(world: World) -> None:
     running, _ = await started(world)
     await anew(world)
     await world.sink.signals.until(lambda: len(posted(world)) == 1)
@@ -249,7 +249,7 @@ async def test_who_marks_everything_as_read_may_mark_what_tells_of_a_change(worl
     assert [send.kind for send in world.network.sends if send.kind == frames.READ] == []
 
 
-async def test_turning_the_notifications_off_acknowledges_for_good(world: World) -> None:
+async def test_turning_notifications_off_acknowledges_changes_permanently(world: World) -> None:
     running, _ = await started(world)
     await anew(world)
     await set_security(world, running, False)
@@ -260,7 +260,7 @@ async def test_turning_the_notifications_off_acknowledges_for_good(world: World)
         assert await identities.list_unacknowledged(connection, BUSINESS, after="", limit=10) == []
 
 
-async def test_notifications_that_were_turned_off_while_nobody_ran_acknowledge_too(world: World) -> None:
+async def test_notifications_turned_off_during_a_stop_acknowledge_changes(world: World) -> None:
     running, _ = await started(world)
     await anew(world)
     await running.stopped()
@@ -269,7 +269,7 @@ async def test_notifications_that_were_turned_off_while_nobody_ran_acknowledge_t
     assert (await identity(again)).acknowledged
 
 
-async def test_beyond_the_limit_of_memory_a_change_still_keeps_messages_from_new_keys(
+async def test_an_identity_change_blocks_messages_even_beyond_the_cache_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Identities.__init__.__kwdefaults__, "limit", 0)
@@ -294,7 +294,7 @@ async def test_beyond_the_limit_of_memory_a_change_still_keeps_messages_from_new
     await world.network.signals.until(lambda: len(world.network.sends) == 3)
 
 
-async def test_a_restored_backup_lets_no_change_pass_unseen(world: World) -> None:
+async def test_identity_changes_are_detected_after_a_key_restore(world: World) -> None:
     running, _ = await started(world)
     data = (await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, "password"))).data
     (second,) = world.add_phones(NUMBER)
@@ -313,7 +313,7 @@ async def test_a_restored_backup_lets_no_change_pass_unseen(world: World) -> Non
     assert (await running.client.send(NUMBER)).code == 1028
 
 
-async def test_the_identity_of_a_contact_that_was_never_written_to_is_asked_for_once(world: World) -> None:
+async def test_the_identity_of_a_new_contact_is_fetched_once(world: World) -> None:
     (phone,) = world.add_phones(NUMBER)
     running = await world.start(check_unknown=False)
     await world.connected(running)
@@ -328,7 +328,7 @@ async def test_the_identity_of_a_contact_that_was_never_written_to_is_asked_for_
     assert (await identity(running, OTHER)).code == 1006
 
 
-async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(world: World) -> None:
+async def test_keys_fetched_before_an_identity_notice_do_not_count_as_a_change(world: World) -> None:
     running, _ = await started(world)
     world.add_phones(OTHER)
     await running.client.check(OTHER)
@@ -345,7 +345,7 @@ async def test_keys_that_were_asked_for_before_newer_ones_came_are_no_change(wor
     assert posted(world) == []
 
 
-async def test_while_the_network_is_away_an_unknown_identity_is_asked_for_later(world: World) -> None:
+async def test_an_unknown_identity_gets_1011_while_the_network_is_unavailable(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -356,7 +356,7 @@ async def test_while_the_network_is_away_an_unknown_identity_is_asked_for_later(
     assert (refused.code, refused.retry_after) == (1011, 1)
 
 
-async def test_a_notice_of_the_key_that_the_session_has_leaves_the_session_alone(world: World) -> None:
+async def test_a_notice_with_the_current_identity_keeps_the_session(world: World) -> None:
     running, phone = await started(world)
     kind, body = phone.write(b'{"type":"text","text":{"body":"hi"}}')
     world.network.deliver(NUMBER, kind, id="in-1", body=body)
@@ -371,7 +371,7 @@ async def test_a_notice_of_the_key_that_the_session_has_leaves_the_session_alone
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_a_number_change_is_told_where_it_is_wanted(world: World, wanted: bool) -> None:
+async def test_a_number_change_is_reported_if_configured(world: World, wanted: bool) -> None:
     await world.configure(notify_user_change_number=wanted)
     (phone,) = world.add_phones(NUMBER)
     running = await world.start()

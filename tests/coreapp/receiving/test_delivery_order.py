@@ -24,14 +24,14 @@ def notice(n: int, *numbers: str, change: str = groups.REMOVED) -> Deliver:
     return delivery(n, EVE, device.GROUP_CHANGED, group=GROUP, body=body)
 
 
-def test_who_comes_after_a_flood_is_second() -> None:
+def test_a_delivery_after_a_flood_is_handled_second() -> None:
     flood = [delivery(n, EVE) for n in range(300)]
     read = delivery(300, ANN, device.READ)
     assert delivery_order.arrange([*flood, read])[:2] == [flood[0], read]
 
 
 @given(st.lists(st.sampled_from([ANN, BEN, EVE]), max_size=30))
-def test_nothing_is_lost_or_doubled_and_each_senders_order_stays(senders: list[str]) -> None:
+def test_arranging_keeps_all_deliveries_and_each_sender_s_order(senders: list[str]) -> None:
     deliveries = [delivery(n, sender) for n, sender in enumerate(senders)]
     arranged = delivery_order.arrange(deliveries)
     assert sorted(arranged, key=lambda each: each.n) == deliveries
@@ -40,7 +40,7 @@ def test_nothing_is_lost_or_doubled_and_each_senders_order_stays(senders: list[s
         assert numbers == sorted(numbers)
 
 
-def test_a_participants_key_and_messages_stay_before_the_notice_that_they_were_removed() -> None:
+def test_a_participant_s_deliveries_stay_before_the_notice_of_their_removal() -> None:
     deliveries = [
         *(delivery(n, ANN) for n in range(3)),
         delivery(3, ANN, device.GROUP, group=GROUP),
@@ -52,13 +52,13 @@ def test_a_participants_key_and_messages_stay_before_the_notice_that_they_were_r
     assert delivery_order.arrange(deliveries) == deliveries
 
 
-def test_one_who_is_in_no_group_that_changed_does_not_wait_for_it() -> None:
+def test_group_changes_do_not_delay_members_of_other_groups() -> None:
     changes = [notice(n, EVE) for n in range(20)]
     message = delivery(20, BEN, device.GROUP, group="15550110009-1800000000")
     assert delivery_order.arrange([*changes, message]).index(message) == 1
 
 
-def test_a_part_has_so_many_deliveries_and_ids_and_at_least_one_delivery() -> None:
+def test_a_part_is_limited_in_deliveries_and_ids_and_never_empty() -> None:
     def receipt(n: int, kind: str, ids: int) -> Deliver:
         return Deliver(n, "15550000000", ANN, f"e{n}", kind, 0, b"", [f"m{m}" for m in range(ids)])
 

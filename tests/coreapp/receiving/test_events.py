@@ -34,7 +34,7 @@ async def acknowledged(world: World, *ids: str) -> None:
     await world.network.signals.until(lambda: set(ids) <= set(world.network.acknowledged))
 
 
-async def test_a_read_that_overtakes_delivered_reports_both_and_neither_again(world: World) -> None:
+async def test_a_read_receipt_before_delivered_reports_both_statuses_once(world: World) -> None:
     running, _, message = await with_session(world)
     world.network.deliver(NUMBER, frames.READ, id="r1", refs=[message])
     world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
@@ -53,7 +53,7 @@ async def test_a_read_that_overtakes_delivered_reports_both_and_neither_again(wo
     assert world.sink.statuses_of(message) == ["sent", "delivered", "read"]
 
 
-async def test_with_room_for_one_message_in_the_progress_book_no_status_is_lost_or_doubled(
+async def test_with_a_one_entry_status_cache_every_status_is_reported_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StatusTracker.__init__, "__defaults__", (1,))
@@ -72,7 +72,7 @@ async def test_with_room_for_one_message_in_the_progress_book_no_status_is_lost_
         assert world.sink.statuses_of(message) == ["sent", "delivered", "read"]
 
 
-async def test_a_message_that_expired_has_failed_for_good(world: World) -> None:
+async def test_an_expired_message_stays_failed(world: World) -> None:
     running, _, message = await with_session(world)
     world.network.deliver(NUMBER, frames.EXPIRED, id="e1", refs=[message])
     await acknowledged(world, "e1")
@@ -87,7 +87,7 @@ async def test_a_message_that_expired_has_failed_for_good(world: World) -> None:
     assert failed.body["statuses"][0]["errors"][0]["code"] == 410
 
 
-async def test_a_receipt_of_somebody_else_is_ignored(world: World) -> None:
+async def test_a_receipt_from_another_sender_is_ignored(world: World) -> None:
     running, phone, message = await with_session(world)
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="in-1", body=body)
@@ -102,7 +102,7 @@ async def test_a_receipt_of_somebody_else_is_ignored(world: World) -> None:
     assert set(world.sink.labels()) <= {(message, "sent"), ("in-1", "received")}
 
 
-async def test_what_was_not_acknowledged_before_a_kill_comes_again_and_is_not_reported_again(world: World) -> None:
+async def test_unacknowledged_deliveries_are_redelivered_after_a_kill_and_reported_once(world: World) -> None:
     running, phone, message = await with_session(world)
     kind, body = phone.write(TEXT)
     # The acknowledgement is lost: the rows exist, the connection is gone.
@@ -120,7 +120,7 @@ async def test_what_was_not_acknowledged_before_a_kill_comes_again_and_is_not_re
     assert len({post.event_id for post in world.sink.posts}) == len(set(world.sink.labels())) == 3
 
 
-async def test_redelivery_on_a_new_connection_while_the_first_is_handled_is_a_duplicate(world: World) -> None:
+async def test_a_redelivery_during_the_first_handling_is_a_duplicate(world: World) -> None:
     running, phone, _ = await with_session(world)
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="in-1", body=body)
@@ -132,7 +132,7 @@ async def test_redelivery_on_a_new_connection_while_the_first_is_handled_is_a_du
     assert world.sink.labels().count(("in-1", "received")) == 1
 
 
-async def test_a_stranger_opens_a_session_and_its_one_time_pre_key_is_gone_with_the_same_commit(
+async def test_a_new_session_and_the_deletion_of_its_one_time_pre_key_share_a_commit(
     world: World,
 ) -> None:
     running = await world.start()
@@ -160,7 +160,7 @@ async def test_a_stranger_opens_a_session_and_its_one_time_pre_key_is_gone_with_
     assert world.network.fetches == []
 
 
-async def test_what_cannot_be_read_is_dropped_and_what_follows_is_posted(world: World) -> None:
+async def test_unreadable_deliveries_are_dropped_and_later_ones_are_posted(world: World) -> None:
     running, phone, _ = await with_session(world)
     bad = [
         (frames.MESSAGE, b""),
@@ -198,7 +198,7 @@ async def test_what_cannot_be_read_is_dropped_and_what_follows_is_posted(world: 
         b"\xff\xfe",
     ],
 )
-async def test_a_content_of_no_known_form_is_posted_as_unknown_and_spoils_nothing(world: World, content: bytes) -> None:
+async def test_a_content_of_unknown_form_is_posted_as_unknown(world: World, content: bytes) -> None:
     running, phone, _ = await with_session(world)
     for id, text in (("odd", content), ("good", TEXT)):
         kind, body = phone.write(text)
@@ -211,7 +211,7 @@ async def test_a_content_of_no_known_form_is_posted_as_unknown_and_spoils_nothin
     assert not running.task.done()
 
 
-async def test_null_messages_are_read_and_posted_to_nobody(world: World) -> None:
+async def test_null_messages_are_read_and_not_posted(world: World) -> None:
     running, phone, _ = await with_session(world)
     for n in range(3):
         kind, body = phone.write(b'{"type":"null"}')
@@ -224,7 +224,7 @@ async def test_null_messages_are_read_and_posted_to_nobody(world: World) -> None
     assert not [label for label in world.sink.labels() if label[1] == "received"]
 
 
-async def test_new_pre_keys_are_kept_and_uploaded_when_the_network_runs_low(world: World) -> None:
+async def test_new_pre_keys_are_stored_and_uploaded_when_the_network_runs_low(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     # The first upload has the one-time Kyber pre-keys, of which a new number has none.
@@ -245,7 +245,7 @@ STATUSES = st.sampled_from([Status.SENT, Status.DELIVERED, Status.READ, Status.F
 
 
 @given(st.lists(STATUSES, max_size=12))
-def test_statuses_go_forward_leave_none_out_and_end_once(reached: list[Status]) -> None:
+def test_statuses_advance_in_order_without_gaps_and_end_once(reached: list[Status]) -> None:
     current, reported = Status.ACCEPTED, []
     for status in reached:
         for step in steps_between(current, status):

@@ -72,7 +72,7 @@ CONTENTS: list[Any] = [
 
 
 @pytest.mark.parametrize("group", ["", GROUP])
-async def test_ids_that_can_be_no_messages_are_passed_over(world: World, group: str) -> None:
+async def test_impossible_message_ids_are_ignored(world: World, group: str) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -84,7 +84,7 @@ async def test_ids_that_can_be_no_messages_are_passed_over(world: World, group: 
 
 
 @pytest.mark.parametrize("kind", [frames.PREKEY, frames.MESSAGE, frames.GROUP, frames.GROUP_CHANGED, frames.IDENTITY])
-async def test_an_envelope_with_strange_ids_is_acknowledged(world: World, kind: str) -> None:
+async def test_an_envelope_with_impossible_ids_is_acknowledged(world: World, kind: str) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -96,7 +96,7 @@ async def test_an_envelope_with_strange_ids_is_acknowledged(world: World, kind: 
     assert not running.shard.context.journal.broken.done()
 
 
-async def test_the_longest_and_strangest_contents_are_stored_and_told(world: World) -> None:
+async def test_extreme_contents_are_stored_and_posted(world: World) -> None:
     (phone,) = world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -108,7 +108,7 @@ async def test_the_longest_and_strangest_contents_are_stored_and_told(world: Wor
     assert not running.shard.context.journal.broken.done()
 
 
-async def test_files_of_the_strangest_names_and_types_are_stored(world: World) -> None:
+async def test_files_with_extreme_names_and_types_are_stored(world: World) -> None:
     (phone,) = world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -127,7 +127,7 @@ async def test_files_of_the_strangest_names_and_types_are_stored(world: World) -
     assert not running.shard.context.journal.broken.done()
 
 
-async def test_files_that_callers_name_strangely_fail_their_messages_alone(world: World) -> None:
+async def test_impossible_media_ids_fail_only_their_messages(world: World) -> None:
     phones = world.add_phones(NUMBER)
     inbox = scene.Inbox(world, *phones)
     running = await world.start()
@@ -142,7 +142,7 @@ async def test_files_that_callers_name_strangely_fail_their_messages_alone(world
 
 
 @pytest.mark.parametrize("strange", ["ü", WIDE * 300, "\0", "a "])
-async def test_questions_about_what_can_not_be_are_refused(world: World, strange: str) -> None:
+async def test_requests_with_impossible_ids_are_refused(world: World, strange: str) -> None:
     running = await world.start()
     await world.connected(running)
     ask = running.client.ask

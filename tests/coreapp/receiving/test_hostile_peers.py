@@ -58,7 +58,7 @@ async def row_of(world: World, peer: str) -> sessions.SealedSession:
     return await world.database.query(read)
 
 
-async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_message_is_read(
+async def test_300_first_messages_far_ahead_leave_a_small_session_row(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_budget, "BURST", 10_000_000)
@@ -107,7 +107,7 @@ def hostile_first_messages(phone: Phone, business: e2ee.PreKeyBundle, count: int
                 yield first_message(phone, business, 0)
 
 
-async def test_a_flood_of_first_messages_costs_three_bundles_and_as_many_requests_an_hour_as_the_page_says(
+async def test_a_flood_of_first_messages_costs_limited_bundles_and_requests_per_hour(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_repair, "MAX_ASKED", 150)
@@ -162,7 +162,7 @@ async def jobs_left(connection: AsyncConnection) -> int:
     return int((await connection.execute(sa.select(sa.func.count()).select_from(jobs.table))).scalar_one())
 
 
-async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in_order(
+async def test_a_long_batch_is_committed_and_acknowledged_in_parts_in_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "ITERATION_SECONDS", 0.0)
@@ -217,9 +217,7 @@ async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in
         assert heard == sorted(heard)
 
 
-async def test_what_was_not_handled_when_the_owner_was_killed_comes_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_deliveries_unhandled_at_a_kill_are_redelivered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "ITERATION_SECONDS", 0.0)
     running = await world.start()
     await world.connected(running)

@@ -44,7 +44,7 @@ def first_message(phone: Phone, bundle: e2ee.PreKeyBundle) -> bytes:
     return phone.write(TEXT, bundle)[1]
 
 
-async def test_it_is_used_once_and_gone_with_its_session(world: World) -> None:
+async def test_a_one_time_kyber_pre_key_opens_one_session_and_is_deleted(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     found = await bundles(world)
@@ -71,7 +71,7 @@ async def test_it_is_used_once_and_gone_with_its_session(world: World) -> None:
     assert len(await kept(world)) == 98
 
 
-async def test_it_is_there_after_a_restart_and_beside_an_ordinary_one(world: World) -> None:
+async def test_a_one_time_kyber_pre_key_works_after_a_restart_and_beside_an_ordinary_one(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     found = await bundles(world)

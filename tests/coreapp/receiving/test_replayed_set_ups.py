@@ -56,7 +56,7 @@ def received(world: World) -> list[str]:
     return [id for id, status in world.sink.labels() if status == "received"]
 
 
-async def test_a_first_message_is_not_read_again_once_its_session_has_left_the_archive(world: World) -> None:
+async def test_a_replayed_first_message_is_not_read_after_its_session_was_evicted(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     _, replayed = await evicted(world)
@@ -75,7 +75,7 @@ async def test_a_first_message_is_not_read_again_once_its_session_has_left_the_a
         assert not await sessions.list_sessions(connection, BUSINESS, [OTHER])
 
 
-async def test_in_one_batch_with_all_that_evicts_its_session_a_repetition_is_not_read(world: World) -> None:
+async def test_a_replayed_first_message_in_the_evicting_batch_is_not_read(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     phone = Phone(NUMBER)
@@ -89,7 +89,7 @@ async def test_in_one_batch_with_all_that_evicts_its_session_a_repetition_is_not
     assert sorted(received(world)) == sorted(f"in-{n}" for n in range(12))
 
 
-async def test_a_base_key_is_kept_by_the_commit_of_its_session_and_only_without_a_one_time_pre_key(
+async def test_base_keys_are_stored_only_for_sessions_without_a_one_time_pre_key(
     world: World,
 ) -> None:
     running = await world.start()
@@ -106,7 +106,7 @@ async def test_a_base_key_is_kept_by_the_commit_of_its_session_and_only_without_
     await running.stopped()
 
 
-async def test_base_keys_go_with_their_signed_pre_key_which_another_shard_knows_at_once(world: World) -> None:
+async def test_base_keys_are_deleted_with_their_signed_pre_key_in_every_shard(world: World) -> None:
     clock = ManualClock(time.time())
     running = await world.start(clock=clock)
     await world.connected(running)

@@ -55,7 +55,7 @@ def receipts(world: World) -> list[tuple[str, list[str]]]:
     return [(send.to, send.refs) for send in world.network.sends if send.kind == frames.READ]
 
 
-async def test_a_mark_reaches_the_sender_with_the_unread_ones_before_it_and_once(world: World) -> None:
+async def test_a_read_receipt_includes_earlier_unread_messages_and_is_sent_once(world: World) -> None:
     running, phone = await started(world)
     other = world.network.phones[OTHER]
     await write(world, phone, "a", "b", "c", "d")
@@ -77,7 +77,7 @@ async def test_a_mark_reaches_the_sender_with_the_unread_ones_before_it_and_once
     assert {row.id for row in rows if row.status == Status.RECEIVED} == {"o"}
 
 
-async def test_a_message_that_nobody_sent_us_cannot_be_marked(world: World) -> None:
+async def test_an_unknown_message_cannot_be_marked_as_read(world: World) -> None:
     running, _ = await started(world)
     ours = (await running.client.send(NUMBER)).id
     for message_id in ("nothing", ours):
@@ -86,7 +86,7 @@ async def test_a_message_that_nobody_sent_us_cannot_be_marked(world: World) -> N
         assert (answer.code, answer.details) == (1006, "unknown message")
 
 
-async def test_a_mark_that_was_answered_outlives_a_kill(world: World) -> None:
+async def test_an_accepted_read_mark_survives_a_kill(world: World) -> None:
     running, phone = await started(world)
     await write(world, phone, "a")
     world.network.policy = lambda send: HOLD
@@ -102,7 +102,7 @@ async def test_a_mark_that_was_answered_outlives_a_kill(world: World) -> None:
     assert not [label for label in world.sink.labels() if label[1] == "read"]
 
 
-async def test_a_mark_for_somebody_who_is_gone_is_given_up_quietly(world: World) -> None:
+async def test_a_read_receipt_to_an_unregistered_number_is_dropped_silently(world: World) -> None:
     running, phone = await started(world)
     await write(world, phone, "a")
     world.network.policy = lambda send: frames.NO_SUCH_NUMBER
@@ -113,7 +113,7 @@ async def test_a_mark_for_somebody_who_is_gone_is_given_up_quietly(world: World)
     assert "failed" not in [status for _, status in world.sink.labels()]
 
 
-async def test_outside_of_the_window_only_templates_are_sent_and_all_else_fails_with_470(world: World) -> None:
+async def test_outside_the_24_hour_window_all_but_templates_fail_with_470(world: World) -> None:
     clock = ManualClock(NOW)
     running, phone = await started(world, clock=clock, reengagement_window=True)
     early = (await running.client.send(NUMBER)).id
@@ -143,7 +143,7 @@ async def test_outside_of_the_window_only_templates_are_sent_and_all_else_fails_
     assert {row.id: row.status for row in rows} == {early: Status.FAILED, inside: Status.SENT, late: Status.FAILED}
 
 
-async def test_the_window_is_remembered_across_a_restart(world: World) -> None:
+async def test_the_24_hour_window_survives_a_restart(world: World) -> None:
     clock = ManualClock(NOW)
     running, phone = await started(world, clock=clock, reengagement_window=True)
     await write(world, phone, "in-1")
@@ -154,7 +154,7 @@ async def test_the_window_is_remembered_across_a_restart(world: World) -> None:
     await world.sink.signals.until(lambda: (sent, "sent") in world.sink.labels())
 
 
-async def test_a_withdrawn_message_is_told_as_deleted_and_no_receipt_names_it(world: World) -> None:
+async def test_a_deleted_message_is_reported_and_left_out_of_read_receipts(world: World) -> None:
     running, phone = await started(world)
     await write(world, phone, "a", "b")
     ours = (await running.client.send(NUMBER)).id
@@ -189,7 +189,7 @@ async def test_every_status_of_a_message_names_one_conversation(world: World, di
 
 
 @pytest.mark.parametrize("names", list(ConversationNames))
-async def test_the_category_of_a_template_names_its_conversation_also_after_a_restart(
+async def test_the_template_category_names_the_conversation_even_after_a_restart(
     world: World, names: ConversationNames
 ) -> None:
     content = b'{"type":"template","template":{}}'
@@ -210,7 +210,7 @@ async def test_the_category_of_a_template_names_its_conversation_also_after_a_re
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_only_its_own_sender_takes_a_message_back_after_a_restart_too(world: World, restarted: bool) -> None:
+async def test_only_its_sender_can_delete_a_message_even_after_a_restart(world: World, restarted: bool) -> None:
     running, phone = await started(world)
     other = world.network.phones[OTHER]
     await write(world, phone, "a", "b")
@@ -231,7 +231,7 @@ async def test_only_its_own_sender_takes_a_message_back_after_a_restart_too(worl
     assert [(to, sorted(refs)) for to, refs in receipts(world)] == [(NUMBER, ["b", "c"])]
 
 
-async def test_receipts_for_others_messages_mean_nothing_after_a_restart_too(world: World) -> None:
+async def test_receipts_for_messages_to_others_are_ignored_after_a_restart(world: World) -> None:
     running, phone = await started(world)
     await write(world, phone, "a")
     ours = (await running.client.send(NUMBER)).id

@@ -39,7 +39,7 @@ def pass_over(phone: Phone, messages: int) -> None:
         sending.pq_index += 1
 
 
-def test_a_sender_has_a_burst_and_then_what_comes_in_with_time() -> None:
+def test_a_sender_has_a_burst_and_then_the_rate_applies() -> None:
     clock = ManualClock()
     budget = WorkBudget(clock)
     assert budget.spend(NUMBER, 25_000)
@@ -55,14 +55,14 @@ def test_a_sender_has_a_burst_and_then_what_comes_in_with_time() -> None:
     assert budget.spend(OTHER, 25_000)
 
 
-def test_long_walks_of_all_senders_share_a_budget_and_short_ones_do_not() -> None:
+def test_only_long_chain_walks_consume_the_common_budget() -> None:
     budget = WorkBudget(ManualClock())
     walked = [budget.spend(f"1555011{n:04}", 25_000) for n in range(100)]
     assert sum(walked) * 25_000 <= work_budget.COMMON_BURST
     assert all(budget.spend(f"1555011{n:04}", work_budget.LONG - 1) for n in range(100))
 
 
-def test_a_sender_who_is_forgotten_begins_again_and_no_more_are_remembered_than_there_is_room_for() -> None:
+def test_an_evicted_sender_starts_with_a_full_budget() -> None:
     budget = WorkBudget(ManualClock(), remembered=1)
     budget.consume(NUMBER, 10 * work_budget.BURST)
     assert budget.is_used_up(NUMBER)
@@ -70,7 +70,7 @@ def test_a_sender_who_is_forgotten_begins_again_and_no_more_are_remembered_than_
     assert not budget.is_used_up(NUMBER)
 
 
-async def test_300_forged_messages_cost_the_budget_once_and_honest_ones_of_their_sender_are_read(
+async def test_honest_messages_are_read_after_300_forged_ones_exhaust_the_budget(
     world: World,
 ) -> None:
     running, phone, _ = await with_session(world, clock=ManualClock())
@@ -93,7 +93,7 @@ async def test_300_forged_messages_cost_the_budget_once_and_honest_ones_of_their
     await world.sink.signals.until(lambda: ("after", "received") in world.sink.labels())
 
 
-async def test_an_honest_jump_over_a_full_chain_is_read_and_the_next_one_is_asked_for_again(world: World) -> None:
+async def test_one_jump_over_a_full_chain_is_read_and_the_next_is_requested_again(world: World) -> None:
     running, phone, _ = await with_session(world)
     for id, ahead in (("begins", 0), ("far", FAR), ("farther", FAR)):
         pass_over(phone, ahead)
@@ -107,7 +107,7 @@ async def test_an_honest_jump_over_a_full_chain_is_read_and_the_next_one_is_aske
     await running.stopped()
 
 
-async def test_a_sender_of_very_many_set_ups_is_not_set_up_any_more_until_time_has_passed(world: World) -> None:
+async def test_session_set_ups_beyond_the_budget_are_refused_until_it_refills(world: World) -> None:
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     business = world.network.business_bundle(one_time=None)
@@ -128,7 +128,7 @@ async def test_a_sender_of_very_many_set_ups_is_not_set_up_any_more_until_time_h
     await running.stopped()
 
 
-async def test_receipts_of_messages_that_there_are_not_use_up_the_budget_and_are_cut_then(world: World) -> None:
+async def test_receipts_for_unknown_messages_exhaust_the_budget_and_are_then_cut(world: World) -> None:
     running, _, message = await with_session(world)
     ids = [f"vain-{n}" for n in range(work_budget.BURST // 1000)]
     for n, id in enumerate(ids):

@@ -21,7 +21,7 @@ async def flood(world: World, prefix: str, count: int, sender: str = NUMBER) -> 
     await acknowledged(world, *ids)
 
 
-async def test_of_a_flood_the_webhook_hears_ten_by_id_and_how_many_more_there_were(
+async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_count(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_repair, "MAX_ASKED", 5)
@@ -48,7 +48,7 @@ async def test_of_a_flood_the_webhook_hears_ten_by_id_and_how_many_more_there_we
     await running.stopped()
 
 
-async def test_messages_that_were_asked_for_and_never_come_are_counted_too_and_told_once(
+async def test_requested_messages_that_never_arrive_are_counted_and_reported_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry_requests, "TOLD_EACH", 2)

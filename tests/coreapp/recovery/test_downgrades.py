@@ -44,7 +44,7 @@ def without_kyber(bundle: e2ee.PreKeyBundle) -> e2ee.PreKeyBundle:
     )
 
 
-async def test_nothing_is_sent_to_keys_that_have_lost_their_kyber_pre_key(world: World) -> None:
+async def test_a_message_to_keys_without_their_kyber_pre_key_fails(world: World) -> None:
     running, phone = await ready(world)
     kyber, phone.kyber = phone.kyber, None
     answer = await running.client.send(NUMBER, "weaker")
@@ -59,7 +59,7 @@ async def test_nothing_is_sent_to_keys_that_have_lost_their_kyber_pre_key(world:
     await world.network.signals.until(lambda: len(world.network.sends) == 2)
 
 
-async def test_another_identity_starts_fresh(world: World) -> None:
+async def test_a_new_identity_may_lack_a_kyber_pre_key(world: World) -> None:
     running, _ = await ready(world)
     other = Phone(NUMBER, kyber=False)
     world.network.add(other)
@@ -72,7 +72,7 @@ async def test_another_identity_starts_fresh(world: World) -> None:
     assert not known.had_kyber
 
 
-async def test_a_setting_lets_a_downgrade_pass(world: World) -> None:
+async def test_a_setting_allows_a_downgrade(world: World) -> None:
     running, phone = await ready(world, allow_pq_downgrade=True)
     phone.kyber = None
     await running.client.send(NUMBER, "weaker")

@@ -151,7 +151,7 @@ async def acquainted(made: Scene, running: Running, fleet: Fleet) -> None:
     await made.until_heard("hello yourself")
 
 
-async def test_what_a_handset_writes_first_after_the_sessions_were_deleted_arrives_once(
+async def test_messages_after_the_coreapp_lost_its_sessions_arrive_once(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with scene(world, database_factory, tmp_path) as made, made.person.online() as fleet:
@@ -172,7 +172,7 @@ async def test_what_a_handset_writes_first_after_the_sessions_were_deleted_arriv
         assert made.errors() == []
 
 
-async def test_what_was_written_while_the_coreapp_was_away_and_its_sessions_lost_arrives_once(
+async def test_messages_sent_while_the_coreapp_was_stopped_and_lost_sessions_arrive_once(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with scene(world, database_factory, tmp_path) as made, made.person.online() as fleet:
@@ -190,7 +190,7 @@ async def test_what_was_written_while_the_coreapp_was_away_and_its_sessions_lost
         assert made.errors() == []
 
 
-async def test_what_a_handset_that_lost_its_sessions_could_not_read_is_shown_once(
+async def test_messages_to_a_handset_that_lost_its_sessions_are_shown_once(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with scene(world, database_factory, tmp_path) as made:
@@ -211,7 +211,7 @@ async def test_what_a_handset_that_lost_its_sessions_could_not_read_is_shown_onc
         assert made.errors() == []
 
 
-async def test_with_both_sides_lost_all_that_was_written_arrives_once(
+async def test_messages_arrive_once_after_both_sides_lost_their_sessions(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with scene(world, database_factory, tmp_path) as made:
@@ -235,7 +235,7 @@ async def test_with_both_sides_lost_all_that_was_written_arrives_once(
         assert len(made.person.shown) == 4
 
 
-async def test_killed_again_and_again_while_it_is_mended_nothing_is_lost_or_doubled(
+async def test_repeated_kills_during_session_repair_lose_and_repeat_nothing(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     async with scene(world, database_factory, tmp_path) as made, made.person.online() as fleet:

@@ -62,7 +62,7 @@ async def without_sessions(world: World, running: Running) -> Running:
     return await world.start(node="second")
 
 
-async def test_a_message_on_a_session_that_we_lost_is_asked_for_again_and_posted_once(world: World) -> None:
+async def test_a_message_on_a_lost_session_is_requested_again_and_posted_once(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     running = await without_sessions(world, running)
@@ -90,9 +90,7 @@ async def test_a_message_on_a_session_that_we_lost_is_asked_for_again_and_posted
     await running.stopped()
 
 
-async def test_a_peer_gets_so_many_messages_again_in_an_hour_and_more_after_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_resends_to_a_peer_are_limited_per_hour(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_repair, "MAX_ANSWERED", 2)
     clock = ManualClock()
     running, phone, first = await with_session(world, clock=clock)
@@ -116,7 +114,7 @@ async def test_a_peer_gets_so_many_messages_again_in_an_hour_and_more_after_it(
 
 
 @pytest.mark.parametrize("moment", ["before the request is answered", "after the message came again"])
-async def test_whoever_is_killed_meanwhile_the_message_is_posted_once(world: World, moment: str) -> None:
+async def test_a_kill_during_session_repair_still_posts_the_message_once(world: World, moment: str) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     running = await without_sessions(world, running)
@@ -148,7 +146,7 @@ async def test_whoever_is_killed_meanwhile_the_message_is_posted_once(world: Wor
     await running.stopped()
 
 
-async def test_what_waits_for_a_recipient_goes_on_the_new_session(world: World) -> None:
+async def test_waiting_messages_use_the_new_session(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     running = await without_sessions(world, running)
@@ -166,7 +164,7 @@ async def test_what_waits_for_a_recipient_goes_on_the_new_session(world: World) 
     await running.stopped()
 
 
-async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(world: World) -> None:
+async def test_undecryptable_messages_cost_a_bounded_number_of_bundles_and_requests(world: World) -> None:
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     await settled(world, running, phone)
@@ -198,7 +196,7 @@ async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(world: Wor
     await running.stopped()
 
 
-async def test_while_the_new_session_was_not_answered_on_no_other_is_opened(world: World) -> None:
+async def test_no_further_session_is_opened_until_the_new_one_was_answered(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     running = await without_sessions(world, running)
@@ -216,7 +214,7 @@ async def test_while_the_new_session_was_not_answered_on_no_other_is_opened(worl
     await running.stopped()
 
 
-async def test_the_webhook_hears_of_a_lost_message_by_its_id_when_it_does_not_come_in_time(world: World) -> None:
+async def test_a_lost_message_is_reported_by_id_after_the_timeout(world: World) -> None:
     clock = ManualClock()
     running, _, _ = await with_session(world, clock=clock)
     for id in ("bad-1", "bad-1", "bad-2"):
@@ -238,7 +236,7 @@ async def test_the_webhook_hears_of_a_lost_message_by_its_id_when_it_does_not_co
     await running.stopped()
 
 
-async def test_a_message_that_comes_after_the_webhook_heard_of_its_loss_is_posted_all_the_same(world: World) -> None:
+async def test_a_message_resent_after_its_loss_was_reported_is_still_posted(world: World) -> None:
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     world.network.deliver(NUMBER, frames.MESSAGE, id="late", body=GARBAGE)
@@ -251,7 +249,7 @@ async def test_a_message_that_comes_after_the_webhook_heard_of_its_loss_is_poste
     await running.stopped()
 
 
-async def test_nobody_can_repeat_the_message_of_another(world: World) -> None:
+async def test_a_sender_cannot_resend_the_message_of_another(world: World) -> None:
     running, phone, message = await with_session(world)
     world.network.deliver("15550110002", frames.MESSAGE, id="theirs", body=GARBAGE)
     await acknowledged(world, "theirs")
@@ -274,7 +272,7 @@ def again(world: World, message: str) -> list[frames.Send]:
     ]
 
 
-async def test_a_recipient_who_lost_the_session_gets_the_message_again_on_a_new_one(world: World) -> None:
+async def test_a_recipient_without_a_session_gets_the_message_again_on_a_new_one(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     message = (await running.client.send(NUMBER, "precious")).id
@@ -298,7 +296,7 @@ async def test_a_recipient_who_lost_the_session_gets_the_message_again_on_a_new_
     await running.stopped()
 
 
-async def test_after_a_null_message_on_a_new_session_what_was_asked_for_goes_on_that(world: World) -> None:
+async def test_requested_messages_use_the_session_of_a_received_null_message(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     ids = [(await running.client.send(NUMBER, f"precious {n}")).id for n in range(3)]
@@ -315,7 +313,7 @@ async def test_after_a_null_message_on_a_new_session_what_was_asked_for_goes_on_
     await running.stopped()
 
 
-async def test_a_message_is_sent_again_to_its_recipient_alone_and_a_few_times_only(world: World) -> None:
+async def test_a_message_is_resent_only_to_its_recipient_and_only_a_few_times(world: World) -> None:
     running, _, _ = await with_session(world)
     message = (await running.client.send(NUMBER, "precious")).id
     await world.network.signals.until(lambda: message in world.network.ids_sent())
@@ -330,7 +328,7 @@ async def test_a_message_is_sent_again_to_its_recipient_alone_and_a_few_times_on
     await running.stopped()
 
 
-async def test_a_changed_identity_that_is_not_acknowledged_gets_nothing_again(world: World) -> None:
+async def test_nothing_is_resent_to_an_unacknowledged_identity(world: World) -> None:
     await world.configure(show_security_notifications=True)
     running, _, _ = await with_session(world)
     message = (await running.client.send(NUMBER, "precious")).id
@@ -344,7 +342,7 @@ async def test_a_changed_identity_that_is_not_acknowledged_gets_nothing_again(wo
     await running.stopped()
 
 
-async def test_a_message_that_is_asked_for_survives_the_end_of_its_owner(world: World) -> None:
+async def test_a_requested_resend_survives_the_kill_of_its_owner(world: World) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
     message = (await running.client.send(NUMBER, "precious")).id
@@ -366,7 +364,7 @@ async def test_a_message_that_is_asked_for_survives_the_end_of_its_owner(world: 
     await running.stopped()
 
 
-async def test_a_repetition_that_expires_ends_its_message(world: World) -> None:
+async def test_an_expired_resend_fails_its_message(world: World) -> None:
     running, _, message = await with_session(world)
     world.network.deliver(NUMBER, frames.RETRY, id="retry", refs=[message])
     await world.network.signals.until(lambda: len(again(world, message)) == 1)

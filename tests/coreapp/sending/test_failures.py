@@ -56,7 +56,7 @@ def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.05)
 
 
-async def test_a_job_that_the_network_does_not_take_says_how_often_and_why_and_nothing_is_left_of_it_once_it_is_sent(
+async def test_a_job_records_its_failed_attempts_and_the_record_is_deleted_once_sent(
     world: World,
 ) -> None:
     world.add_phones(FULL, SLOW, FINE)
@@ -78,7 +78,7 @@ async def test_a_job_that_the_network_does_not_take_says_how_often_and_why_and_n
     assert await rows(world.database) == 0
 
 
-async def test_jobs_that_nothing_keeps_from_being_sent_write_nothing_about_it(world: World) -> None:
+async def test_jobs_sent_at_the_first_attempt_write_no_error_rows(world: World) -> None:
     world.add_phones(FINE)
     running = await world.start()
     await world.connected(running)
@@ -96,7 +96,7 @@ async def test_jobs_that_nothing_keeps_from_being_sent_write_nothing_about_it(wo
     assert not [statement for statement in statements if "job_errors" in statement]
 
 
-async def test_a_job_whose_recipients_keys_cannot_be_fetched_and_one_whose_connection_is_lost_say_so(
+async def test_failed_key_fetches_and_lost_connections_are_recorded_for_their_jobs(
     world: World,
 ) -> None:
     world.add_phones(SLOW, FINE)
@@ -117,7 +117,7 @@ async def test_a_job_whose_recipients_keys_cannot_be_fetched_and_one_whose_conne
     assert (found[SLOW].attempts, found[SLOW].last_error) == (1, failures.UNANSWERED)
 
 
-async def test_messages_whose_file_cannot_be_read_say_so_all_that_wait_for_it(
+async def test_all_messages_waiting_for_an_unreadable_file_record_the_error(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "FIRST_RETRY_SECONDS", 0.01)
@@ -146,7 +146,7 @@ async def test_messages_whose_file_cannot_be_read_say_so_all_that_wait_for_it(
     assert running.shard.media.preparation._listeners == {}
 
 
-async def test_a_new_owner_goes_on_counting_and_deletes_what_the_last_one_wrote(world: World) -> None:
+async def test_a_new_owner_continues_the_attempt_count_and_deletes_it_once_sent(world: World) -> None:
     world.add_phones(SLOW)
     first = await world.start()
     await world.connected(first)
@@ -166,9 +166,7 @@ async def test_a_new_owner_goes_on_counting_and_deletes_what_the_last_one_wrote(
     assert await rows(world.database) == 0
 
 
-async def test_at_most_so_many_rows_are_one_write_and_all_are_written_in_the_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_error_rows_are_written_in_batches_of_limited_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "MAX_ROWS", 3)
     numbers = [f"1555011{n:04}" for n in range(8)]
     world.add_phones(*numbers)
@@ -190,7 +188,7 @@ async def test_at_most_so_many_rows_are_one_write_and_all_are_written_in_the_end
     assert max(written) == 3
 
 
-def test_what_is_kept_is_in_words_of_ours_and_names_nobody() -> None:
+def test_recorded_errors_use_fixed_texts_without_numbers_or_secrets() -> None:
     said = [f"{FINE} is not logged in", "Bundles(n=1, bundles=[secret])", "https://user:pass@host"]
     kinds = (NetworkAway, NetworkSilent, NetworkUnreached)
     texts = {failures.no_answer(kind(text)) for kind in kinds for text in said}
@@ -200,7 +198,7 @@ def test_what_is_kept_is_in_words_of_ours_and_names_nobody() -> None:
     assert not any(secret in text for text in texts for secret in (FINE, BUSINESS, "secret", "pass", "host"))
 
 
-async def test_nothing_is_written_after_the_end(world: World) -> None:
+async def test_nothing_is_recorded_after_close(world: World) -> None:
     running = await world.start()
     noted = running.shard.sending.failures
     noted.note(["a"], failures.OVERLOADED)

@@ -18,7 +18,7 @@ def calls(call: str, result: str) -> float:
     return REGISTRY.get_sample_value("internal_server_requests_duration_ms_count", labels) or 0.0
 
 
-async def test_a_login_that_the_network_refuses_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_login_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_link, "UNAUTHORIZED_SECONDS", 0.05)
     world.network.failures[device.Login] = device.UNAUTHORIZED
     before = calls("login", device.UNAUTHORIZED)
@@ -33,7 +33,7 @@ async def test_a_login_that_the_network_refuses_is_tried_again(world: World, mon
     assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0"}) == 1
 
 
-async def test_a_device_that_is_replaced_logs_in_on_another_connection_and_sends_again(world: World) -> None:
+async def test_a_replaced_device_logs_in_on_a_new_connection_and_resends(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)

@@ -55,7 +55,7 @@ async def send_all(running: Running, texts: list[tuple[str, str]]) -> list[core.
 
 
 @pytest.mark.parametrize("limit", [1, 10_000])
-async def test_every_message_decrypts_once_and_in_order_whatever_is_interleaved(
+async def test_messages_decrypt_once_and_in_order_under_any_interleaving(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setitem(SessionStore.__init__.__kwdefaults__, "limit", limit)
@@ -87,7 +87,7 @@ async def test_every_message_decrypts_once_and_in_order_whatever_is_interleaved(
     assert len(set(posted)) == len(posted)
 
 
-async def test_messages_line_up_behind_those_that_wait_for_a_session(world: World) -> None:
+async def test_messages_queue_behind_those_waiting_for_a_session(world: World) -> None:
     (phone,) = world.add_phones(NUMBERS[0])
     readers = Readers(world, [phone])
     world.network.policy = readers
@@ -110,7 +110,7 @@ async def test_messages_line_up_behind_those_that_wait_for_a_session(world: Worl
     assert readers.texts[phone.number] == ["1", "2", "3", "4", "5"]
 
 
-async def test_a_recipient_that_registers_anew_while_its_keys_are_fetched_gets_a_session_of_its_new_keys(
+async def test_a_registration_during_a_key_fetch_gives_a_session_with_the_new_keys(
     world: World,
 ) -> None:
     world.add_phones(NUMBERS[0])
@@ -147,7 +147,7 @@ async def test_after_an_identity_change_the_next_message_opens_a_new_session(wor
     assert len(world.network.fetches) == 2
 
 
-async def test_what_was_accepted_before_a_kill_arrives_after_it_in_order_and_with_the_same_bytes(
+async def test_messages_accepted_before_a_kill_arrive_in_order_with_the_same_bytes(
     world: World,
 ) -> None:
     (phone,) = world.add_phones(NUMBERS[0])
@@ -174,7 +174,7 @@ async def test_what_was_accepted_before_a_kill_arrives_after_it_in_order_and_wit
     assert readers.texts[phone.number] == [str(n) for n in range(60)]
 
 
-async def test_messages_accepted_while_no_session_could_be_opened_survive_a_restart_in_order(world: World) -> None:
+async def test_messages_accepted_without_a_session_survive_a_restart_in_order(world: World) -> None:
     (phone,) = world.add_phones(NUMBERS[0])
     world.network.gates[frames.Fetch] = asyncio.Event()
     running = await world.start()
@@ -196,7 +196,7 @@ async def test_messages_accepted_while_no_session_could_be_opened_survive_a_rest
     assert readers.texts[phone.number] == [str(n) for n in range(30)]
 
 
-async def test_a_recipient_without_keys_fails_and_the_others_are_served(world: World) -> None:
+async def test_messages_to_a_recipient_without_keys_fail_and_others_are_sent(world: World) -> None:
     good, gone = world.add_phones(NUMBERS[0], NUMBERS[1])
     running = await world.start()
     await world.connected(running)
@@ -212,7 +212,7 @@ async def test_a_recipient_without_keys_fails_and_the_others_are_served(world: W
         assert await jobs.count(connection) == 0
 
 
-async def test_servers_that_refuse_one_recipients_keys_do_not_fail_the_others(world: World) -> None:
+async def test_a_refused_key_fetch_for_one_recipient_does_not_fail_the_others(world: World) -> None:
     """A refused fetch is repeated for each recipient, and a refusal does not count as «not on the network»."""
     (phone,) = world.add_phones(NUMBERS[0])
     world.network.failures[frames.Fetch] = frames.BAD_FRAME

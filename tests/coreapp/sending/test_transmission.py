@@ -34,7 +34,7 @@ async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypa
     assert running.shard.sending.transmitter.unanswered == 3
 
 
-async def test_the_window_is_also_one_of_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_window_also_limits_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window_bytes", 8000)
     world.add_phones(NUMBER)
     world.network.policy = lambda send: HOLD
@@ -47,7 +47,7 @@ async def test_the_window_is_also_one_of_bytes(world: World, monkeypatch: pytest
     await world.network.signals.until(lambda: len(world.network.sends) == 3)
 
 
-async def test_all_that_is_unanswered_goes_out_again_after_a_reconnect_in_order_with_the_same_bytes(
+async def test_unanswered_messages_are_resent_unchanged_in_order_after_a_reconnect(
     world: World,
 ) -> None:
     world.add_phones(NUMBER)
@@ -71,7 +71,7 @@ async def test_all_that_is_unanswered_goes_out_again_after_a_reconnect_in_order_
     ("reason", "code"),
     [(frames.BLOCKED, 1007), (frames.NO_SUCH_NUMBER, 1013), (frames.TOO_LARGE, 500), (frames.INVALID, 500)],
 )
-async def test_a_refusal_is_the_status_failed_with_its_code(world: World, reason: str, code: int) -> None:
+async def test_a_refusal_is_reported_as_failed_with_its_code(world: World, reason: str, code: int) -> None:
     world.add_phones(NUMBER)
     world.network.policy = lambda send: reason
     running = await world.start()
@@ -87,7 +87,7 @@ async def test_a_refusal_is_the_status_failed_with_its_code(world: World, reason
         assert await jobs.count(connection) == 0
 
 
-async def test_a_message_to_who_blocked_the_business_is_only_sent_where_that_is_asked_for(world: World) -> None:
+async def test_a_message_to_a_blocking_recipient_is_reported_as_sent_if_configured(world: World) -> None:
     world.add_phones(NUMBER)
     blocked: list[str] = []
 
@@ -109,7 +109,7 @@ async def test_a_message_to_who_blocked_the_business_is_only_sent_where_that_is_
         assert await jobs.count(connection) == 0
 
 
-async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(world: World) -> None:
+async def test_messages_refused_as_overloaded_are_resent_in_order(world: World) -> None:
     world.add_phones(NUMBER)
     refused: set[str] = set()
     accepted: list[str] = []
@@ -132,7 +132,7 @@ async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(wo
     assert {label[1] for label in world.sink.labels()} == {"sent"}
 
 
-async def test_a_recipient_whose_mailbox_is_full_gets_everything_later_in_order_and_holds_nobody_up(
+async def test_messages_to_a_full_mailbox_are_sent_later_in_order_and_delay_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 3)
@@ -164,7 +164,7 @@ async def test_a_recipient_whose_mailbox_is_full_gets_everything_later_in_order_
     assert {label[1] for label in world.sink.labels()} == {"sent"}
 
 
-async def test_messages_are_accepted_while_the_network_is_away_and_go_out_when_it_is_back(world: World) -> None:
+async def test_messages_accepted_during_a_network_outage_are_sent_afterwards(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -178,7 +178,7 @@ async def test_messages_are_accepted_while_the_network_is_away_and_go_out_when_i
     assert world.network.ids_sent()[1:] == ids
 
 
-async def test_the_job_queues_limit_holds_under_a_burst_and_opens_at_half(world: World) -> None:
+async def test_the_job_queue_limit_holds_under_a_burst_and_admission_resumes_at_half(world: World) -> None:
     world.add_phones(NUMBER)
     world.network.policy = lambda send: HOLD
     running = await world.start(job_queue_limit=10)

@@ -25,7 +25,7 @@ def holdings(owners: dict[int, str]) -> list[Holding]:
 
 
 @given(scenes())
-def test_every_shard_has_an_owner_and_none_has_two_more_than_another(
+def test_every_shard_has_an_owner_and_counts_differ_by_at_most_one(
     scene: tuple[dict[int, str], frozenset[str]],
 ) -> None:
     owners, live = scene
@@ -38,7 +38,7 @@ def test_every_shard_has_an_owner_and_none_has_two_more_than_another(
 
 
 @given(scenes())
-def test_no_more_shards_move_than_must(scene: tuple[dict[int, str], frozenset[str]]) -> None:
+def test_no_more_shards_move_than_necessary(scene: tuple[dict[int, str], frozenset[str]]) -> None:
     owners, live = scene
     targets = assign(owners, live)
     held = collections.Counter(owner for owner in owners.values() if owner in live)
@@ -48,7 +48,7 @@ def test_no_more_shards_move_than_must(scene: tuple[dict[int, str], frozenset[st
 
 
 @given(scenes())
-def test_moves_end_at_a_spread_that_moves_no_more_and_each_is_made_by_its_owner(
+def test_moves_converge_and_each_is_made_by_the_owner(
     scene: tuple[dict[int, str], frozenset[str]],
 ) -> None:
     owners, live = scene
@@ -70,27 +70,27 @@ def test_moves_end_at_a_spread_that_moves_no_more_and_each_is_made_by_its_owner(
 
 
 @given(scenes())
-def test_a_free_shard_falls_to_exactly_one(scene: tuple[dict[int, str], frozenset[str]]) -> None:
+def test_a_free_shard_is_claimed_by_exactly_one_process(scene: tuple[dict[int, str], frozenset[str]]) -> None:
     owners, live = scene
     owners = {shard: owner if owner in live else "" for shard, owner in owners.items()}
     claimed = [shard for node in live for shard in claims(node, holdings(owners), live)]
     assert sorted(claimed) == [shard for shard, owner in owners.items() if not owner]
 
 
-def test_the_first_shard_stays_where_it_is() -> None:
+def test_the_first_shard_does_not_move() -> None:
     owners = dict.fromkeys(range(8), "a")
     assert assign(owners, {"a", "b"}) == {**dict.fromkeys(range(4), "a"), **dict.fromkeys(range(4, 8), "b")}
     assert next_move(holdings(owners), {"a", "b"}) == ("a", Move(7, "b"))
 
 
-def test_a_spare_process_is_given_nothing_and_takes_the_shard_of_one_that_died() -> None:
+def test_a_standby_gets_no_shard_until_another_process_dies() -> None:
     both = [Holding(0, "a"), Holding(1, "b")]
     assert next_move(both, {"a", "b", "c"}) is None
     assert claims("c", [Holding(0, "a"), Holding(1, "")], {"a", "c"}) == [1]
     assert claims("a", [Holding(0, "a"), Holding(1, "")], {"a", "c"}) == []
 
 
-def test_a_shard_that_was_given_up_for_somebody_waits_for_them_as_long_as_they_are_there() -> None:
+def test_a_handed_over_shard_is_reserved_for_its_successor_while_it_lives() -> None:
     given_up = [Holding(0, "a"), Holding(1, "", "b")]
     assert claims("b", given_up, {"a", "b", "c"}) == [1]
     assert claims("c", given_up, {"a", "b", "c"}) == []
@@ -98,11 +98,11 @@ def test_a_shard_that_was_given_up_for_somebody_waits_for_them_as_long_as_they_a
     assert claims("c", given_up, {"a", "b", "c"}, overdue={1}) == [1], "it does not come"
 
 
-def test_nothing_moves_while_a_shard_is_free() -> None:
+def test_no_shard_moves_while_another_is_free() -> None:
     assert next_move([Holding(0, "a"), Holding(1, "a"), Holding(2, "a"), Holding(3, "")], {"a", "b"}) is None
 
 
-def test_whoever_leaves_gives_each_shard_up_for_one_who_stays() -> None:
+def test_a_stopping_process_names_a_live_successor_for_each_shard() -> None:
     held = [Holding(0, "a"), Holding(1, "a"), Holding(2, "b"), Holding(3, "a")]
     found = successors("a", held, {"a", "b", "c"})
     assert set(found) == {0, 1, 3}

@@ -113,7 +113,7 @@ async def start(world: World, network: RealNetwork, node: str, lease: float = LE
     )
 
 
-async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
+async def test_an_owner_cut_off_from_the_database_logs_out_and_stays_out(
     world: World,
     gate: Proxy,
     behind: World,
@@ -145,7 +145,7 @@ async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
         await first.stopped()
 
 
-async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_by(
+async def test_the_network_refuses_the_earlier_of_two_owners_and_it_becomes_a_standby(
     world: World,
     gate: Proxy,
     behind: World,
@@ -177,7 +177,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
         await first.stopped()
 
 
-async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
+async def test_every_write_of_an_owner_without_a_lease_is_refused(world: World) -> None:
     running = await world.start()
     shard = running.shard
     late = Lease(0, "first", shard.context.lease.epoch - 1)

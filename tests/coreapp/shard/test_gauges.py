@@ -17,7 +17,7 @@ def of_queue(name: str, queue: str) -> float | None:
     return REGISTRY.get_sample_value(f"tidings_queue_{name}", {"queue": queue, "shard": "0"})
 
 
-async def test_the_queues_of_a_shard_are_shown_until_it_closes(world: World) -> None:
+async def test_queue_metrics_of_a_shard_are_reported_until_it_closes(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)

@@ -34,7 +34,7 @@ async def told() -> AsyncIterator[tuple[str, dict[str, str]]]:
         yield url, says
 
 
-async def test_the_network_says_that_its_database_is_away(
+async def test_health_reports_an_outage_of_the_network_s_database(
     database_factory: DatabaseFactory, told: tuple[str, dict[str, str]]
 ) -> None:
     url, says = told
@@ -47,7 +47,7 @@ async def test_the_network_says_that_its_database_is_away(
         assert await databases.away() == []
 
 
-async def test_however_often_health_is_looked_at_the_network_is_asked_once_in_a_while(
+async def test_the_network_is_polled_at_most_once_per_period(
     database_factory: DatabaseFactory, told: tuple[str, dict[str, str]]
 ) -> None:
     url, says = told
@@ -59,7 +59,7 @@ async def test_however_often_health_is_looked_at_the_network_is_asked_once_in_a_
 
 
 @pytest.mark.parametrize("path", ["http://127.0.0.1:1", "{told}/elsewhere"])
-async def test_a_network_that_does_not_say_is_not_held_against_its_database(
+async def test_an_unknown_state_of_the_network_s_database_counts_as_available(
     database_factory: DatabaseFactory, told: tuple[str, dict[str, str]], path: str
 ) -> None:
     async with NetworkApi(path.format(told=told[0])) as network:
@@ -73,7 +73,7 @@ class Mounted:
     state = "ok"
 
 
-async def test_a_network_that_does_not_answer_is_away_itself_and_so_is_a_database_of_ours(
+async def test_an_unresponsive_network_and_our_own_database_count_as_away(
     database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

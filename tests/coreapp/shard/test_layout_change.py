@@ -30,7 +30,7 @@ class Died(BaseException):
     """Error that stands for the death of the process."""
 
 
-def test_a_shard_has_whom_the_webapps_ask_it_for_and_the_first_one_all_else() -> None:
+def test_the_layout_places_peers_as_webapps_do_and_the_rest_in_shard_0() -> None:
     for count in addresses.COUNTS:
         assert [place(peer, count) for peer in PEERS] == [addresses.shard_of(peer, count) for peer in PEERS]
         assert place("15550000000-1767225600", count) == 0
@@ -68,7 +68,7 @@ async def check(database: Database, count: int) -> None:
     ("point", "after"),
     [(crashpoints.AFTER_SHARDS_TAKEN, 1), *((crashpoints.AFTER_MOVED_PAGE, count) for count in (1, 3, 7))],
 )
-async def test_whoever_dies_in_the_middle_leaves_nothing_that_the_next_cannot_finish(
+async def test_a_layout_change_killed_at_any_point_is_finished_by_the_next_process(
     world: World, monkeypatch: pytest.MonkeyPatch, point: str, after: int
 ) -> None:
     monkeypatch.setattr(relocation, "PAGE", 20)
@@ -96,7 +96,7 @@ async def test_whoever_dies_in_the_middle_leaves_nothing_that_the_next_cannot_fi
         assert await layouts.find(connection) == layouts.Layout(1, 8)
 
 
-async def test_while_it_is_made_the_metrics_say_how_far_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_show_the_progress_of_a_layout_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relocation, "PAGE", 20)
     await fill(world.database)
     async with world.database.transaction() as connection:
@@ -115,7 +115,9 @@ async def test_while_it_is_made_the_metrics_say_how_far_it_is(world: World, monk
     assert look() == (8, 8, 0)
 
 
-async def test_after_the_last_step_everything_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kill_after_the_last_step_leaves_a_complete_layout_change(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill(world.database)
     async with world.database.transaction() as connection:
         await layouts.request(connection, 4)
@@ -131,7 +133,7 @@ async def test_after_the_last_step_everything_is_done(world: World, monkeypatch:
     await check(world.database, 4)
 
 
-async def test_whoever_leaves_in_the_middle_lets_the_next_one_continue_at_once(world: World) -> None:
+async def test_a_planned_stop_during_a_layout_change_lets_the_next_continue_at_once(world: World) -> None:
     await fill(world.database)
     async with world.database.transaction() as connection:
         await layouts.request(connection, 4)
@@ -140,7 +142,7 @@ async def test_whoever_leaves_in_the_middle_lets_the_next_one_continue_at_once(w
     await check(world.database, 4)
 
 
-async def test_messages_flow_through_every_change_and_each_is_shown_and_reported_once(
+async def test_messages_during_layout_changes_are_shown_and_reported_once(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     numbers = PEERS[:12]

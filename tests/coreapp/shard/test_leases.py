@@ -16,7 +16,7 @@ from tidings.wire import core
 NUMBER = "15550110001"
 
 
-async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
+async def test_a_lost_lease_fences_the_previous_owner(world: World) -> None:
     world.add_phones(NUMBER)
     # The first sends heartbeats too rarely, as if it were paused in between, including its clock.
     first = await world.start(node="first", heartbeat_seconds=2.0, lease_seconds=3600.0)
@@ -42,7 +42,7 @@ async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
     assert (owner.node, owner.epoch) == ("first", 3)
 
 
-async def test_a_clean_stop_lets_the_next_one_in_at_once(world: World) -> None:
+async def test_a_clean_stop_lets_the_next_owner_claim_at_once(world: World) -> None:
     world.add_phones(NUMBER)
     first = await world.start(node="first", lease_seconds=3600.0)
     second = await world.start(node="second", lease_seconds=3600.0, heartbeat_seconds=0.05, owned=False)
@@ -58,7 +58,7 @@ async def test_a_clean_stop_lets_the_next_one_in_at_once(world: World) -> None:
     assert isinstance(await second.client.send(NUMBER), core.Accepted)
 
 
-async def test_of_two_that_claim_at_once_exactly_one_wins(world: World) -> None:
+async def test_exactly_one_of_two_concurrent_claims_wins(world: World) -> None:
     async with world.database.transaction() as connection:
         await shards.create_shards(connection, 1)
 
@@ -72,7 +72,7 @@ async def test_of_two_that_claim_at_once_exactly_one_wins(world: World) -> None:
     assert won[0].epoch == 1
 
 
-async def test_a_shard_taken_over_continues_the_callbacks_of_the_old_owner(world: World) -> None:
+async def test_a_takeover_continues_the_callbacks_of_the_previous_owner(world: World) -> None:
     """Order and event ids stay. Nothing that was accepted is posted again."""
     world.add_phones(NUMBER)
     world.sink.answer = lambda post: 500
@@ -121,7 +121,7 @@ async def test_a_shard_is_not_claimed_again_before_its_earlier_term_is_closed(
     assert running.shard.context.lease.epoch == 2
 
 
-async def test_a_process_that_leaves_is_given_no_shard_while_it_gives_up_its_own(
+async def test_a_stopping_process_gets_no_shard_while_it_releases_its_own(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await world.start(node="first")

@@ -28,14 +28,14 @@ async def test_a_wrong_key_closes_the_connection(world: World) -> None:
     await client.gone.wait()
 
 
-async def test_a_question_before_the_hello_closes_the_connection(world: World) -> None:
+async def test_a_request_before_the_hello_closes_the_connection(world: World) -> None:
     client = await connect(world)
     with pytest.raises(wire.Disconnected):
         await client.ask(core.GetHealth)
     await client.gone.wait()
 
 
-async def test_hundreds_of_questions_in_flight_get_each_its_own_answer(world: World) -> None:
+async def test_hundreds_of_concurrent_requests_get_their_own_responses(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -58,7 +58,7 @@ async def test_health_and_metrics_are_answered(world: World) -> None:
     assert 'tidings_shard_epoch{shard="0"} 1.0' in metrics.text
 
 
-async def test_a_message_that_was_committed_while_the_shard_closed_is_answered_as_accepted(world: World) -> None:
+async def test_a_message_committed_during_the_shard_s_close_is_accepted(world: World) -> None:
     """Otherwise the Webapp would call another Coreapp, and the recipient would get the message twice."""
     world.add_phones(NUMBER)
     running = await world.start()
@@ -68,7 +68,7 @@ async def test_a_message_that_was_committed_while_the_shard_closed_is_answered_a
     assert isinstance(await running.client.send(NUMBER), core.Accepted)
 
 
-def test_ids_grow_within_a_millisecond_and_when_the_clock_goes_back() -> None:
+def test_message_ids_increase_within_a_millisecond_and_across_clock_jumps() -> None:
     now = 1_700_000_000_000
     ids = MessageIds(lambda: now)
     made = [ids.new() for _ in range(1000)]

@@ -35,7 +35,7 @@ async def test_processes_are_listed_from_their_start_to_their_planned_end(world:
     assert await listed(world) == ["second"]
 
 
-async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs_of_life(world: World) -> None:
+async def test_a_second_process_with_a_live_process_s_name_is_refused(world: World) -> None:
     # Another process listens at the address.
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     first = membership(world, "one", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
@@ -51,7 +51,7 @@ async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs
     server.close()
 
 
-async def test_a_process_that_restarts_where_it_was_need_not_wait_for_its_dead_namesake(world: World) -> None:
+async def test_a_restart_after_a_crash_does_not_wait_for_the_old_heartbeat_to_expire(world: World) -> None:
     await membership(world, "one", "127.0.0.1:1", heartbeat=600.0).join(asyncio.Event())
     async with asyncio.timeout(30):
         # Allowed at its own address, and at another while no process listens at the old one.
@@ -59,7 +59,7 @@ async def test_a_process_that_restarts_where_it_was_need_not_wait_for_its_dead_n
         await membership(world, "one", "127.0.0.1:2", heartbeat=600.0).join(asyncio.Event())
 
 
-async def test_a_process_whose_name_another_has_taken_says_so(world: World) -> None:
+async def test_a_process_whose_name_was_taken_raises_replaced(world: World) -> None:
     first = membership(world, "one", "127.0.0.1:1")
     await first.join(asyncio.Event())
     await membership(world, "one", "127.0.0.1:1").join(asyncio.Event())
@@ -67,7 +67,7 @@ async def test_a_process_whose_name_another_has_taken_says_so(world: World) -> N
         await first.run(asyncio.Event())
 
 
-async def test_a_process_that_was_forgotten_is_listed_again(world: World) -> None:
+async def test_an_evicted_process_is_listed_again(world: World) -> None:
     first = membership(world, "one", "127.0.0.1:1")
     await first.join(asyncio.Event())
     async with world.database.transaction() as connection:
@@ -87,7 +87,7 @@ async def soon_listed(world: World, *names: str) -> None:
     await polling.until(is_listed, pause=0.01)
 
 
-def test_whoever_is_silent_or_has_lost_a_shard_is_given_none() -> None:
+def test_processes_without_heartbeats_or_with_a_lost_shard_get_no_shard() -> None:
     def member(name: str, heartbeat_timeout: float) -> NodeRecord:
         return NodeRecord(CoreappNode(name, "x", "h:1", 1.0), 0, 0, heartbeat_timeout)
 
@@ -96,7 +96,7 @@ def test_whoever_is_silent_or_has_lost_a_shard_is_given_none() -> None:
     assert list_live(members, states, heartbeat_timeout=30.0) == {"a", "d"}
 
 
-async def test_the_log_of_leases_tells_who_owned_a_shard_and_never_two_at_a_time(world: World) -> None:
+async def test_the_lease_log_lists_shard_owners_without_overlap(world: World) -> None:
     first = await world.start(node="first")
     second = await world.start(node="second", owned=False)
     await first.stopped()

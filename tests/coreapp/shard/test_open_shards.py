@@ -16,7 +16,7 @@ def shard(number: int, *, epoch: int = 1, shards: int = 4) -> Any:
     return types.SimpleNamespace(context=types.SimpleNamespace(lease=Lease(number, "node", epoch, shards)))
 
 
-def test_the_end_of_an_earlier_term_leaves_the_shard_of_a_later_one_open() -> None:
+def test_the_end_of_an_earlier_term_keeps_the_shard_of_a_later_one_open() -> None:
     open_shards, later = OpenShards(), shard(1, epoch=3)
     open_shards.put(later)
     open_shards.remove(Lease(1, "node", 1, 4))
@@ -25,7 +25,7 @@ def test_the_end_of_an_earlier_term_leaves_the_shard_of_a_later_one_open() -> No
     assert open_shards.get(1) is None
 
 
-def test_a_shard_of_an_earlier_layout_is_asked_for_nobody_who_is_not_its_own() -> None:
+def test_peers_are_looked_up_only_in_shards_of_the_latest_layout() -> None:
     open_shards = OpenShards()
     open_shards.put(shard(1, shards=2))
     open_shards.put(shard(0, shards=4))

@@ -29,7 +29,7 @@ def hanging(mariadb: MariaDB) -> Iterator[MariaDB]:
     mariadb.resume()
 
 
-async def test_while_the_database_hangs_messages_are_turned_away_unharmed_and_those_in_hand_are_accepted_at_its_end(
+async def test_while_the_database_hangs_new_messages_are_refused_and_pending_ones_wait(
     world: World, hanging: MariaDB
 ) -> None:
     world.add_phones(NUMBER)

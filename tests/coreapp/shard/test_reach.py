@@ -36,11 +36,11 @@ def test_a_coreapp_that_one_webapp_of_three_reaches_is_not_cut_off() -> None:
     assert judge([report(a=60.0), report(), report(a=60.0)], MEMBERS, LIVE) == CoreappReach()
 
 
-def test_one_webapp_that_reaches_no_coreapp_moves_nothing_beside_another() -> None:
+def test_one_of_two_webapps_that_reaches_no_coreapp_moves_no_shard() -> None:
     assert judge([report(a=60.0, b=60.0), report()], MEMBERS, LIVE) == CoreappReach()
 
 
-def test_without_webapps_and_beside_a_coreapp_of_an_earlier_release_nobody_is_cut_off() -> None:
+def test_no_coreapp_is_cut_off_without_webapps_or_beside_an_earlier_release() -> None:
     assert judge([], MEMBERS, LIVE) == CoreappReach()
     assert judge([report(a=60.0)], [member("a"), member("b", heeds=False)], LIVE) == CoreappReach()
     # A Coreapp that is not live does not matter.
@@ -60,7 +60,7 @@ def test_a_coreapp_that_has_just_started_is_suspected_until_webapps_could_report
     assert judge([], [member("a"), member("b", age=0.0)], LIVE) == CoreappReach()
 
 
-def test_shards_go_to_coreapps_that_are_reached_and_to_any_where_none_is() -> None:
+def test_shards_go_to_reached_coreapps_or_to_any_if_none_is_reached() -> None:
     live = frozenset("abc")
     assert CoreappReach().places(live) == live
     assert CoreappReach(frozenset("a"), frozenset("ab")).places(live) == {"c"}
@@ -72,14 +72,14 @@ CUT_OFF = CoreappReach(frozenset("a"), frozenset("a"))
 SUSPECTED = CoreappReach(frozenset(), frozenset("a"))
 
 
-def test_shards_are_given_up_when_polls_of_a_second_have_found_the_coreapp_suspected() -> None:
+def test_shards_are_released_after_one_second_of_polls_that_suspect_the_coreapp() -> None:
     own = OwnReach("a")
     assert not own.update(SUSPECTED, LIVE, 10.0)
     assert not own.update(SUSPECTED, LIVE, 11.0)
     assert own.update(CUT_OFF, LIVE, 11.25)
 
 
-def test_a_coreapp_that_stood_still_first_waits_for_reports_from_afterwards() -> None:
+def test_a_resumed_coreapp_waits_for_new_reports_before_releasing_shards() -> None:
     own = OwnReach("a")
     assert not own.update(SUSPECTED, LIVE, 10.0)
     assert not own.update(CUT_OFF, LIVE, 20.0)
@@ -91,7 +91,7 @@ def test_a_coreapp_that_stood_still_first_waits_for_reports_from_afterwards() ->
     assert not own.update(CUT_OFF, LIVE, 21.25)
 
 
-def test_no_shard_is_given_up_where_no_other_coreapp_is_reached(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_shard_is_released_if_no_other_coreapp_is_reached(caplog: pytest.LogCaptureFixture) -> None:
     own = OwnReach("a")
     with caplog.at_level(logging.INFO):
         for reach, live in ((CUT_OFF, frozenset("a")), (CoreappReach(LIVE, LIVE), LIVE)):

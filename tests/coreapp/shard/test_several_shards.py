@@ -76,7 +76,7 @@ async def connected(*running: Running) -> None:
     await soon(lambda: all(shard.link.connected for one in running for shard in one.node.shards))
 
 
-async def test_each_peer_meets_its_own_shard_in_one_process(world: World, servers: RealNetwork) -> None:
+async def test_each_peer_is_served_by_its_own_shard_in_one_process(world: World, servers: RealNetwork) -> None:
     phones = await live_phones(servers)
     running = await start(world, servers, "one")
     await soon(lambda: owned_by(running) == [0, 1, 2, 3])
@@ -93,7 +93,7 @@ async def test_each_peer_meets_its_own_shard_in_one_process(world: World, server
     assert len({post.event_id for post in world.sink.posts}) == 48
 
 
-async def test_a_second_process_is_given_half_of_the_shards_and_gives_them_back_when_it_stops(
+async def test_a_second_process_gets_half_of_the_shards_and_returns_them_when_it_stops(
     world: World, servers: RealNetwork
 ) -> None:
     await live_phones(servers)
@@ -125,7 +125,7 @@ async def test_a_second_process_is_given_half_of_the_shards_and_gives_them_back_
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 32)
 
 
-async def test_what_one_shard_has_learnt_of_contacts_the_others_know_at_once(
+async def test_contact_results_of_one_shard_are_visible_to_the_others_at_once(
     world: World, servers: RealNetwork
 ) -> None:
     running = await start(world, servers, "one")
@@ -141,7 +141,7 @@ async def test_what_one_shard_has_learnt_of_contacts_the_others_know_at_once(
     assert isinstance(await running.client.send(number), core.Accepted)
 
 
-async def test_a_message_on_a_prekey_that_another_shard_has_made_is_read_and_the_key_is_gone(
+async def test_a_first_message_on_another_shard_s_pre_key_is_read_and_deletes_the_key(
     world: World, servers: RealNetwork
 ) -> None:
     running = await start(world, servers, "one")
@@ -171,7 +171,7 @@ async def one_time_ids(world: World) -> set[int]:
         }
 
 
-async def test_a_new_registration_has_every_other_shard_opened_again(world: World, servers: RealNetwork) -> None:
+async def test_a_new_registration_reopens_every_other_shard(world: World, servers: RealNetwork) -> None:
     first = await start(world, servers, "one")
     second = await start(world, servers, "two", owned=False)
     await soon(lambda: spread_over(first, second))
@@ -191,7 +191,7 @@ async def test_a_new_registration_has_every_other_shard_opened_again(world: Worl
     await connected(first, second)
 
 
-async def test_the_number_of_shards_is_settled_by_the_first_process(world: World, servers: RealNetwork) -> None:
+async def test_the_first_process_determines_the_number_of_shards(world: World, servers: RealNetwork) -> None:
     await start(world, servers, "one")
     async with world.database.reading() as connection:
         assert len(await shards.list_owners(connection)) == COUNT

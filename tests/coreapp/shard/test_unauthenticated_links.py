@@ -60,7 +60,7 @@ async def greet(client: Client, key: str = KEY) -> core.Answer:
     return answer
 
 
-async def test_whoever_names_no_key_is_closed_in_time_and_whoever_does_stays(
+async def test_connections_without_the_link_key_are_closed_after_a_timeout(
     connect: Connect, table: UnauthenticatedLinks
 ) -> None:
     before = refused(unauthenticated.LATE)
@@ -72,7 +72,7 @@ async def test_whoever_names_no_key_is_closed_in_time_and_whoever_does_stays(
     assert isinstance(await webapp.ask(core.Ping), core.Done)
 
 
-async def test_one_too_many_takes_the_place_of_the_oldest_and_of_nobody_who_has_named_the_key(
+async def test_a_connection_beyond_the_limit_evicts_the_oldest_unauthenticated_one(
     connect: Connect, table: UnauthenticatedLinks
 ) -> None:
     before = refused(unauthenticated.EVICTED)
@@ -85,7 +85,7 @@ async def test_one_too_many_takes_the_place_of_the_oldest_and_of_nobody_who_has_
     assert isinstance(await webapp.ask(core.Ping), core.Done)
 
 
-async def test_a_frame_has_four_kibibytes_until_the_key_is_named(connect: Connect) -> None:
+async def test_frames_are_limited_to_4_kib_until_authentication(connect: Connect) -> None:
     wrong = refused(unauthenticated.WRONG_KEY)
     for size, counted in ((4096, 0), (2048, 1)):
         with pytest.raises(wire.Disconnected):
@@ -99,7 +99,7 @@ async def test_a_frame_has_four_kibibytes_until_the_key_is_named(connect: Connec
     assert refused(unauthenticated.WRONG_KEY) - wrong == 2
 
 
-async def test_wrong_keys_are_one_line_of_the_log(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_wrong_keys_log_one_line(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="coreapp.shard"):
         for _ in range(5):
             with pytest.raises(wire.Disconnected):

@@ -263,7 +263,7 @@ async def scene(world: World, servers: RealNetwork) -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("cut", ["packets are lost", "connections are refused"])
-async def test_an_owner_that_no_webapp_reaches_gives_its_shards_up_after_5_seconds(
+async def test_an_owner_that_no_webapp_reaches_releases_its_shards_after_5_seconds(
     scene: Scene, servers: RealNetwork, cut: str
 ) -> None:
     phones = await live_phones(servers)
@@ -306,9 +306,7 @@ async def test_an_owner_that_no_webapp_reaches_gives_its_shards_up_after_5_secon
     assert set(shown().values()) == {1}, "nobody sees a message twice"
 
 
-async def test_an_owner_that_one_of_two_webapps_reaches_keeps_its_shards_until_that_one_is_gone(
-    scene: Scene, servers: RealNetwork
-) -> None:
+async def test_an_owner_keeps_its_shards_while_one_webapp_reaches_it(scene: Scene, servers: RealNetwork) -> None:
     await live_phones(servers)
     database = scene.world.database
     direct = "{}:{}".format(*scene.first.server.sockets[0].getsockname()[:2])
@@ -327,7 +325,7 @@ async def test_an_owner_that_one_of_two_webapps_reaches_keeps_its_shards_until_t
     await scene.moved()
 
 
-async def test_webapps_that_died_do_not_keep_shards_where_they_are(scene: Scene) -> None:
+async def test_dead_webapps_do_not_prevent_shards_from_moving(scene: Scene) -> None:
     database = scene.world.database
     async with database.transaction() as connection:
         for name in ("reported", "reported nothing"):
@@ -359,7 +357,7 @@ async def test_a_webapp_that_crashes_again_and_again_does_not_keep_shards_where_
     assert min(record.ended_at for record in await scene.released() - before) - since >= 5_000
 
 
-async def test_no_shard_moves_where_webapps_reach_no_other_coreapp(scene: Scene) -> None:
+async def test_no_shard_moves_while_webapps_reach_no_other_coreapp(scene: Scene) -> None:
     webapp = await scene.add_webapp("w1")
     before = await scene.released()
     scene.way.shut()
@@ -371,7 +369,7 @@ async def test_no_shard_moves_where_webapps_reach_no_other_coreapp(scene: Scene)
     await scene.moved()
 
 
-async def test_beside_a_coreapp_of_the_release_before_no_shard_moves(scene: Scene) -> None:
+async def test_no_shard_moves_beside_a_coreapp_of_the_previous_release(scene: Scene) -> None:
     webapp = await scene.add_webapp("w1")
     before = await scene.released()
     async with scene.world.database.transaction() as connection:
@@ -382,7 +380,7 @@ async def test_beside_a_coreapp_of_the_release_before_no_shard_moves(scene: Scen
     assert spread_over(scene.first, scene.second)
 
 
-async def test_a_coreapp_of_which_the_address_is_wrong_is_given_no_shard(scene: Scene, servers: RealNetwork) -> None:
+async def test_a_coreapp_with_a_wrong_address_gets_no_shard(scene: Scene, servers: RealNetwork) -> None:
     webapp = await scene.add_webapp("w1")
     third = await start(scene.world, servers, "three", owned=False, **PACE, address="127.0.0.1:1")
 

@@ -22,7 +22,7 @@ class Target:
         return True
 
 
-def test_what_recipients_did_never_closes_the_gate_alone_and_counts_for_a_quarter() -> None:
+def test_callbacks_from_recipients_fill_at_most_a_quarter_of_the_limit() -> None:
     waiting = Waiting(0, 0)
     admission = CallbackAdmission(Target(), waiting, limit=100, refuses=False)
     gate = CapacityGate("callback", 100)

@@ -27,7 +27,7 @@ async def stored(world: World) -> dict[int, bytes]:
         return {row.seq: bytes(row.body) for row in rows}
 
 
-def test_a_days_bodies_open_for_their_own_rows_only() -> None:
+def test_sealed_bodies_open_only_for_their_own_rows() -> None:
     sealer = BodySealer(e2ee.Sealer(e2ee.Keyring({1: e2ee.generate_data_key()})))
     day = 86_400_000_000 << 5
     rows = [a_callback(day - 1), a_callback(day), a_callback(day + 1), a_callback(5)]
@@ -40,7 +40,7 @@ def test_a_days_bodies_open_for_their_own_rows_only() -> None:
     assert [row.body for row in sealer.open([moved, of_another, unsealed])] == [b"", b"", b""]
 
 
-async def test_what_waits_is_sealed_and_is_posted_by_the_next_owner(world: World) -> None:
+async def test_queued_callbacks_are_sealed_and_posted_by_the_next_owner(world: World) -> None:
     world.sink.answer = lambda post: 500
     running = await running_with(world, 1)
     message = (await running.client.send(NUMBERS[0])).id
@@ -57,7 +57,7 @@ async def test_what_waits_is_sealed_and_is_posted_by_the_next_owner(world: World
     assert world.sink.labels() == [(message, "sent")]
 
 
-async def test_what_an_earlier_release_left_unsealed_is_sealed_by_the_next_owner_and_posted(world: World) -> None:
+async def test_unsealed_callbacks_of_an_earlier_release_are_sealed_and_posted(world: World) -> None:
     await world.configure(webhooks={"url": ""})
     await (await world.start()).stopped()
     rows = [a_callback(seq) for seq in range(1, 1203)]
@@ -75,7 +75,7 @@ async def test_what_an_earlier_release_left_unsealed_is_sealed_by_the_next_owner
     assert all(post.body == {"body": CANARY.decode()} for post in world.sink.taken())
 
 
-async def test_a_body_that_was_put_into_another_row_is_a_dead_letter_and_holds_nobody_up(world: World) -> None:
+async def test_a_body_moved_to_another_row_becomes_a_dead_letter_and_delays_no_other(world: World) -> None:
     await world.configure(webhooks={"url": ""})
     running = await world.start()
     sealer = running.shard.context.bodies

@@ -69,7 +69,7 @@ OPERATIONS = st.lists(
 
 @settings(max_examples=300)
 @given(limit=st.integers(1, 6), operations=OPERATIONS)
-def test_every_callback_is_handed_out_once_at_a_time_and_in_order_until_done(
+def test_callbacks_are_handed_out_in_order_and_one_at_a_time_until_done(
     limit: int, operations: list[tuple[object, ...]]
 ) -> None:
     asyncio.run(play(limit, operations))
@@ -210,7 +210,7 @@ async def purge(queue: CallbackQueue, table: Table, chosen: set[int]) -> None:
             table.dead.pop(seq, None)
 
 
-async def test_what_is_purged_leaves_memory_and_the_next_of_its_subject_takes_its_place() -> None:
+async def test_a_purged_callback_is_replaced_by_the_next_of_its_subject() -> None:
     clock = ManualClock()
     later = int(clock.now() * 1000) + 5000
     table = Table()
@@ -231,7 +231,7 @@ async def test_what_is_purged_leaves_memory_and_the_next_of_its_subject_takes_it
     await queue.close()
 
 
-async def test_held_callbacks_are_counted_apart_and_age_from_when_they_are_due() -> None:
+async def test_held_callbacks_are_counted_separately_and_age_from_their_due_time() -> None:
     clock = ManualClock()
     now = int(clock.now() * 1000)
 
@@ -260,7 +260,7 @@ async def test_held_callbacks_are_counted_apart_and_age_from_when_they_are_due()
     await queue.close()
 
 
-async def test_nothing_is_held_for_as_long_as_the_clock_was_set_back() -> None:
+async def test_a_clock_set_back_does_not_prolong_the_hold_of_callbacks() -> None:
     clock = ManualClock()
     queue = CallbackQueue(10, clock, Table().load)
     await queue.start(0)
@@ -276,7 +276,7 @@ async def test_nothing_is_held_for_as_long_as_the_clock_was_set_back() -> None:
     await queue.close()
 
 
-async def test_callbacks_that_are_held_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_held_callbacks_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     now = int(clock.now() * 1000)
     loop = asyncio.get_running_loop()
@@ -321,7 +321,7 @@ async def test_a_parked_callback_holds_back_only_its_own_subject() -> None:
     await queue.close()
 
 
-async def test_a_callback_that_a_page_brought_before_it_was_offered_comes_once() -> None:
+async def test_a_callback_loaded_by_a_page_before_its_offer_is_handed_out_once() -> None:
     table = Table()
     committing: list[Callback] = []
 
@@ -359,7 +359,7 @@ async def test_volatile_callbacks_beyond_twice_the_limit_are_dropped() -> None:
     await queue.close()
 
 
-async def test_a_page_that_could_not_be_loaded_is_loaded_later() -> None:
+async def test_a_failed_page_load_is_retried() -> None:
     table = Table()
     failures = 3
 
@@ -382,7 +382,7 @@ async def test_a_page_that_could_not_be_loaded_is_loaded_later() -> None:
 
 
 @given(limit=st.integers(1, 50), counts=st.lists(st.integers(0, 60), max_size=60))
-def test_a_gate_closes_at_its_limit_and_opens_at_half_of_it(limit: int, counts: list[int]) -> None:
+def test_a_gate_closes_at_its_limit_and_opens_at_half(limit: int, counts: list[int]) -> None:
     gate = CapacityGate("job", limit)
     closed = False
     for count in counts:
@@ -393,7 +393,7 @@ def test_a_gate_closes_at_its_limit_and_opens_at_half_of_it(limit: int, counts: 
         assert gate.is_open(count) is not closed
 
 
-async def test_what_recipients_did_is_counted_in_memory_and_in_the_database_until_it_is_done() -> None:
+async def test_callbacks_from_recipients_are_counted_until_done() -> None:
     def theirs(seq: int) -> Callback:
         return Callback(seq, 0, "", f"s{seq}", "inbound_message", b"", 0)
 
@@ -417,7 +417,7 @@ async def test_what_recipients_did_is_counted_in_memory_and_in_the_database_unti
     await queue.close()
 
 
-async def test_recipients_take_turns_and_what_is_of_one_of_them_stays_in_order() -> None:
+async def test_recipients_are_served_round_robin_with_each_one_s_order_kept() -> None:
     queue = CallbackQueue(1000, ManualClock(), Table().load)
     await queue.start(0)
     flood = [dataclasses.replace(row(seq, f"s{seq}"), recipient="flooding") for seq in range(1, 301)]

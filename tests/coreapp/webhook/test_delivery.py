@@ -36,7 +36,7 @@ async def running_with(world: World, phones: int, **more: object) -> Running:
     return running
 
 
-def test_the_signature_of_the_specifications_own_example() -> None:
+def test_the_signature_matches_the_specification_s_example() -> None:
     key = signature.secret_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     made = signature.headers([key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert made == {
@@ -49,7 +49,7 @@ def test_the_signature_of_the_specifications_own_example() -> None:
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_!!!", "whsec_" + base64.b64encode(b"x" * 23).decode(), "é"])
-def test_a_secret_that_the_specification_does_not_allow_is_refused(secret: str) -> None:
+def test_a_secret_outside_the_specification_is_refused(secret: str) -> None:
     with pytest.raises(ValueError):
         signature.secret_bytes(secret)
 
@@ -67,11 +67,13 @@ def test_a_secret_that_the_specification_does_not_allow_is_refused(secret: str) 
         (None, True, retry.RetryAfter(3.0)),
     ],
 )
-def test_what_counts_as_success(status: int | None, any_2xx: bool, expected: retry.Decision) -> None:
+def test_only_200_or_configured_2xx_counts_as_success(
+    status: int | None, any_2xx: bool, expected: retry.Decision
+) -> None:
     assert retry.decide(status, 1, 0.0, retry.Policy(any_2xx=any_2xx)) == expected
 
 
-def test_the_delay_grows_by_the_backoff_up_to_its_limit_and_ends_after_a_day() -> None:
+def test_the_back_off_grows_to_its_limit_and_callbacks_are_given_up_after_a_day() -> None:
     policy = retry.Policy(backoff=3.0, max_backoff=10.0)
     delays = [retry.decide(500, attempt, 60.0, policy) for attempt in range(1, 6)]
     assert delays == [retry.RetryAfter(seconds) for seconds in (3.0, 6.0, 9.0, 10.0, 10.0)]
@@ -83,9 +85,7 @@ def test_the_delay_grows_by_the_backoff_up_to_its_limit_and_ends_after_a_day() -
 
 
 @pytest.mark.parametrize("status", [201, 302, 404, 500])
-async def test_what_is_not_200_comes_again_with_the_same_event_id_and_redirects_are_not_followed(
-    world: World, status: int
-) -> None:
+async def test_non_200_responses_and_redirects_are_retried_with_the_same_event_id(world: World, status: int) -> None:
     running = await running_with(world, 1)
     world.sink.answer = lambda post: status if len(world.sink.posts) < 3 else 200
     await running.client.send(NUMBERS[0])
@@ -95,7 +95,7 @@ async def test_what_is_not_200_comes_again_with_the_same_event_id_and_redirects_
     assert world.sink.redirected == 0
 
 
-async def test_any_2xx_is_success_when_asked_for(world: World) -> None:
+async def test_any_2xx_is_success_if_configured(world: World) -> None:
     running = await running_with(world, 1, accept_any_2xx=True)
     world.sink.answer = lambda post: 201
     await running.client.send(NUMBERS[0])
@@ -107,7 +107,7 @@ async def test_any_2xx_is_success_when_asked_for(world: World) -> None:
         assert await callbacks.count_pending(connection, 0) == 0
 
 
-async def test_a_connection_that_is_reset_is_a_failed_attempt(world: World) -> None:
+async def test_a_connection_reset_is_a_failed_attempt(world: World) -> None:
     running = await running_with(world, 1)
 
     def answer(post: Post) -> int:
@@ -137,7 +137,7 @@ async def test_the_statuses_of_one_message_keep_their_order_under_retries(world:
         assert world.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
 
 
-async def test_callbacks_wait_while_there_is_no_url_and_flow_when_it_is_set(world: World) -> None:
+async def test_callbacks_wait_until_a_webhook_url_is_set(world: World) -> None:
     await world.configure(webhooks={"url": ""})
     running = await running_with(world, 3)
     sent = [(await running.client.send(number)).id for number in NUMBERS[:3]]
@@ -149,7 +149,7 @@ async def test_callbacks_wait_while_there_is_no_url_and_flow_when_it_is_set(worl
     assert sorted(label[0] for label in world.sink.labels()) == sorted(sent)
 
 
-async def test_a_slow_receiver_is_never_posted_more_at_a_time_than_configured_and_a_change_acts_at_once(
+async def test_concurrent_posts_are_limited_and_a_changed_limit_applies_at_once(
     world: World,
 ) -> None:
     opened = asyncio.Event()
@@ -170,7 +170,7 @@ async def test_a_slow_receiver_is_never_posted_more_at_a_time_than_configured_an
     assert world.sink.most_in_flight == 12
 
 
-async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_with_its_event_id(
+async def test_a_callback_unaccepted_for_a_day_becomes_a_replayable_dead_letter(
     world: World,
 ) -> None:
     clock = ManualClock()
@@ -201,7 +201,7 @@ async def test_what_is_not_taken_for_a_day_is_a_dead_letter_and_can_be_replayed_
     assert (await running.client.ask(core.ReplayCallbacks)).count == 0
 
 
-async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_error(
+async def test_a_forbidden_webhook_address_is_a_failed_attempt_with_that_error(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
@@ -231,7 +231,7 @@ async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_e
     assert not world.sink.posts
 
 
-async def test_messages_are_refused_while_the_callback_queue_is_full_until_it_has_drained_to_half(
+async def test_a_full_callback_queue_refuses_messages_until_it_drained_to_half(
     world: World,
 ) -> None:
     await world.configure(callback_backoff_delay_ms=1)
@@ -249,7 +249,7 @@ async def test_messages_are_refused_while_the_callback_queue_is_full_until_it_ha
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
 
 
-async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as_fit_the_queue(world: World) -> None:
+async def test_without_a_webhook_messages_are_accepted_and_excess_statuses_dropped(world: World) -> None:
     await world.configure(webhooks={"url": ""})
     untold = REGISTRY.get_sample_value("tidings_statuses_untold_total") or 0
     [phone] = world.add_phones(NUMBERS[0])
@@ -279,7 +279,7 @@ async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as
     assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
 
 
-async def test_without_a_webhook_messages_are_refused_at_the_limit_where_nothing_is_to_be_dropped(world: World) -> None:
+async def test_without_a_webhook_messages_are_refused_at_the_limit_if_configured(world: World) -> None:
     await world.configure(webhooks={"url": ""})
     running = await running_with(world, 1, callback_queue_limit=4, refuses_unheard=True)
     sent = []
@@ -301,7 +301,7 @@ async def test_without_a_webhook_messages_are_refused_at_the_limit_where_nothing
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
 
 
-async def test_callbacks_that_spill_to_the_database_all_come_and_none_twice(world: World) -> None:
+async def test_callbacks_spilled_to_the_database_are_all_posted_once(world: World) -> None:
     await world.configure(callback_backoff_delay_ms=1)
     world.sink.answer = lambda post: 500
     running = await running_with(world, 30, callback_queue_limit=5)
@@ -318,7 +318,7 @@ async def test_callbacks_that_spill_to_the_database_all_come_and_none_twice(worl
     assert len({post.event_id for post in world.sink.posts}) == 90
 
 
-async def test_with_persistence_off_callbacks_are_posted_and_never_in_the_database(world: World) -> None:
+async def test_without_persistence_callbacks_are_posted_and_not_stored(world: World) -> None:
     await world.configure(webhooks={"url": world.sink.url}, callback_persist=False)
     running = await running_with(world, 1)
     world.sink.answer = lambda post: 500

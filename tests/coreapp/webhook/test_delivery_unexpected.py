@@ -115,7 +115,7 @@ async def given_up(scene: Scene) -> None:
     assert not len(scene.queue)
 
 
-async def test_a_webhook_that_switches_protocols_has_failed_and_is_given_up_like_any_other() -> None:
+async def test_a_101_response_is_a_failed_attempt() -> None:
     scene = Scene()
     scene.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     async with scene.running():
@@ -124,7 +124,7 @@ async def test_a_webhook_that_switches_protocols_has_failed_and_is_given_up_like
     assert scene.callback.last_error == "HTTP 101"
 
 
-async def test_an_error_that_nobody_expected_counts_as_an_attempt_and_ends_like_one(
+async def test_an_unexpected_error_counts_as_a_failed_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
@@ -141,7 +141,7 @@ async def test_an_error_that_nobody_expected_counts_as_an_attempt_and_ends_like_
 
 
 @pytest.mark.parametrize("error", [BatcherFull("journal"), BatcherClosed("journal")])
-async def test_a_journal_that_takes_nothing_is_not_held_against_the_webhook(error: Exception) -> None:
+async def test_a_failing_journal_does_not_count_as_failed_webhook_attempts(error: Exception) -> None:
     scene = Scene()
     scene.journal.error = error
     async with scene.running():
@@ -157,7 +157,7 @@ async def test_a_journal_that_takes_nothing_is_not_held_against_the_webhook(erro
     assert [change.finished_callbacks for change in scene.journal.changes] == [(1,)]
 
 
-async def test_an_error_that_nobody_expected_at_a_full_journal_ends_no_worker() -> None:
+async def test_an_unexpected_error_with_a_full_journal_ends_no_worker() -> None:
     scene = Scene()
     scene.guard = Surprising()
     scene.journal.error = BatcherFull("journal")

@@ -53,7 +53,7 @@ async def event_ids(world: World, messages: Sequence[str]) -> dict[str, str]:
     return found()
 
 
-async def test_statuses_of_jobs_that_waited_in_a_backup_have_the_same_event_ids_after_a_restore(world: World) -> None:
+async def test_statuses_of_restored_jobs_keep_their_event_ids(world: World) -> None:
     world.add_phones(*NUMBERS)
     running = await started(world)
     world.network.policy = lambda send: HOLD
@@ -73,7 +73,7 @@ async def test_statuses_of_jobs_that_waited_in_a_backup_have_the_same_event_ids_
     assert after == before
 
 
-def test_each_step_of_each_message_and_participant_has_an_event_id_of_its_own() -> None:
+def test_each_status_of_each_message_and_participant_has_a_unique_event_id() -> None:
     found = {
         callbacks.status_event(message, recipient, int(step))
         for message in ("gBEG1", "gBEG2")
@@ -85,6 +85,6 @@ def test_each_step_of_each_message_and_participant_has_an_event_id_of_its_own() 
 
 
 @pytest.mark.parametrize(("event", "expected"), [("", "evt_ff"), ("evt_0123", "evt_0123")])
-def test_a_callback_without_an_event_id_of_its_own_has_that_of_its_place(event: str, expected: str) -> None:
+def test_a_callback_without_an_event_id_gets_one_from_its_sequence_number(event: str, expected: str) -> None:
     callback = callbacks.Callback(255, 0, "1", "m", "status_change", b"{}", 0, event=event)
     assert callback.event_id == expected

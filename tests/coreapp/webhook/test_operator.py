@@ -30,7 +30,7 @@ async def until(world: World, status: str, count: int) -> list[CallbackView]:
     return await waiting(world, status)
 
 
-async def test_what_failed_is_posted_now_when_it_is_replayed_and_the_audit_says_who_wanted_it(world: World) -> None:
+async def test_replayed_callbacks_are_posted_at_once_and_audited(world: World) -> None:
     running = await running_with(world, 1, clock=ManualClock())
     world.sink.answer = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
@@ -48,7 +48,7 @@ async def test_what_failed_is_posted_now_when_it_is_replayed_and_the_audit_says_
     assert (audited.seq, audited.by) == (failing.seq, "ann@desk")
 
 
-async def test_a_purge_deletes_what_waits_and_what_is_dead_and_leaves_what_is_being_posted(world: World) -> None:
+async def test_a_purge_deletes_queued_and_dead_callbacks_but_none_being_posted(world: World) -> None:
     clock = ManualClock()
     running = await running_with(world, 3, clock=clock)
     shard = running.shard
@@ -89,7 +89,7 @@ async def test_a_purge_deletes_what_waits_and_what_is_dead_and_leaves_what_is_be
     assert (audited.by, audited.choice, audited.deleted, audited.shard) == ("ann@desk", "all", 2, 0)
 
 
-async def test_a_purge_of_dead_letters_leaves_those_that_were_replayed_since(world: World) -> None:
+async def test_a_purge_of_dead_letters_keeps_those_replayed_since(world: World) -> None:
     clock = ManualClock()
     running = await running_with(world, 1, clock=clock)
     queue = running.shard.webhook.queue
@@ -116,7 +116,7 @@ async def test_a_purge_of_dead_letters_leaves_those_that_were_replayed_since(wor
     assert all(message in str(post.body) for post in world.sink.posts)
 
 
-async def test_another_shards_callbacks_are_neither_replayed_nor_purged(world: World) -> None:
+async def test_callbacks_of_another_shard_are_neither_replayed_nor_purged(world: World) -> None:
     running = await running_with(world, 0)
     for question in (core.ReplayCallbacks(5, [1], "ann@desk", 7), core.PurgeCallbacks(5, [1], "ann@desk", "all", 7)):
         refused = await running.client.ask(lambda n, question=question: _numbered(question, n))  # type: ignore[misc]

@@ -90,7 +90,7 @@ async def client() -> AsyncIterator[Poster]:
     client.close()
 
 
-async def test_a_post_says_what_it_must_and_its_connection_is_kept(receiver: Receiver, client: Poster) -> None:
+async def test_a_post_has_the_required_headers_and_reuses_its_connection(receiver: Receiver, client: Poster) -> None:
     for n in range(3):
         assert await client.post(receiver.url, {"webhook-id": f"evt_{n}"}, b'{"n":%d}' % n) == 200
     assert receiver.connections == 1
@@ -107,7 +107,7 @@ async def test_a_post_says_what_it_must_and_its_connection_is_kept(receiver: Rec
     }
 
 
-async def test_posts_at_the_same_time_have_a_connection_each(receiver: Receiver, client: Poster) -> None:
+async def test_concurrent_posts_use_separate_connections(receiver: Receiver, client: Poster) -> None:
     assert await asyncio.gather(*(client.post(receiver.url, {}, b"{}") for _ in range(10))) == [200] * 10
     assert receiver.connections == 10
     assert await asyncio.gather(*(client.post(receiver.url, {}, b"{}") for _ in range(10))) == [200] * 10
@@ -131,7 +131,7 @@ async def test_posts_at_the_same_time_have_a_connection_each(receiver: Receiver,
         ((b"HTTP/1.1 426 No\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n",), 426, True),
     ],
 )
-async def test_answers_of_many_forms(
+async def test_every_valid_response_form_is_accepted(
     receiver: Receiver, client: Poster, parts: tuple[bytes, ...], status: int, kept: bool
 ) -> None:
     receiver.script = receiver.answering(*parts)
@@ -143,21 +143,21 @@ async def test_answers_of_many_forms(
         assert receiver.connections == 2
 
 
-async def test_an_answer_may_end_with_its_connection(receiver: Receiver, client: Poster) -> None:
+async def test_a_response_may_end_with_its_connection(receiver: Receiver, client: Poster) -> None:
     receiver.script = receiver.answering(b"HTTP/1.0 200 OK\r\n\r\nall of it", close=True)
     for _ in range(2):
         assert await client.post(receiver.url, {}, b"{}") == 200
     assert receiver.connections == 2
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced(receiver: Receiver, client: Poster) -> None:
+async def test_an_idle_connection_closed_by_the_receiver_is_replaced(receiver: Receiver, client: Poster) -> None:
     receiver.script = receiver.answering(OK, close=True)
     for _ in range(5):
         assert await client.post(receiver.url, {}, b"{}") == 200
     assert len(receiver.requests) == 5
 
 
-async def test_what_is_no_answer_is_an_error_and_never_a_success(receiver: Receiver, client: Poster) -> None:
+async def test_an_invalid_response_raises_an_error(receiver: Receiver, client: Poster) -> None:
     receiver.script = receiver.answering(b"SSH-2.0-OpenSSH_9\r\n")
     with pytest.raises(BadResponse):
         await client.post(receiver.url, {}, b"{}")
@@ -169,7 +169,7 @@ async def test_what_is_no_answer_is_an_error_and_never_a_success(receiver: Recei
         await client.post(receiver.url, {}, b"{}")
 
 
-async def test_a_receiver_that_never_answers_is_given_up_and_its_connection_not_used_again(
+async def test_a_response_timeout_closes_the_connection(
     receiver: Receiver,
 ) -> None:
     client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.05)
@@ -181,7 +181,7 @@ async def test_a_receiver_that_never_answers_is_given_up_and_its_connection_not_
     client.close()
 
 
-async def test_a_kept_connection_asks_nobody_where_it_leads_and_a_new_one_does(receiver: Receiver) -> None:
+async def test_only_new_connections_resolve_and_check_the_host(receiver: Receiver) -> None:
     asked: list[str] = []
 
     async def lookup(host: str, port: int) -> list[Resolved]:
@@ -199,7 +199,7 @@ async def test_a_kept_connection_asks_nobody_where_it_leads_and_a_new_one_does(r
     assert len(asked) == 2
 
 
-async def test_a_webhook_that_must_not_be_called_gets_no_connection(receiver: Receiver) -> None:
+async def test_a_forbidden_webhook_address_gets_no_connection(receiver: Receiver) -> None:
     client = Poster(EgressGuard(ONLY_PUBLIC), timeout=5)
     for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
         with pytest.raises(Forbidden):
@@ -207,7 +207,7 @@ async def test_a_webhook_that_must_not_be_called_gets_no_connection(receiver: Re
     assert not receiver.connections
 
 
-async def test_nobody_there_is_an_error(client: Poster) -> None:
+async def test_a_refused_connection_raises_oserror(client: Poster) -> None:
     with pytest.raises(OSError):
         await client.post("http://127.0.0.1:1/", {}, b"{}")
 
@@ -225,7 +225,7 @@ async def test_nobody_there_is_an_error(client: Poster) -> None:
         "http://" + "a" * 70,
     ],
 )
-async def test_what_is_no_url_is_an_error(client: Poster, url: str) -> None:
+async def test_an_invalid_url_raises_an_error(client: Poster, url: str) -> None:
     with pytest.raises((ValueError, OSError)):
         await client.post(url, {}, b"{}")
 
@@ -253,14 +253,18 @@ async def test_what_is_no_url_is_an_error(client: Poster, url: str) -> None:
         ("http://h/\r\nX: y", ("h", 80, False), b"POST /X:%20y HTTP/1.1\r\nHost: h\r\n"),
     ],
 )
-def test_urls_become_requests(url: str, origin: tuple[str, int, bool], request_line: bytes) -> None:
+def test_a_url_is_parsed_into_origin_and_request_head(
+    url: str, origin: tuple[str, int, bool], request_line: bytes
+) -> None:
     address = poster.address_of(url)
     assert address.origin == origin
     assert address.head.startswith(request_line)
     assert (b"Authorization: Basic dTpwQA==\r\n" in address.head) == ("u:p" in url)
 
 
-async def test_a_connection_from_before_other_authorities_is_not_kept(receiver: Receiver, client: Poster) -> None:
+async def test_a_connection_from_before_a_change_of_authorities_is_not_reused(
+    receiver: Receiver, client: Poster
+) -> None:
     received, released = asyncio.Event(), asyncio.Event()
 
     async def hold_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

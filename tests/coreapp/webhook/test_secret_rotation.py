@@ -14,7 +14,7 @@ from tidings.storage.database import Connection
 FIRST, SECOND, THIRD = ("whsec_" + letters * 8 for letters in ("QUJD", "REVG", "R0hJ"))
 
 
-async def test_of_two_first_rotations_at_once_one_finds_the_other_pending(database_factory: DatabaseFactory) -> None:
+async def test_one_of_two_concurrent_first_rotations_raises_rotationpending(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     kept = WebhookSecrets("15550000000", FIRST, SecretSealer(bytes(32)))
     both_have_read = asyncio.Barrier(2)

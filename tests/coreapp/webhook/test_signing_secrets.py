@@ -23,7 +23,7 @@ FRESH = "whsec_" + base64.b64encode(b"another secret of 32 bytes......").decode(
 THIRD = "whsec_" + base64.b64encode(b"a third secret of just as many..").decode()
 
 
-def test_a_rotation_keeps_the_secret_before_until_it_retires() -> None:
+def test_a_rotation_keeps_the_previous_secret_until_it_retires() -> None:
     secrets = webhook_secrets.rotated([WebhookSecret(SECRET)], FRESH, now=1_000, retires_at=2_000)
     assert [entry.secret for entry in webhook_secrets.in_force(secrets, 1_999)] == [FRESH, SECRET]
     assert [entry.secret for entry in webhook_secrets.in_force(secrets, 2_000)] == [FRESH]
@@ -33,7 +33,7 @@ def test_a_rotation_keeps_the_secret_before_until_it_retires() -> None:
     assert [(entry.secret, entry.retires_at) for entry in again] == [(THIRD, 0), (FRESH, 3_000)]
 
 
-def test_a_rotation_to_the_same_secret_leaves_one_and_to_none_is_refused() -> None:
+def test_a_rotation_to_the_same_secret_changes_nothing_and_an_invalid_one_is_refused() -> None:
     same = webhook_secrets.rotated([WebhookSecret(SECRET)], SECRET, now=1, retires_at=2)
     assert list(same) == [WebhookSecret(SECRET)]
     with pytest.raises(ValueError, match="24 to 64 bytes"):
@@ -44,7 +44,7 @@ def secrets_of(world: World, key: bytes | None = None) -> WebhookSecrets:
     return WebhookSecrets(BUSINESS, SECRET, SecretSealer(key or world.settings.secrets.settings_key.keys[0]))
 
 
-async def test_of_two_first_rotations_at_once_one_is_kept_and_the_other_waits(world: World) -> None:
+async def test_one_of_two_concurrent_first_rotations_is_stored_and_the_other_refused(world: World) -> None:
     async def rotate(fresh: str) -> str:
         async def work(connection: Connection) -> None:
             found = await secrets_of(world).find(connection, for_update=True)
@@ -76,7 +76,7 @@ async def posted(world: World, running: Running) -> Post:
     return world.sink.posts[before]
 
 
-async def test_callbacks_have_a_signature_for_each_secret_that_is_valid(world: World) -> None:
+async def test_callbacks_have_a_signature_for_each_valid_secret(world: World) -> None:
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)
@@ -94,7 +94,7 @@ async def test_callbacks_have_a_signature_for_each_secret_that_is_valid(world: W
     assert (await posted(world, running)).headers["webhook-signature"].count("v1,") == 1
 
 
-async def test_secrets_that_cannot_be_read_are_said_and_hold_nothing_up(
+async def test_unreadable_secrets_are_logged_and_delay_no_callback(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.add_phones(NUMBER)

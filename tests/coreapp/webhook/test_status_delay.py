@@ -25,7 +25,7 @@ def row(message_id: str, due_at: int) -> Callback:
     return Callback(1, 0, "", message_id, "status_change", b"", START, due_at=due_at)
 
 
-def test_a_status_is_due_so_long_after_the_answer_and_at_once_when_that_has_passed() -> None:
+def test_a_status_is_due_one_delay_after_the_response() -> None:
     clock = ManualClock()
     delay = StatusDelay(1.0, clock)
     clock.advance(10)
@@ -37,7 +37,7 @@ def test_a_status_is_due_so_long_after_the_answer_and_at_once_when_that_has_pass
     assert delay.due_at("of long ago", START + 15_400) == 0
 
 
-def test_a_status_that_is_reported_before_the_answer_waits_from_the_answer() -> None:
+def test_the_delay_of_an_early_status_counts_from_the_response() -> None:
     clock = ManualClock()
     delay = StatusDelay(1.0, clock)
     for message_id in ("slow", "slower"):
@@ -53,13 +53,13 @@ def test_a_status_that_is_reported_before_the_answer_waits_from_the_answer() -> 
     assert [callback.created_at for callback in rows] == [START + 8000, START + 8250]
 
 
-def test_what_an_earlier_owner_accepted_counts_as_answered_when_this_one_began() -> None:
+def test_messages_of_an_earlier_owner_count_as_answered_at_the_start() -> None:
     delay = StatusDelay(1.0, ManualClock())
     assert delay.due_at("inherited", START + 300) == START + 1000
     assert delay.due_at("inherited", START + 1000) == 0
 
 
-def test_the_oldest_answers_are_forgotten_beyond_the_limit() -> None:
+def test_response_times_beyond_the_limit_are_evicted_oldest_first() -> None:
     clock = ManualClock()
     delay = StatusDelay(1.0, clock, limit=3)
     clock.advance(10)
@@ -74,7 +74,7 @@ def test_the_oldest_answers_are_forgotten_beyond_the_limit() -> None:
     assert delay.remembered == 1
 
 
-def test_without_a_delay_nothing_is_kept() -> None:
+def test_without_a_delay_no_response_times_are_stored() -> None:
     delay = StatusDelay(0.0, ManualClock())
     delay.accepting("a")
     assert delay.due_at("a", START) == 0
@@ -98,7 +98,7 @@ def pass_time(running: Running, clock: ManualClock, seconds: float) -> None:
     running.shard.webhook.queue.release_due()
 
 
-async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else_waits(world: World) -> None:
+async def test_statuses_are_posted_in_order_one_second_after_the_response(world: World) -> None:
     clock = ManualClock()
     running = await started(world, clock)
     world.network.receipts = ("delivered",)
@@ -125,7 +125,7 @@ async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else
     await world.sink.signals.until(lambda: world.sink.statuses_of(message)[-1] == "read")
 
 
-async def test_the_first_status_is_the_one_that_the_business_wants(world: World) -> None:
+async def test_the_delay_applies_to_the_first_status_that_is_posted(world: World) -> None:
     await world.configure(webhooks={"message": {"sent": False}}, sent_status=False)
     clock = ManualClock()
     running = await started(world, clock)
@@ -137,7 +137,7 @@ async def test_the_first_status_is_the_one_that_the_business_wants(world: World)
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "delivered")])
 
 
-async def test_a_refused_message_fails_a_second_after_its_answer(world: World) -> None:
+async def test_a_refused_message_is_reported_one_second_after_the_response(world: World) -> None:
     clock = ManualClock()
     running = await started(world, clock)
     world.network.policy = lambda send: frames.NO_SUCH_NUMBER
@@ -147,7 +147,7 @@ async def test_a_refused_message_fails_a_second_after_its_answer(world: World) -
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
 
 
-async def test_a_message_that_fails_with_its_acceptance_says_so_a_second_later(world: World) -> None:
+async def test_a_message_that_fails_at_acceptance_is_reported_one_second_later(world: World) -> None:
     clock = ManualClock()
     running = await started(world, clock, reengagement_window=True)
     message = (await running.client.send(NUMBER)).id
@@ -158,7 +158,7 @@ async def test_a_message_that_fails_with_its_acceptance_says_so_a_second_later(w
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "failed")])
 
 
-async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) -> None:
+async def test_held_statuses_stay_held_after_a_kill_until_due(world: World) -> None:
     clock = ManualClock()
     running = await started(world, clock)
     sent = (await running.client.send(NUMBER)).id
@@ -184,7 +184,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     await world.sink.signals.until(lambda: world.sink.labels() == [(sent, "sent"), (left, "sent")])
 
 
-async def test_the_statuses_of_a_groups_message_wait_too(
+async def test_statuses_of_group_messages_are_delayed(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     world.settings = world.settings.model_copy(update={"status_delay": 0.3})

@@ -76,7 +76,7 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("path", "limit", "name"), LIMITS, ids=[name for _, _, name in LIMITS])
-def test_what_is_longer_than_the_api_has_it_is_unknown_and_the_error_says_why(
+def test_contents_beyond_the_api_s_length_limits_are_unknown_with_an_error(
     path: tuple[str | int, ...], limit: int, name: str
 ) -> None:
     make = place(*path)
@@ -90,7 +90,7 @@ def test_what_is_longer_than_the_api_has_it_is_unknown_and_the_error_says_why(
     assert entry["errors"][0]["details"] == f"{name} is longer than {limit:,} characters"
 
 
-def test_the_page_tells_these_limits() -> None:
+def test_the_documentation_lists_these_length_limits() -> None:
     text = (Path(__file__).parents[3] / "docs" / "device-api.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("### How long a content may be\n")
     told: dict[str, int] = {}
@@ -118,17 +118,17 @@ def test_the_page_tells_these_limits() -> None:
         (("reaction", "emoji"), "👍" * 33),
     ],
 )
-def test_what_no_client_of_the_api_would_send_is_unknown(path: tuple[str | int, ...], value: Any) -> None:
+def test_invalid_contents_are_posted_as_unknown(path: tuple[str | int, ...], value: Any) -> None:
     assert inbound.read(json.dumps(place(*path)(value)).encode()).kind == inbound.UNKNOWN
 
 
 @pytest.mark.parametrize("emoji", ["👍🏽", "❤️", "1️⃣", "#⃣", "ℹ️", "🇦🇹", "👩🏽‍❤️‍💋‍👨🏿", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "©️", "‼️", ""])
-def test_every_form_of_an_emoji_is_a_reaction(emoji: str) -> None:
+def test_every_form_of_an_emoji_is_accepted_in_a_reaction(emoji: str) -> None:
     message = inbound.read(json.dumps(place("reaction", "emoji")(emoji)).encode())
     assert (message.kind, message.content.emoji) == ("reaction", emoji)
 
 
-def test_names_of_profiles_and_files_are_cut() -> None:
+def test_profile_and_file_names_are_truncated() -> None:
     document = place("document", "filename")("n" * 1_000 + ".pdf") | {"profile": {"name": "A" * 100_000}}
     message = inbound.read(json.dumps(document).encode())
     assert (message.name, message.content.filename) == ("A" * 128, "n" * 251 + ".pdf")
@@ -141,7 +141,7 @@ def test_names_of_profiles_and_files_are_cut() -> None:
 @given(
     st.binary() | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(lambda v: json.dumps(v).encode())
 )
-def test_whatever_is_inside_the_encryption_can_be_posted(plaintext: bytes) -> None:
+def test_any_plaintext_can_be_posted(plaintext: bytes) -> None:
     message = inbound.read(plaintext)
     # The other two kinds need no content beyond their type.
     assert message.kind in (inbound.UNKNOWN, NULL, "ephemeral")
@@ -156,9 +156,7 @@ _JSON = st.recursive(
 
 
 @given(st.sampled_from([case["content"] for case in CASES.values() if len(case["content"]) > 1]), st.data())
-def test_a_content_that_was_changed_anywhere_is_posted_in_some_known_form(
-    content: dict[str, Any], data: st.DataObject
-) -> None:
+def test_a_content_changed_anywhere_is_posted_in_a_known_form(content: dict[str, Any], data: st.DataObject) -> None:
     content = json.loads(json.dumps(content))
     node: Any = content
     while isinstance(node, dict | list) and node:
@@ -173,7 +171,7 @@ def test_a_content_that_was_changed_anywhere_is_posted_in_some_known_form(
 
 
 @pytest.mark.parametrize("reached", [Status.SENT, Status.DELIVERED, Status.READ])
-def test_a_status_names_its_conversation_and_only_sent_says_when_it_ends(reached: Status) -> None:
+def test_every_status_names_its_conversation_and_only_sent_its_expiration(reached: Status) -> None:
     talk = conversation_of("15550000000", NUMBER, "marketing", 1_700_000_000)
     body = json.loads(bodies.status("gBEG1", NUMBER, reached, 1_700_000_000, None, talk))
     webhook_schemas.check(body)
@@ -194,14 +192,14 @@ def test_a_status_names_its_conversation_and_only_sent_says_when_it_ends(reached
         ("text", "", "service", "user_initiated"),
     ],
 )
-def test_a_conversation_is_named_after_the_category_of_its_template_or_after_who_began_it(
+def test_a_conversation_is_named_after_its_template_category_or_its_initiator(
     kind: str, category: str, origin: str, older: str
 ) -> None:
     assert origin_of(kind, category, ConversationNames.CATEGORY) == origin
     assert origin_of(kind, category, ConversationNames.INITIATOR) == older
 
 
-def test_the_other_statuses_fit_their_schemas() -> None:
+def test_other_webhook_bodies_match_their_schemas() -> None:
     for body in (
         bodies.status("gBEG1", NUMBER, Status.SENT, 1),
         bodies.status("gBEG1", NUMBER, Status.FAILED, 1, (470, "why")),
@@ -218,7 +216,7 @@ def test_the_other_statuses_fit_their_schemas() -> None:
 
 
 @given(st.integers(0, 4_000_000_000), st.sampled_from(["text", "template"]))
-def test_a_conversation_lasts_24_hours_and_the_next_follows(time: int, kind: str) -> None:
+def test_a_conversation_lasts_24_hours_and_the_next_follows_directly(time: int, kind: str) -> None:
     talk = conversation_of("1", NUMBER, kind, time)
     assert time < talk.expires_at <= time + conversations.DAY
     assert conversation_of("1", NUMBER, kind, talk.expires_at - 1).id == talk.id
@@ -229,7 +227,7 @@ def test_a_conversation_lasts_24_hours_and_the_next_follows(time: int, kind: str
 
 
 @given(st.integers(0, 62**8 - 1))
-def test_an_id_tells_when_it_was_made(milliseconds: int) -> None:
+def test_a_message_id_contains_its_creation_time(milliseconds: int) -> None:
     made = ids.MessageIds(lambda: milliseconds).new()
     assert ids.made_at(made) == pytest.approx(max(milliseconds, 0) / 1000, abs=0.002)
     assert ids.made_at("ABGG" + made[4:]) is None

@@ -52,7 +52,7 @@ def make_poster(**options: Path) -> Poster:
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1], ids=["1.0", "1.1"])
-async def test_an_old_version_of_tls_is_refused_whatever_the_system_allows(
+async def test_old_tls_versions_are_refused_even_if_the_system_allows_them(
     tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = shown(tmp_path, *AUTHORITY.issue("127.0.0.1"))
@@ -84,7 +84,7 @@ async def test_an_old_version_of_tls_is_refused_whatever_the_system_allows(
     poster.close()
 
 
-async def test_a_revoked_certificate_is_refused_from_the_new_list_on(tmp_path: Path) -> None:
+async def test_a_revoked_certificate_is_refused_once_the_new_list_is_loaded(tmp_path: Path) -> None:
     key, certificate = AUTHORITY.issue("127.0.0.1")
     lists = tmp_path / "lists.pem"
     lists.write_bytes(AUTHORITY.revocations())
@@ -103,7 +103,7 @@ async def test_a_revoked_certificate_is_refused_from_the_new_list_on(tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["gone", "garbage", "a certificate", "expired", "another authority's"])
-async def test_without_a_current_list_of_its_issuer_no_server_is_trusted(tmp_path: Path, what: str) -> None:
+async def test_no_server_is_trusted_without_a_current_revocation_list_of_its_issuer(tmp_path: Path, what: str) -> None:
     lists = tmp_path / "lists.pem"
     content = {
         "gone": None,

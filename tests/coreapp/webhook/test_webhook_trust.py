@@ -50,7 +50,7 @@ async def posting_to(world: World, sink: Sink, authorities: bytes, **settings: o
     return running
 
 
-async def test_a_webhook_is_trusted_by_the_uploaded_authority_and_by_no_other(world: World, tmp_path: Path) -> None:
+async def test_only_the_uploaded_authority_is_trusted_for_a_webhook(world: World, tmp_path: Path) -> None:
     sink = SecureSink(tmp_path)
     await sink.start()
     try:
@@ -62,7 +62,7 @@ async def test_a_webhook_is_trusted_by_the_uploaded_authority_and_by_no_other(wo
         await sink.stop()
 
 
-async def test_a_change_of_trust_closes_the_connections_that_were_checked_against_the_old_one(tmp_path: Path) -> None:
+async def test_a_change_of_authorities_closes_existing_connections(tmp_path: Path) -> None:
     sink = SecureSink(tmp_path)
     await sink.start()
     poster = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=5)
@@ -85,7 +85,7 @@ async def test_a_change_of_trust_closes_the_connections_that_were_checked_agains
 
 
 @pytest.mark.parametrize("authorities", [b"garbage", "ü".encode(), b"\xff"])
-async def test_authorities_that_cannot_be_loaded_fail_the_attempts_and_not_the_service(
+async def test_unusable_authorities_fail_the_attempts_and_not_the_service(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, authorities: bytes
 ) -> None:
     sink = SecureSink(tmp_path)
