@@ -25,7 +25,7 @@ class ReceiptSteps:
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass(eq=False, repr=False, slots=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class GroupReceipts:
     """Receipts for one account's group messages. A message of the business is `sent` once; `delivered` and `read` are
     per participant.

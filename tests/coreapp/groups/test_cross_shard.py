@@ -38,18 +38,17 @@ async def test_an_id_added_right_after_the_last_poll_is_polled(world: World, mon
     watching = SentElsewhere(running.shard.context)
     heard: list[str] = []
 
-    class Listener:
-        def finished(self, ids: Sequence[str]) -> None:
-            heard.extend(ids)
-            if heard == ["a"]:
-                # After the end of the poll, before any listener was notified of it.
-                asyncio.get_running_loop().call_soon(watching.watch, ["b"])
+    def finished(ids: Sequence[str]) -> None:
+        heard.extend(ids)
+        if heard == ["a"]:
+            # After the end of the poll, before any listener was notified of it.
+            asyncio.get_running_loop().call_soon(watching.watch, ["b"])
 
     async def nothing_is_left(ids: Collection[str]) -> set[str]:
         return set()
 
     monkeypatch.setattr(watching, "still_there", nothing_is_left)
-    watching.tell(Listener())
+    watching.on_finished = finished
     watching.watch(["a"])
     await soon(lambda: heard == ["a", "b"], timeout=5.0)
     await watching.close()

@@ -80,7 +80,7 @@ async def test_honest_messages_are_read_after_300_forged_ones_exhaust_the_budget
     await acknowledged(world, "before")
     # Exhaust the renewals: with a new session, forged messages would be of an old one, and cheap.
     for _ in range(session_repair.MAX_RENEWALS):
-        assert running.shard.recovery.session_repair._budget.renewals.take(NUMBER)
+        assert running.shard.recovery.session_repair.budget.renewals.take(NUMBER)
     taken = work()
     for n in range(300):
         world.network.deliver(NUMBER, frames.MESSAGE, id=f"forged-{n}", body=forged(phone, strange=n % 3 == 2))
