@@ -49,14 +49,14 @@ async def test_a_delivery_whose_change_is_always_refused_is_quarantined_and_what
         kind, body = other.write(TEXT, world.network.business_bundle())
         gate = asyncio.Event()
         batcher = running.shard.receiving._batcher
-        flush = batcher._flush
+        flush = batcher.flush
 
         async def held(deliveries: object) -> object:
             await gate.wait()
             return await flush(deliveries)  # type: ignore[arg-type]
 
         # All three form one batch, and one change.
-        batcher._flush = held  # type: ignore[assignment]
+        batcher.flush = held  # type: ignore[assignment]
         world.network.deliver(NUMBER, frames.READ, id="first", refs=[message])
         await world.network.signals.until(lambda: "first" in world.network.mailbox)
         world.network.deliver(OTHER, kind, id="bad", body=body)

@@ -15,8 +15,10 @@ from coreapp.retention import (
     JOB_ERRORS,
     KEYS,
     PURGES,
+    QUARANTINED,
     REPLAYS,
     SETTLED_MS,
+    SUSPECTS,
     UNREAD,
     RetentionService,
     collect_messages,
@@ -146,6 +148,8 @@ async def test_expired_rows_are_deleted_page_by_page_and_others_are_kept(
         REPLAYS: 0,
         PURGES: 0,
         JOB_ERRORS: 3,
+        SUSPECTS: 0,
+        QUARANTINED: 0,
     }
     async with world.database.reading() as connection:
         assert await service_windows.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]
