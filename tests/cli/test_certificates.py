@@ -81,7 +81,7 @@ def test_certificates_are_kept_until_near_expiry_or_a_change_of_hosts(
     assert made("webapp", "--renew") == ["webapp"]
     assert made("webapp", "--renew", "--days", 30) == ["webapp"]
     assert made("webapp") == ["webapp"]
-    end = x509.load_pem_x509_certificate((tmp_path / "webapp.http.pem").read_bytes()).not_valid_after_utc
+    end = x509.load_pem_x509_certificate((tmp_path / "webapp.pem").read_bytes()).not_valid_after_utc
     assert end - datetime.datetime.now(datetime.UTC) > datetime.timedelta(days=390)
     (tmp_path / "robots.key").unlink()
     assert made("robots") == ["robots"]

@@ -77,7 +77,7 @@ async def containers(database_factory: DatabaseFactory, tmp_path: Path) -> Conta
 async def test_provisioning_creates_keys_and_a_coreapp_makes_them_current(
     containers: Containers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = {name: containers.rotation(name)._keys.keys[0] for name in (key_checks.MASTER, key_checks.SETTINGS)}
+    old = {name: containers.rotation(name).keys.keys[0] for name in (key_checks.MASTER, key_checks.SETTINGS)}
     with pytest.raises(CannotRotate, match=r"`tidings provision` make one, with TIDINGS_NEW_KEYS=master"):
         await containers.rotation(key_checks.MASTER).rotate()
     running = SecretSealer(*containers.webapp.settings_key.keys, read=containers.webapp.settings_key.read)
