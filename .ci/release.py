@@ -79,8 +79,8 @@ def export(checkout: Path, commit: str, tree: Path) -> None:
     """Write the files of a commit to a new directory. Raises `ReleaseFailed`."""
     archive = tree.with_name(f"{tree.name}.tar")
     run(["git", "archive", "--format=tar", f"--output={archive}", commit], cwd=checkout)
-    with tarfile.open(archive) as files:
-        files.extractall(tree, filter="data")
+    tree.mkdir()
+    run(["tar", "--extract", "--no-same-owner", "--file", archive, "--directory", tree])
     archive.unlink()
 
 
@@ -118,8 +118,7 @@ def build_wheel(sdist: Path, folder: Path, seconds: int) -> Path:
     seconds: time stamp of all files, Unix seconds
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        with tarfile.open(sdist) as files:
-            files.extractall(scratch, filter="data")
+        run(["tar", "--extract", "--no-same-owner", "--file", sdist, "--directory", scratch])
         (tree,) = Path(scratch).iterdir()
         name = _build("build_wheel", tree, folder, seconds)
     return folder / name

