@@ -160,6 +160,13 @@ def build(checkout: Path, output: Path, bin_directory: Path, *words: str) -> sub
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
+def put_needed(directory: Path) -> Path:
+    """Put links to the programs that a release cannot do without into a directory."""
+    for name in ("git", "tar", "gzip"):
+        put(directory, name)
+    return directory
+
+
 def put(directory: Path, name: str, script: str = "") -> Path:
     """Put a program into a directory: a script, or a link to the installed program."""
     directory.mkdir(exist_ok=True)
@@ -176,7 +183,7 @@ def put(directory: Path, name: str, script: str = "") -> Path:
 def test_a_release_has_all_files_with_checksums_and_says_that_the_image_was_skipped(
     checkout: Path, tmp_path: Path
 ) -> None:
-    programs, output = put(tmp_path / "bin", "git"), tmp_path / "dist"
+    programs, output = put_needed(tmp_path / "bin"), tmp_path / "dist"
     output.mkdir()
     (output / "tidings-0.1.0-py3-none-any.whl").touch()
     (output / "other").touch()
@@ -205,7 +212,7 @@ def test_a_release_has_all_files_with_checksums_and_says_that_the_image_was_skip
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_an_image_that_is_required_and_cannot_be_built_fails_the_release(checkout: Path, tmp_path: Path) -> None:
-    programs = put(put(tmp_path / "bin", "git"), "docker", "exit 1")
+    programs = put(put_needed(tmp_path / "bin"), "docker", "exit 1")
     done = build(checkout, tmp_path / "dist", programs, "--require-image")
     assert done.returncode == 1
     reason = "docker has no daemon here, and neither podman nor buildah is installed"
@@ -215,7 +222,7 @@ def test_an_image_that_is_required_and_cannot_be_built_fails_the_release(checkou
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_a_changed_file_or_a_missing_program_is_one_line(checkout: Path, tmp_path: Path) -> None:
-    programs = put(tmp_path / "bin", "git")
+    programs = put_needed(tmp_path / "bin")
     (checkout / "README.md").write_text("changed")
     done = build(checkout, tmp_path / "dist", programs)
     assert (done.returncode, done.stdout) == (1, "")
