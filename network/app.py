@@ -92,7 +92,7 @@ def operator_routes(
     async def metrics(request: Request) -> Response:
         if not is_local:
             if not api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
-                raise errors.Unauthorized("metrics take the key of WA_API_KEY: Authorization: Apikey …")
+                raise errors.Unauthorized("metrics require the key of WA_API_KEY: Authorization: Apikey …")
             http.mark_authenticated(request)
         http.consume(request, METRICS)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -20,7 +20,7 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-EXPIRED = Counter("tidings_network_expired_total", "Envelopes that reached their time to live undelivered")
+EXPIRED = Counter("tidings_network_expired_total", "Envelopes that expired before delivery")
 
 BATCH = 200  # Expired envelopes per transaction.
 CODES_KEPT_MS = 24 * 3600 * 1000  # Milliseconds that a registration code is kept after it was issued.

@@ -43,7 +43,7 @@ async def read_bytes(request: Request, *, limit: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise errors.TooLarge(f"a body of at most {limit} bytes is taken")
+            raise errors.TooLarge(f"a body may have at most {limit} bytes")
     return bytes(body)
 
 
@@ -74,7 +74,7 @@ def require_key(request: Request, key: str, *, certified: bool) -> None:
     """
     if certified and not request.scope["extensions"]["tls"]["client_cert_name"]:
         # Checked before the key, so that a client without a certificate cannot guess keys.
-        raise errors.Unauthorized("the registration key is taken from clients with a certificate only")
+        raise errors.Unauthorized("the registration key is accepted only from clients with a certificate")
     if not hmac.compare_digest(bearer(request).encode(), key.encode()):
         raise errors.Unauthorized("the registration key is wrong")
     mark_authenticated(request)
@@ -85,7 +85,7 @@ async def require_device(request: Request, logins: DeviceLogins, number: str) ->
     token = bearer(request)
     consume(request, LOGIN)
     if not token or not await logins.is_device(number, token):
-        raise errors.Unauthorized("no such number, or not its token")
+        raise errors.Unauthorized("unknown number or wrong token")
     mark_authenticated(request)
 
 
@@ -110,7 +110,7 @@ async def in_time(seconds: float = TIMEOUT) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise errors.Unavailable("it took too long") from error
+        raise errors.Unavailable("the request took too long") from error
 
 
 def answer(error: errors.RequestError) -> JSONResponse:
@@ -119,7 +119,7 @@ def answer(error: errors.RequestError) -> JSONResponse:
     return JSONResponse({"error": {"reason": error.reason, "detail": error.detail}}, error.status, headers)
 
 
-_OUR_FAULT = "this is our fault; the log of the network says more"
+_OUR_FAULT = "an internal error occurred; see the network's log"
 _BY_STATUS: dict[int, type[errors.RequestError]] = {404: errors.NotFound, 405: errors.WrongMethod}
 
 
@@ -171,4 +171,4 @@ class SimulatedLatency:
             async with asyncio.timeout(None if scope["path"].startswith(TRANSFERS) else TIMEOUT):
                 await self._app(scope, receive, send)
         except TimeoutError:
-            await answer(errors.Unavailable("it took too long"))(scope, receive, send)
+            await answer(errors.Unavailable("the request took too long"))(scope, receive, send)

@@ -23,7 +23,7 @@ from tidings.net import tls
 from tidings.net.tls import Clients, FileContext, TlsFiles
 from tidings.net.tls_server import Handshakes
 
-OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
+OPEN = Gauge("tidings_network_http_connections", "Open HTTP connections, without WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
 
 BACKLOG = 2048  # Connections that the system queues until they are accepted.

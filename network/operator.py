@@ -24,7 +24,7 @@ from tidings.wire import addresses, device
 
 log = logging.getLogger(__name__)
 
-ANNOUNCED = Counter("tidings_network_announcements_total", "Announcements of operators delivered or stored", ["to"])
+ANNOUNCED = Counter("tidings_network_announcements_total", "Operators' announcements delivered or stored", ["to"])
 
 # Maximum size of an announcement, bytes of UTF-8.
 MAX_TEXT = 4096
@@ -67,7 +67,7 @@ class OperatorEndpoints:
         """Announce to the device of one number, at once or when it attaches."""
         text = await self._read(request)
         if not addresses.is_number(number):
-            raise errors.NotFound(f"{number!r} is no number: 7 to 15 digits")
+            raise errors.NotFound(f"{number!r} is not a number of 7 to 15 digits")
         notice = Notice(device.ANNOUNCEMENT, number, number, body=text)
         try:
             stored = await self._storing.submit(notice)
@@ -109,9 +109,9 @@ class OperatorEndpoints:
 
     async def _read(self, request: Request) -> bytes:
         if not self.context.settings.operator_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
-            raise errors.Unauthorized("announcements take the key of TIDINGS_OPERATOR_KEY: Authorization: Apikey …")
+            raise errors.Unauthorized("announcements require the key of TIDINGS_OPERATOR_KEY: Authorization: Apikey …")
         http.mark_authenticated(request)
         text = (await http.read_body(request, Announcement)).text.encode()
         if len(text) > MAX_TEXT:
-            raise errors.TooLarge(f"a text of at most {MAX_TEXT} bytes is taken")
+            raise errors.TooLarge(f"a text may have at most {MAX_TEXT} bytes")
         return text

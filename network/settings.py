@@ -76,7 +76,7 @@ class Limits(env.Variables):
 def _numbers(value: str) -> frozenset[str]:
     found = [entry.strip() for entry in value.split(",") if entry.strip()]
     if not all(map(addresses.is_number, found)):
-        raise env.wrong("is not numbers like 15550000000, with commas between them")
+        raise env.wrong("is not a comma-separated list of numbers like 15550000000")
     return frozenset(found)
 
 
@@ -171,7 +171,9 @@ def _node_address(value: str) -> tuple[str, int]:
         return "", port
     host, port = env.parse_address(value)
     if host in ("0.0.0.0", "::"):  # noqa: S104
-        raise env.wrong("is where the other nodes call this one: name an address of this machine, or :port")
+        raise env.wrong(
+            "is the address at which other nodes connect to this one: give an address of this machine, or :port"
+        )
     return host, port
 
 
@@ -237,7 +239,7 @@ def _certificate(listener: str) -> Any:
         names = [f"TIDINGS_NETWORK_{listener}_{what}" for what in ("CERTIFICATE", "KEY")]
         chain, key = (data["variables"].get(name, "") for name in names)
         if bool(chain) != bool(key):
-            raise env.mistake(f"{names[0]} and {names[1]} go together")
+            raise env.mistake(f"{names[0]} and {names[1]} must be set together")
         own: TlsFiles = data["tls_files"]
         return TlsFiles(chain, key, own.authorities) if chain else own
 
@@ -323,15 +325,15 @@ class Settings(settings.ProcessSettings):
     @pydantic.model_validator(mode="after")
     def _monitoring_is_no_operator(self) -> Self:
         if self.operator_key and self.operator_key == self.api_key:
-            raise env.mistake("TIDINGS_OPERATOR_KEY is WA_API_KEY, which only reads: choose another key")
+            raise env.mistake("TIDINGS_OPERATOR_KEY equals WA_API_KEY, which only reads: choose another key")
         return self
 
     @pydantic.model_validator(mode="after")
     def _workers_have_redis(self) -> Self:
         if self.workers > 1 and 0 in (self.http_address[1], self.tcp_address[1]):
-            raise env.mistake("TIDINGS_NETWORK_WORKERS over 1 needs addresses with ports, which all workers share")
+            raise env.mistake("TIDINGS_NETWORK_WORKERS over 1 requires addresses with ports, which all workers share")
         if self.workers > 1 and not self.cluster.url:
             raise env.mistake(
-                "TIDINGS_NETWORK_WORKERS over 1 needs TIDINGS_REDIS_URL: the workers find each other there"
+                "TIDINGS_NETWORK_WORKERS over 1 requires TIDINGS_REDIS_URL, by which the workers find each other"
             )
         return self

@@ -26,8 +26,8 @@ from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
 
-MOVED = Counter("tidings_network_blob_bytes_total", "Bytes of blobs that came or went whole", ["direction"])
-TRANSFERS = Gauge("tidings_network_blob_transfers", "Blobs that are coming or going")
+MOVED = Counter("tidings_network_blob_bytes_total", "Bytes of blobs transferred completely", ["direction"])
+TRANSFERS = Gauge("tidings_network_blob_transfers", "Transfers of blobs in progress")
 
 # Seconds that one transfer may take, and seconds in it without a byte.
 TRANSFER_SECONDS = 900.0
@@ -55,7 +55,7 @@ class BlobEndpoints:
         """Require the token of the device of `number`, before every endpoint."""
         number = request.path_params["number"]
         if not addresses.is_number(number):
-            raise NotFound(f"{number!r} is no number: 7 to 15 digits")
+            raise NotFound(f"{number!r} is not a number of 7 to 15 digits")
         async with http.in_time():
             await http.require_device(request, self.directory.logins, number)
 
@@ -64,7 +64,7 @@ class BlobEndpoints:
         size, result = 0, "failed"
         try:
             if wait := self.directory.rate_limits.take("blob", number):
-                raise TooOften("too many files of this number", retry_after=math.ceil(wait))
+                raise TooOften("too many files for this number", retry_after=math.ceil(wait))
             with self._transfer():
                 async with http.in_time(TRANSFER_SECONDS):
                     weight = self.directory.rate_limits.weight_of(number)
@@ -80,7 +80,7 @@ class BlobEndpoints:
 
     async def download(self, number: str, id: str) -> Response:
         if len(id) > MAX_ID or not id.isascii():
-            raise NotFound("there is no such blob, or not any more")
+            raise NotFound("there is no such blob, or it has expired")
         async with contextlib.AsyncExitStack() as held:
             held.enter_context(self._transfer())
             async with http.in_time():
@@ -92,7 +92,7 @@ class BlobEndpoints:
     def _transfer(self) -> Iterator[None]:
         """Take a slot for one transfer. Raises `Unavailable`."""
         if not self.transfers.try_take():
-            raise Unavailable("too many blobs are coming and going", retry_after=1)
+            raise Unavailable("too many transfers of blobs are in progress", retry_after=1)
         TRANSFERS.inc()
         try:
             yield

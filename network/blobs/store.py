@@ -82,18 +82,18 @@ class BlobStore:
         weight: factor by which the owner's quota is multiplied.
         """
         if size is not None and size > self.max_size:
-            raise TooLarge(f"a blob of at most {self.max_size} bytes is taken")
+            raise TooLarge(f"a blob may have at most {self.max_size} bytes")
         owned = await self._owned(owner, size or 0, weight)
         with self.quota.reservation(owner, owned, size or 0, weight=weight) as grow:
             try:
                 stored = await self.files.write(_counted(body, grow), limit=self.max_size)
             except FileTooLarge as error:
-                raise TooLarge(f"a blob of at most {self.max_size} bytes is taken") from error
+                raise TooLarge(f"a blob may have at most {self.max_size} bytes") from error
             except FileEmpty as error:
                 raise BadRequest("the blob is empty") from error
             except DiskFull as error:
                 log.error("blobs.disk_full", extra={"store": self.files.location})
-                raise Full("the disk of the network is full; its operator has to make room") from error
+                raise Full("the disk of the network is full; its operator must free space") from error
             except StoreAway as error:
                 raise self._away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
@@ -111,14 +111,14 @@ class BlobStore:
         """Return an open blob. Raises `NotFound`, and `Unavailable` while the files cannot be reached."""
         blob = await self._wanted.submit(id)
         if blob is None:
-            raise NotFound("there is no such blob, or not any more")
+            raise NotFound("there is no such blob, or it has expired")
         try:
             return await self._open(blob)
         except FileGone as error:
             # It has expired and was removed, or another program has changed the directory.
             if blob.expires_at > self.now():
                 log.error("blob.file_missing", extra={"owner": blob.owner, "file": blob.file})
-            raise NotFound("there is no such blob, or not any more") from error
+            raise NotFound("there is no such blob, or it has expired") from error
         except OSError as error:
             raise self._away(error) from error
 

@@ -34,8 +34,8 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-FORWARDED = Counter("tidings_network_forwarded_total", "Envelopes given to other nodes, by what became of them", ["to"])
-WAITING = Gauge("tidings_network_forwards_waiting", "Envelopes that other nodes have and have not answered")
+FORWARDED = Counter("tidings_network_forwarded_total", "Envelopes forwarded to other nodes, by result", ["to"])
+WAITING = Gauge("tidings_network_forwards_waiting", "Envelopes forwarded to other nodes and not yet answered")
 ANSWERED, LATE, MOVED, UNSENT = (FORWARDED.labels(word) for word in ("answered", "late", "moved", "unsent"))
 
 # Seconds that another node has to respond, in addition to those for which it may wait for its device.

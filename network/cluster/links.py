@@ -113,7 +113,7 @@ class NodeLinks:
         if self._listening is not None:
             self._listening.close()
         for connection in list(self._callers.values()):
-            connection.close("this node is leaving")
+            connection.close("this node is shutting down")
 
     # Calling side.
 
@@ -163,12 +163,12 @@ class _Link:
     async def _post(self, packet: bytes) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() < self._rests_until:
-            raise NodeAway("it could not be reached a moment ago")
+            raise NodeAway("it was unreachable a moment ago")
         try:
             async with asyncio.timeout(PATIENCE):
                 connection = self._connection or await self._call()
             if connection is not self._connection:
-                raise NodeAway("it hung up at once")
+                raise NodeAway("it closed the connection at once")
             self._answer = loop.create_future()
             connection.send(frames.FrameBatch(packet))
             async with asyncio.timeout(PATIENCE):
@@ -195,9 +195,9 @@ class _Link:
         try:
             found = await self.membership.find_link(self.node)
         except msgspec.MsgspecError as error:
-            raise NodeAway(f"it is of another version: {error}") from error
+            raise NodeAway(f"it runs another version: {error}") from error
         if found is None:
-            raise NodeAway("it has not said where it can be reached")
+            raise NodeAway("it has published no address")
         return found
 
     def _failed(self, error: Exception) -> None:
@@ -270,7 +270,7 @@ class _Caller:
         former = self.callers.get(call.source)
         if former is not None:
             # Its sender has given up the frames left on it, and they would arrive after those sent on this one.
-            former.abort("it has called again")
+            former.abort("it has opened a new connection")
         self._source = call.source
         self.callers[call.source] = connection
 

@@ -23,7 +23,7 @@ from tidings.aio.membership import Membership
 
 log = logging.getLogger(__name__)
 
-NODES = Gauge("tidings_network_nodes", "Nodes of the network that this one knows of, itself included")
+NODES = Gauge("tidings_network_nodes", "Nodes of the network that this node knows, including itself")
 IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
 
 HEARTBEAT = 1.0  # Seconds between two heartbeats.

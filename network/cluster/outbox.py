@@ -16,8 +16,8 @@ from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 
 log = logging.getLogger(__name__)
 
-SENT = Counter("tidings_network_node_frames_sent_total", "Frames that other nodes have taken")
-UNSENT = Counter("tidings_network_node_frames_unsent_total", "Frames that other nodes have not taken", ["why"])
+SENT = Counter("tidings_network_node_frames_sent_total", "Frames delivered to other nodes")
+UNSENT = Counter("tidings_network_node_frames_unsent_total", "Frames not delivered to other nodes", ["why"])
 
 # Frames in one batch, bytes of their bodies, and frames that may wait per node.
 FRAMES, SIZE, WAITING = 500, 1024 * 1024, 50_000

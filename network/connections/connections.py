@@ -24,10 +24,10 @@ from tidings.wire.unfinished import Unfinished
 log = logging.getLogger(__name__)
 
 OPEN = Gauge("tidings_network_connections", "Open connections")
-UNAUTHENTICATED = Gauge("tidings_network_strangers", "Live connections on which nobody is logged in")
+UNAUTHENTICATED = Gauge("tidings_network_strangers", "Live connections without a login")
 REFUSED = Counter(
     "tidings_network_strangers_refused_total",
-    "Live connections refused or ended before anybody had logged in",
+    "Live connections refused or closed before a login",
     ["why"],
 )
 

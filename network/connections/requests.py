@@ -20,7 +20,7 @@ from tidings.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
-FAILED = Counter("tidings_network_requests_failed_total", "Logins, checks and fetches not done", ["reason"])
+FAILED = Counter("tidings_network_requests_failed_total", "Logins, checks and fetches refused", ["reason"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,14 +140,16 @@ class DeviceRequests:
         if not self._transport.is_open:
             return None
         if proven is None:
-            self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
+            self._fault(frame.n, device.UNAUTHORIZED, "unknown number or wrong token")
             return None
         return None if self._is_refused(frame, part) else proven
 
     def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
         here = self._caller.devices.get(frame.number)
         if not part.is_valid:
-            self._fault(frame.n, device.INVALID, "there is no such partition: 1, 2, 4, 8, 16 or 32 of them, from 0")
+            self._fault(
+                frame.n, device.INVALID, "there is no such partition: there are 1, 2, 4, 8, 16 or 32, numbered from 0"
+            )
         elif here is not None and not here.part.is_same_part(part):
             self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
         elif self._backend.router.is_stale_login(frame.number, frame.epoch, part):
@@ -210,10 +212,10 @@ class DeviceRequests:
         try:
             await work
         except (BatcherFull, BatcherClosed):
-            self._failed(n, device.OVERLOADED, "too much is waiting for the database")
+            self._failed(n, device.OVERLOADED, "too many requests wait for the database")
         except Exception:
             log.exception("request.failed", extra={"peer": self._transport.peer, "n": n})
-            self._failed(n, device.OVERLOADED, "it could not be done now")
+            self._failed(n, device.OVERLOADED, "the request cannot be served at present")
 
     def _fault(self, n: int, reason: str, detail: str) -> None:
         """Fail a request for a reason that the device could have known, and consume tokens for it."""

@@ -21,7 +21,7 @@ def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     if identity is None:
         return device.INVALID, "`from` is not logged in on this connection"
     if len(frame.body) > MAX_BODY:
-        return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
+        return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, the limit is {MAX_BODY}"
     # Some databases ignore blanks at the end of an id.
     if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
         return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
@@ -40,9 +40,9 @@ def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     if frame.kind == device.GROUP:
         return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
     if not addresses.is_number(frame.to):
-        return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
+        return device.NO_SUCH_NUMBER, "`to` is not a number of 7 to 15 digits"
     if frame.kind == device.PREKEY and not _is_own(frame, identity):
-        return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
+        return device.INVALID, "the identity key in `body` is not the one that `from` is registered with"
     return "", ""
 
 

@@ -185,7 +185,7 @@ class DeviceSession:
 
     def _evicted(self) -> None:
         if self.transport.is_open:
-            self.close(device.OVERLOADED, "others who have not logged in need the place")
+            self.close(device.OVERLOADED, "another unauthenticated client needs the slot")
 
     # Sends.
 
@@ -213,7 +213,7 @@ class DeviceSession:
         if frame.sender in self.devices:
             self._take(frame)
         else:
-            self.refused(frame.n, device.INVALID, "`from` has left this connection")
+            self.refused(frame.n, device.INVALID, "`from` is no longer logged in on this connection")
 
     def _take(self, frame: device.Send) -> None:
         if frame.kind == device.GROUP:

@@ -86,7 +86,7 @@ class TcpListener:
                 await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             else:
                 if not self._handshakes.enter(slot.key):
-                    raise ConnectionRefusedError("too many handshakes are under way")
+                    raise ConnectionRefusedError("too many handshakes are in progress")
                 await self._handshakes.shake(make, accepted, self.tls, slot.key)
         except (OSError, asyncio.CancelledError):
             # The peer disconnected, does not use TLS, or took too long for the handshake.

@@ -58,7 +58,7 @@ class UnauthenticatedSession:
         elif isinstance(frame, device.Logout):
             self.transport.send(device.Ok(n=frame.n))
         elif not isinstance(frame, device.Ack):
-            detail = "nobody is logged in on this connection"
+            detail = "no device is logged in on this connection"
             self.transport.send(device.Failed(n=frame.n, reason=device.UNAUTHORIZED, detail=detail))
 
     def _begin(self, frame: device.Login) -> None:

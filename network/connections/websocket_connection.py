@@ -177,9 +177,9 @@ class WebSocketConnection(Connection):
             return False
         if head.opcode == websocket_frames.CONTINUATION:
             if self._parts is None:
-                raise Violation(websocket_frames.PROTOCOL_ERROR, "a continuation of nothing")
+                raise Violation(websocket_frames.PROTOCOL_ERROR, "a continuation frame without a message")
         elif self._parts is not None:
-            raise Violation(websocket_frames.PROTOCOL_ERROR, "a message within another one")
+            raise Violation(websocket_frames.PROTOCOL_ERROR, "a message inside another message")
         else:
             self._opcode = head.opcode
         if head.is_last and self._parts is None:
@@ -207,7 +207,7 @@ class WebSocketConnection(Connection):
             if is_text and not data.isascii():
                 data.decode()
             if self._codec.is_strict and is_text:
-                raise TypeError("text where bytes are due")
+                raise TypeError("a text frame where binary is required")
             frame = self._codec.decode(data)
         except UnicodeDecodeError:
             self._bad_frame("text that is not UTF-8")

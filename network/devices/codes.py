@@ -114,14 +114,14 @@ class Codes:
             detail = "too many wrong codes were tried for this number: request a new code, which is longer"
             raise Unauthorized(detail, reason="wrong_code")
         if result == REFUSED:
-            detail = "this address has no code for this number that can still be used"
+            detail = "this address has no usable code for this number"
             raise Unauthorized(detail, reason="wrong_code")
 
     async def use(self, number: str, origin: str, code: str) -> None:
         """Redeem a code that `check` accepted. Raises `Unauthorized` when another registration redeemed it first."""
         digest = self._hash(number, code)
         if not await self._database.commit(lambda c: challenges.take(c, number, origin, digest)):
-            raise Unauthorized("the code was used already", reason="wrong_code")
+            raise Unauthorized("the code has been used", reason="wrong_code")
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
@@ -138,7 +138,7 @@ def count(last: Challenge | None, now: int) -> tuple[int, int]:
     if last is None:
         return now, 0
     if now < last.issued_at + SPACING_MS:
-        raise TooMany("a code was sent just now", retry_after=1 + (last.issued_at + SPACING_MS - now) // 1000)
+        raise TooMany("a code was sent a moment ago", retry_after=1 + (last.issued_at + SPACING_MS - now) // 1000)
     end = last.window_started_at + WINDOW_MS
     if now >= end:
         return now, 0

@@ -53,7 +53,7 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
 
     async def work(connection: Connection) -> Left:
         if not await directory.enter_epoch(connection, number, keys.epoch):
-            raise StaleEpoch(f"{number} was registered, or got keys, under a higher epoch")
+            raise StaleEpoch(f"{number} was registered, or uploaded keys, under a higher epoch")
         if keys.signed_prekey is not None:
             key = keys.signed_prekey
             await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)

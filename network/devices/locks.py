@@ -58,7 +58,7 @@ class Locks:
         if found is None or is_expired(found, self._now()):
             return ""
         if not pin:
-            raise Locked("the number has a registration lock: name its PIN")
+            raise Locked("the number has a registration lock: send its PIN")
         await self._count(number)
         try:
             is_right = await self._pool.verify(found.pin_hash, pin)

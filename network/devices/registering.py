@@ -29,7 +29,7 @@ CODES_EACH, SECONDS_EACH = 20, 30
 TRIES_EACH, TRY_SECONDS_EACH = 10, 60
 
 REFUSED = Counter(
-    "tidings_network_codes_refused_total", "Requests for codes, and tries of codes, that were refused", ["what"]
+    "tidings_network_codes_refused_total", "Refused requests for codes and refused attempts with codes", ["what"]
 )
 CODE_REFUSED, TRY_REFUSED = REFUSED.labels("code"), REFUSED.labels("try")
 
@@ -155,7 +155,7 @@ class RegistrationEndpoints:
     def _require_ordinary(self, number: str) -> None:
         """Raise `KeyRequired` for a number of the business."""
         if number in self.businesses:
-            raise KeyRequired("a number of the business is registered with the registration key only")
+            raise KeyRequired("a business's number can be registered only with the registration key")
 
     def _origin(self, request: Request) -> str:
         """Return the key of the client's address."""

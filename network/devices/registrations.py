@@ -72,7 +72,7 @@ class Registrations:
             if router.is_stale(body.number, body.epoch) or await nodes.is_stale(body.number, body.epoch):
                 raise StaleEpoch(f"{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
-            raise BadRequest("a number stands there twice")
+            raise BadRequest("a number appears twice")
         if devices and await self.are_made(devices):
             return [body.token for body in devices]
         await signatures.check(
@@ -91,7 +91,7 @@ class Registrations:
             async def work(connection: Connection) -> None:
                 for body in devices:
                     if not await directory.enter_epoch(connection, body.number, body.epoch):
-                        raise StaleEpoch(f"{body.number} was registered, or got keys, under a higher epoch")
+                        raise StaleEpoch(f"{body.number} was registered, or uploaded keys, under a higher epoch")
                 before = await directory.list_identity_keys(connection, numbers)
                 former = await directory.take_former_identities(connection, numbers)
                 changed = {
@@ -177,7 +177,7 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
     for number, opened_hash in opened.items():
         found = await locks.find(connection, number, lock=True)
         if found is not None and not is_expired(found, now) and not hmac.compare_digest(found.pin_hash, opened_hash):
-            raise Locked("the number was locked meanwhile: name its PIN")
+            raise Locked("the number was locked meanwhile: send its PIN")
         if found is not None and number not in pins:
             await locks.delete(connection, number)
     for number, pin_hash in pins.items():

@@ -97,7 +97,7 @@ class DeviceEndpoints:
 
 def _require_number(text: str) -> None:
     if not addresses.is_number(text):
-        raise NotFound(f"{text!r} is no number: 7 to 15 digits")
+        raise NotFound(f"{text!r} is not a number of 7 to 15 digits")
 
 
 def _left(left: Left) -> dict[str, Any]:

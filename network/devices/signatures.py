@@ -64,7 +64,7 @@ def require_last_resort(
     Without one, sessions would fall back to a weaker key agreement once the one-time keys are used up.
     """
     if body.kyber_prekeys and body.kyber_prekey is None and not has_one:
-        raise BadRequest(f"{place}kyber_prekeys need a kyber_prekey, which is for when they are used up")
+        raise BadRequest(f"{place}kyber_prekeys require a kyber_prekey, which is used when none is left")
 
 
 def _check_type(place: str, key: bytes, kind: int) -> None:

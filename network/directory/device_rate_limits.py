@@ -8,7 +8,7 @@ from network.settings import DeviceRateLimits
 from tidings.aio.clock import Clock
 from tidings.aio.token_buckets import TokenBuckets
 
-LIMITED = Counter("tidings_network_rate_limited_total", "Calls of devices that asked for too much", ["call"])
+LIMITED = Counter("tidings_network_rate_limited_total", "Calls of devices refused by a rate limit", ["call"])
 
 DAY = 86400.0
 # Factor by which the limits of a business exceed those of other devices.

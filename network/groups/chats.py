@@ -257,8 +257,8 @@ def _icon_type(data: bytes) -> str:
         return "image/png"
     if not data:
         return ""
-    raise errors.BadRequest("an icon is a JPEG or PNG picture")
+    raise errors.BadRequest("an icon must be a JPEG or PNG picture")
 
 
 def _no_such_invite() -> errors.NotFound:
-    return errors.NotFound("no group is joined with this code", reason=NO_SUCH_INVITE)
+    return errors.NotFound("there is no group with this invite code", reason=NO_SUCH_INVITE)

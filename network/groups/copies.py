@@ -30,9 +30,11 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-TAKEN = Counter("tidings_network_group_messages_total", "Messages to groups taken from senders")
-COPIED = Counter("tidings_network_group_copies_total", "Copies of them stored or delivered")
-DROPPED = Counter("tidings_network_group_copies_dropped_total", "Copies of them for whose recipients there was no room")
+TAKEN = Counter("tidings_network_group_messages_total", "Group messages accepted from senders")
+COPIED = Counter("tidings_network_group_copies_total", "Copies of group messages stored or delivered")
+DROPPED = Counter(
+    "tidings_network_group_copies_dropped_total", "Copies of group messages dropped because the mailbox was full"
+)
 
 # Messages that may wait for the database; one more is refused as `overloaded`. At 128 KiB each at most 64 MiB.
 WAITING = 512
@@ -45,7 +47,7 @@ BATCH = 64
 MESSAGES, COPIES = Quota(WAITING, WAITING, is_fair=True), Quota(sys.maxsize, 32 * 1024 * 1024)
 # Copies of a message to a group of unknown size: those of the largest group.
 LARGEST = 256
-TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
+TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many group messages of this sender wait", 1)
 # Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
 PATIENCE = 5.0
 
@@ -335,7 +337,7 @@ def _answer(origin: EnvelopeOrigin, frame: device.Send, done: asyncio.Future[tup
         log.error(
             "group_message.refused", extra={"sender": frame.sender, "id": frame.id, "error": outages.brief(error)}
         )
-        admission.refuse(origin, frame, device.INVALID, "the mailbox cannot hold it")
+        admission.refuse(origin, frame, device.INVALID, "the mailbox cannot store the message")
         return
     if done.cancelled() or error is not None:
         admission.refuse(origin, frame, device.OVERLOADED)

@@ -53,7 +53,7 @@ class GroupEndpoints:
         """
         number, group = request.path_params["number"], request.path_params.get("group")
         if not addresses.is_number(number):
-            raise NotFound(f"{number!r} is no number: 7 to 15 digits")
+            raise NotFound(f"{number!r} is not a number of 7 to 15 digits")
         await http.require_device(request, self.directory.logins, number)
         if request.method != "GET" and (wait := self.directory.rate_limits.take("group", number)):
             raise TooOften("too many changes of groups", retry_after=math.ceil(wait))
@@ -107,7 +107,7 @@ class GroupEndpoints:
     async def set_icon(self, request: Request, number: str, group: str) -> JSONResponse:
         data = await http.read_bytes(request, limit=MAX_ICON)
         if not data:
-            raise BadRequest("the body is empty; an icon is a JPEG or PNG picture")
+            raise BadRequest("the body is empty; an icon must be a JPEG or PNG picture")
         return _describe(await self.chats.set_icon(number, group, data))
 
     async def remove_icon(self, number: str, group: str) -> JSONResponse:

@@ -59,9 +59,11 @@ def join(state: GroupState, number: str) -> GroupOutcome:
     if state.find(number) is not None:
         return GroupOutcome(state)
     if not state.members:
-        raise errors.NotFound("everybody has left this group", reason=groups.NO_SUCH_INVITE)
+        raise errors.NotFound("the group has no participants", reason=groups.NO_SUCH_INVITE)
     if len(state.members) >= groups.MAX_PARTICIPANTS:
-        raise errors.BadRequest(f"{groups.MAX_PARTICIPANTS} participants are in this group", reason="group_full")
+        raise errors.BadRequest(
+            f"the group has its maximum of {groups.MAX_PARTICIPANTS} participants", reason="group_full"
+        )
     epoch = state.chat.epoch + 1
     # Each joining participant starts an epoch, whose number is its position in the order of joining.
     joined = (*state.members, Member(number, admin=False, position=epoch))
@@ -84,7 +86,7 @@ def remove(state: GroupState, by: str, numbers: Sequence[str]) -> GroupOutcome:
     """Remove participants. Raises `BadRequest` when an admin removes itself, and `Forbidden`."""
     require_admin(state, by)
     if by in numbers:
-        raise errors.BadRequest("to go oneself is to leave")
+        raise errors.BadRequest("use leave to remove yourself")
     gone = tuple(member.number for member in state.members if member.number in set(numbers))
     if not gone:
         return GroupOutcome(state)
@@ -107,7 +109,7 @@ def set_admins(state: GroupState, by: str, numbers: Sequence[str], *, admin: boo
         for member in state.members
     )
     if not any(member.admin for member in members):
-        raise errors.BadRequest("somebody has to remain admin", reason="last_admin")
+        raise errors.BadRequest("the group needs at least one admin", reason="last_admin")
     return GroupOutcome(GroupState(state.chat, members), (GroupAnnouncement(groups.ADMINS, by, changed),))
 
 
@@ -158,7 +160,7 @@ def require_participant(state: GroupState, number: str) -> Member:
 def require_admin(state: GroupState, number: str) -> None:
     """Require an admin of the group. Raises `Forbidden`."""
     if not require_participant(state, number).admin:
-        raise errors.Forbidden(f"{number} is no admin of this group", reason=groups.NOT_ADMIN)
+        raise errors.Forbidden(f"{number} is not an admin of this group", reason=groups.NOT_ADMIN)
 
 
 def _with(state: GroupState, members: tuple[Member, ...], epoch: int) -> GroupState:

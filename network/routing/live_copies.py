@@ -19,7 +19,7 @@ from tidings.storage.network import mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
-LIVE = Gauge("tidings_network_group_copies_live", "Copies of messages to groups that are only in memory")
+LIVE = Gauge("tidings_network_group_copies_live", "Copies of group messages that are only in memory")
 
 # Inverse of the fraction of `Limits.undecided`, and of its bytes, that copies may use in addition.
 PART = 4

@@ -17,7 +17,7 @@ from tidings.aio.token_buckets import TokenBuckets
 from tidings.storage.network.mailbox import WaitingEnvelopes
 from tidings.wire import device
 
-SHARES = Gauge("tidings_network_mailbox_shares", "Senders' shares of mailboxes that are counted in memory")
+SHARES = Gauge("tidings_network_mailbox_shares", "Counters in memory of senders' shares of mailboxes")
 
 # Mailboxes remembered, about 300 bytes each, and pairs of sender and mailbox, about 250 bytes each.
 REMEMBERED = 100_000
@@ -68,7 +68,7 @@ class StoredBytes:
         """Return the refusal of an `empty` sender's next envelope; `None` when it may pass again."""
         wait = min(self._buckets.wait(sender), LONGEST)
         if wait:
-            detail = "too much of this sender's is stored for recipients"
+            detail = "too many bytes of this sender are stored for recipients"
             return QuotaRefusal(device.RATE_LIMITED, detail, math.ceil(wait))
         self.empty.pop(sender, None)
         return None

@@ -173,7 +173,7 @@ class QuotaCheck:
 
     def full(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal:
         """Return the refusal of an envelope without room."""
-        detail = "too much of this sender's waits for the recipient"
+        detail = "too many bytes of this sender wait for the recipient"
         return refused(share, id, QuotaRefusal(device.MAILBOX_FULL, detail, FULL_SECONDS), now)
 
 

@@ -44,9 +44,9 @@ from tidings.storage.database import pages
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
-ROUTED = Counter("tidings_network_envelopes_total", "Envelopes taken from senders")
+ROUTED = Counter("tidings_network_envelopes_total", "Envelopes accepted from senders")
 DELIVERED = Counter("tidings_network_deliveries_total", "Envelopes sent to devices, repeats included")
-UNDECIDED = Gauge("tidings_network_undecided", "Envelopes in memory whose senders wait for the decision")
+UNDECIDED = Gauge("tidings_network_undecided", "Envelopes in memory whose senders wait for an answer")
 ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
 
 SWEEP = 0.1  # Seconds between two sweeps.
@@ -370,7 +370,7 @@ class Router:
             transit.state = WAITING
         else:
             self.mailboxes.remove(queue.number, transit.frame.sender, transit.size)
-            self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
+            self._undecided.refuse(transit, device.INVALID, "the mailbox cannot store the message")
         self._queues.pump(queue)
 
     # Transactions outside of the router that store envelopes.

@@ -18,7 +18,7 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
+REPEATED = Counter("tidings_network_repeated_total", "Duplicate envelopes from senders that were dropped")
 REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
 # Exported as 0 from the start, so that the first refusal shows as an increase.
 REFUSED.labels(device.OVERLOADED)

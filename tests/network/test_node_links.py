@@ -206,7 +206,7 @@ async def test_the_address_of_a_node_is_looked_up_once(pair: Pair) -> None:
 
 
 async def test_a_node_without_a_known_address_is_away(pair: Pair) -> None:
-    with pytest.raises(NodeAway, match="has not said"):
+    with pytest.raises(NodeAway, match="has published no address"):
         await pair.me.say("third.3", frames.Moved(1))
 
 

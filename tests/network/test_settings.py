@@ -118,7 +118,7 @@ def test_the_limits_in_flight_fit_into_the_write_buffer(tmp_path: Path, variable
 
 def test_the_operator_key_must_differ_from_the_monitoring_key(tmp_path: Path) -> None:
     same = "a key of twenty chars"
-    with pytest.raises(SettingsError, match="TIDINGS_OPERATOR_KEY is WA_API_KEY"):
+    with pytest.raises(SettingsError, match="TIDINGS_OPERATOR_KEY equals WA_API_KEY"):
         read(tmp_path, WA_API_KEY=same, TIDINGS_OPERATOR_KEY=same)
     with pytest.raises(SettingsError, match="TIDINGS_OPERATOR_KEY does not have 12 to 128 characters"):
         read(tmp_path, TIDINGS_OPERATOR_KEY="short")
