@@ -109,7 +109,7 @@ class FleetGroups:
             if sent is not None:
                 return sent
             await self._prepare(device, group)
-        raise NetworkAway("the group changes faster than its members can be given the key")
+        raise NetworkAway("the group changes faster than its key can be distributed")
 
     # Called by the mailroom and the links.
 
@@ -196,7 +196,7 @@ class FleetGroups:
                     async with asyncio.timeout(KEYS_SECONDS):
                         await self.sender.wait_until_gone(device, sent)
                 except TimeoutError as error:
-                    raise NetworkAway("the members of the group could not be given the key") from error
+                    raise NetworkAway("the key could not be distributed to the members of the group") from error
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
             await self.sender.do(
@@ -214,7 +214,7 @@ class FleetGroups:
                 self.sender.settle(envelope)
                 return
             await self._prepare(device, group)
-        raise NetworkAway("the group changes faster than its members can be given the key")
+        raise NetworkAway("the group changes faster than its key can be distributed")
 
     async def _ask(self, device: Device, peer: str, group: str) -> None:
         await self.sender.send_each(device, [peer], content.encode_sender_key_request(group))
@@ -244,7 +244,7 @@ class FleetGroups:
 
     def _api(self, device: Device) -> GroupApi:
         if self.network is None:
-            raise NetworkAway("this fleet has no way to ask the network about groups")
+            raise NetworkAway("this fleet cannot query groups from the network")
         return GroupApi(self.network, device)
 
 

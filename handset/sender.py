@@ -120,5 +120,5 @@ class MessageSender:
                 while self.mailroom is None:
                     await self._opened.wait()
         except TimeoutError as error:
-            raise errors.NotStored("the store is away") from error
+            raise errors.NotStored("the store is unavailable") from error
         return self.mailroom

@@ -90,7 +90,7 @@ async def fetch(
     except e2ee.InvalidMessage as error:
         raise FileLost(f"the file is damaged: {error}") from error
     if left or digest.hexdigest() != pointer.sha256.lower():
-        raise FileLost("the file is another one than the message says")
+        raise FileLost("the file does not match the message")
 
 
 async def upload(
@@ -113,7 +113,7 @@ async def upload(
         size = os.fstat(file.fileno()).st_size
         mime_type, kind = _choose(file.read(kinds.HEAD), size, path.name, kind)
         if caption and kind not in composing.CAPTIONED:
-            raise errors.BadFile(f"a file that is sent as {kind} has no caption")
+            raise errors.BadFile(f"a file sent as {kind} cannot have a caption")
         file.seek(0)
         try:
             pointer, _ = await attachments.upload(

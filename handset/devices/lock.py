@@ -20,7 +20,7 @@ def only_one(directory: Path, fleet: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise AlreadyRunning(f"{fleet} is running already (it holds {path})") from error
+            raise AlreadyRunning(f"{fleet} is already running (it holds {path})") from error
         yield
     finally:
         os.close(file)

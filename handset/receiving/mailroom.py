@@ -149,7 +149,7 @@ class Mailroom:
 
     async def _submit(self, item: OutgoingMessage | GroupWork) -> Any:
         if self.failed.is_set() or self._closing:
-            raise errors.NotStored("the store is away")
+            raise errors.NotStored("the store is unavailable")
         try:
             return await self._batcher.submit(item)
         except Exception as error:

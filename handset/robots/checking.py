@@ -20,7 +20,7 @@ from tidings.client.http import NetworkApi
 
 log = logging.getLogger(__name__)
 
-FILES = Counter("tidings_handset_files_total", "Files that robots got", ["result"])
+FILES = Counter("tidings_handset_files_total", "Files that robots received", ["result"])
 
 QUEUE_LIMIT = 10_000  # files; further ones are counted as skipped
 AT_ONCE = 16

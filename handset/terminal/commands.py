@@ -39,7 +39,7 @@ def compose(line: str, peer: str, thread: Thread) -> Content:
 
 def _pick(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.choices:
-        raise Misused("There is nothing to pick from.")
+        raise Misused("No message has a choice to pick.")
     number = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 0
     if not 1 <= number <= len(thread.choices):
         raise Misused(f"Use /pick N, from 1 to {len(thread.choices)}.")
@@ -64,7 +64,7 @@ def _react(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.newest:
         raise Misused("There is no message to react to.")
     if len(argument) > 16:
-        raise Misused("Use /react EMOJI; without one it takes a reaction back.")
+        raise Misused("Use /react EMOJI; without one it removes a reaction.")
     return composing.reaction(thread.newest, argument)
 
 
@@ -126,7 +126,7 @@ def _number(argument: str, peer: str, thread: Thread) -> Content:
     digits = argument.replace(" ", "").removeprefix("+")
     if not addresses.is_number(digits):
         raise Misused("Use /number NUMBER, like /number +15550100002.")
-    return composing.changed_number(digits, f"My number is +{digits} now")
+    return composing.changed_number(digits, f"My number is now +{digits}")
 
 
 def _unknown(argument: str, peer: str, thread: Thread) -> Content:
@@ -135,7 +135,7 @@ def _unknown(argument: str, peer: str, thread: Thread) -> Content:
 
 def _delete(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.sent:
-        raise Misused("There is no message of yours to withdraw.")
+        raise Misused("You have sent no message that can be withdrawn.")
     return composing.deleted(thread.sent)
 
 

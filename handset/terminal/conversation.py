@@ -77,7 +77,7 @@ class TerminalConversation:
             await self._save(argument.strip())
         elif not self.screen.to:
             known = ", ".join(f"+{peer}" for peer in sorted(self.screen.peers))
-            self.console.write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
+            self.console.write(f"Choose a recipient with /to NUMBER{f' ({known})' if known else ''}.")
         else:
             await self._send(line)
 

@@ -71,7 +71,7 @@ class ConversationFiles:
         kind = transfer.VOICE if command == "/voice" else ""
         path, caption = split(argument)
         if not path or (kind and caption):
-            raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; a name with spaces goes between quotes.")
+            raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; put a name with spaces in quotes.")
         file = _file(path)
         progress = TransferProgress(file.name, self.write)
         return await transfer.upload(self.api, self.device, file, caption=caption, kind=kind, progress=progress)

@@ -118,9 +118,9 @@ class Screen(DeviceObserver):
         told = {
             "delivered": f"  delivered to {peer}",
             "read": f"  read by {peer}",
-            "expired": f"! {peer} was away too long; a message was never delivered",
+            "expired": f"! {peer} was offline too long; a message was never delivered",
             "refused": f"! not sent to {peer}: {one_line(event.detail)}",
-            "identity": f"! {peer} has a new identity key: it has been registered anew",
+            "identity": f"! {peer} has a new identity key: it has registered again",
             "undecryptable": f"! a message from {peer} could not be decrypted",
         }
         self._show(told.get(event.kind, f"  {event.kind} {peer}"))
@@ -137,11 +137,11 @@ class Screen(DeviceObserver):
         self.groups[event.group] = event.subject
         name = self._subject(event.group)
         told = {
-            "created": f"* {by} has made the group {name}",
+            "created": f"* {by} has created the group {name}",
             "joined": f"* {who} has joined {name}",
             "left": f"* {who} has left {name}",
             "removed": f"* {by} has removed {who} from {name}",
-            "subject": f"* {by} calls the group {name} now",
+            "subject": f"* {by} has renamed the group to {name}",
             "admins": f"* the admins of {name} have changed: {who}",
         }
         if event.detail in ("left", "removed") and event.number in event.refs:
@@ -156,5 +156,5 @@ class Screen(DeviceObserver):
 
     def disconnected(self, reason: str) -> None:
         if self._was_connected is not False:
-            self._show(f"The network is away ({one_line(reason)}). Trying again until it is back.")
+            self._show(f"The network is unreachable ({one_line(reason)}). Trying again.")
         self._was_connected = False

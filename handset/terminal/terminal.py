@@ -150,10 +150,12 @@ class Terminal(DeviceObserver):
 
     def unauthorized(self, device: Device) -> None:
         device.token = None
-        self._leave(f"The network no longer knows this registration of +{self.number}: start again to register anew.")
+        self._leave(
+            f"The network no longer knows this registration of +{self.number}: start the program again to register."
+        )
 
     def replaced(self, device: Device) -> None:
-        self._leave("This number is in use elsewhere now.")
+        self._leave("This number is now in use elsewhere.")
 
     def _leave(self, why: str) -> None:
         self.console.write(why)

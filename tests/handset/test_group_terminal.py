@@ -37,7 +37,7 @@ async def test_two_terminals_meet_in_a_group_converse_and_leave(live_network: Li
         ada.type("/group invite")
         code = (await ada.until("/group join [A-Za-z0-9_-]{22}$")).split()[-1]
         bob.type("/group join nonsense")
-        await bob.until("^! no group is joined with this code")
+        await bob.until("^! there is no group with this invite code")
         bob.type(f"/group join https://join.example/{code}")
         await bob.until("You are in Lunch with friends")
         await ada.until(rf"\* \+{BOB} has joined Lunch with friends")

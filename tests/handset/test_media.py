@@ -149,7 +149,7 @@ def test_the_business_reads_every_kind_of_media(kind: str) -> None:
         ("cat.png", PNG, {"kind": "video"}, "image/png, which cannot be sent as video"),
         ("cat.png", PNG, {"kind": "voice"}, "cannot be sent as voice"),
         ("cat.png", PNG, {"kind": "hologram"}, "cannot be sent as hologram"),
-        ("note.ogg", OPUS, {"caption": "x"}, "sent as audio has no caption"),
+        ("note.ogg", OPUS, {"caption": "x"}, "sent as audio cannot have a caption"),
         ("big.png", PNG + bytes(5 * 2**20), {"kind": "image"}, "at most 5,242,880 are sent as image"),
     ],
 )

@@ -278,7 +278,7 @@ async def test_a_number_already_running_is_reported_in_one_line(live_network: Li
         second = Session(settings)
         assert await second.ended() == 1
         assert len(second.lines) == 1
-        assert "running already" in second.lines[0]
+        assert "already running" in second.lines[0]
 
 
 async def test_the_terminal_refuses_a_number_of_the_robots(
