@@ -86,14 +86,16 @@ class Authority:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except FileNotFoundError as error:
             raise CommandFailure(
-                f"{error.filename} is missing: certificates are made where the authority's key is"
+                f"{error.filename} is missing: create certificates where the authority's key is"
             ) from error
         except (ValueError, TypeError) as error:
             raise CommandFailure(f"{path} or {key_path} cannot be read: {str(error)[:100]}") from error
         if loaded.public_key() != certificate.public_key():
             raise CommandFailure(f"{key_path} is not the key of {path}")
         if certificate.not_valid_after_utc <= now:
-            raise CommandFailure(f"{path} has ended: move it and {key_path} away, and give every process the new ones")
+            raise CommandFailure(
+                f"{path} has expired: move it and {key_path} away, and give every process the new ones"
+            )
         return cls(directory, key=loaded, certificate=certificate, now=now), False
 
     def renew(self, name: str, hosts: Sequence[str], days: int, *, anyway: bool) -> tuple[datetime.datetime, bool]:
@@ -206,4 +208,4 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError:
-        raise CommandFailure(f"{host!r} is no host name or address") from None
+        raise CommandFailure(f"{host!r} is not a host name or address") from None

@@ -28,9 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(QUARANTINE_STATUSES)}; several times for any",
     )
     parser.add_argument("--since", metavar="TIME", default="", help="2026-01-31T10:00:00Z, or 90m, 2h, 3d ago")
-    parser.add_argument("--until", metavar="TIME", default="", help="as --since; rows of that moment are left out")
+    parser.add_argument(
+        "--until", metavar="TIME", default="", help="like --since; rows of exactly that time are excluded"
+    )
     parser.add_argument("--recipient", metavar="NUMBER", default="", help="digits, or a group's id")
-    parser.add_argument("--shard", type=int, metavar="N", help="of this shard alone")
+    parser.add_argument("--shard", type=int, metavar="N", help="of this shard only")
     parser.add_argument(
         "--kind",
         metavar="KIND",
@@ -40,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--id", action="append", metavar="ID", default=[], help="of an item in quarantine; several times for any"
     )
-    parser.add_argument(
-        "--event", action="append", metavar="EVENT", default=[], help="an event id; several times for any"
-    )
+    parser.add_argument("--event", action="append", metavar="EVENT", default=[], help="an event id; may be repeated")
 
 
 def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str]) -> RowFilter:
@@ -78,7 +78,7 @@ def parse_seq(event: str) -> int:
     try:
         return int(event.removeprefix("evt_"), 16)
     except ValueError as error:
-        raise guard.CommandFailure(f"{event!r} is no event id") from error
+        raise guard.CommandFailure(f"{event!r} is not an event id") from error
 
 
 def parse_time(text: str, option: str, now: float) -> int:
@@ -95,7 +95,9 @@ def parse_time(text: str, option: str, now: float) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise guard.CommandFailure(f"{option} {text!r} is no time like 2026-01-31T10:00:00Z, nor one like 2h") from None
+        raise guard.CommandFailure(
+            f"{option} {text!r} is neither a time like 2026-01-31T10:00:00Z nor an age like 2h"
+        ) from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -26,7 +26,7 @@ from tidings.storage.handset import inbox
 READER = "15550110001"
 ECHO = "15550140001"
 TEXT = "Hello from Tidings 👋"
-ECHO_TEXT = "Please say this back"
+ECHO_TEXT = "Please echo this"
 NEW_PASSWORD = "Demo-1-password"  # noqa: S105
 POLL_SECONDS = 0.1
 

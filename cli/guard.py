@@ -103,7 +103,7 @@ def _explain_os_error(error: OSError) -> str | None:
         # asyncio gives the address only in the text.
         found = re.search(r"\('([^']+)', (\d+)", str(error))
         where = f"{found[1]}:{found[2]}" if found else "an address it needs"
-        return f"{where} is in use: is Tidings (or another program) running there already?"
+        return f"{where} is in use: is Tidings or another program already running there?"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EADDRNOTAVAIL):
         return f"{error.filename or 'the system'}: {error.strerror}"
     if isinstance(error, ConnectionError):

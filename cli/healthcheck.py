@@ -35,7 +35,7 @@ def main() -> int:
     words = sys.argv[1:] or FIRST_PROCESS.read_bytes().decode(errors="replace").split("\0")
     role = find_role(words)
     if role is None:
-        print(f"no role of {', '.join(_ANSWERS)} in {' '.join(words).strip()!r}", file=sys.stderr)
+        print(f"none of the roles {', '.join(_ANSWERS)} in {' '.join(words).strip()!r}", file=sys.stderr)
         return WRONG_USE
     try:
         status, said = ask(role, os.environ)

@@ -79,7 +79,7 @@ class Installation:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise guard.CommandFailure(f"Tidings is running already on {self.data_dir}") from None
+            raise guard.CommandFailure(f"Tidings is already running on {self.data_dir}") from None
 
     def _open_lock(self) -> int:
         path = self.data_dir / "up.lock"
@@ -94,7 +94,7 @@ class Installation:
 
         Raises `SettingsError` for a database of another business number, and `CommandFailure`.
         """
-        self._say("bringing the tables up to date ...")
+        self._say("migrating the tables ...")
         await tables.upgrade(self._settings.families, say=_silent)
         database = Database(self._settings.business, "business")
         try:

@@ -15,26 +15,26 @@ from cli import env_files, first_settings, guard
 
 COMMANDS = {
     "up": "start everything on this machine and stay until Ctrl-C",
-    "demo": "send one message through a whole system of its own and show what happens",
-    "handset": "be a recipient: read messages and type replies in this terminal",
-    "webapp": "run the API that businesses talk to",
+    "demo": "start a temporary system, send one message through it and show each step",
+    "handset": "run a handset: read messages and type replies in this terminal",
+    "webapp": "run the REST API for businesses",
     "coreapp": "run the worker that queues, encrypts and sends",
-    "network": "run the message network that recipients are connected to",
+    "network": "run the message network to which recipients connect",
     "robots": "run the simulated recipients",
-    "listen": "print the callbacks that arrive here, as a business would receive them",
-    "template": "make, list and delete the templates of messages",
-    "callbacks": "list the callbacks that were given up, or send them again",
-    "queue": "look into the queues, post callbacks again by time, status and recipient, or delete them",
-    "top": "watch rates, queues, latencies and processes of an installation",
+    "listen": "run a webhook receiver that prints callbacks",
+    "template": "create, list and delete message templates",
+    "callbacks": "list dead letters, or replay them",
+    "queue": "inspect the queues; replay or delete callbacks by time, status and recipient",
+    "top": "show rates, queues, latencies and processes of an installation, live",
     "traffic": "record the shape of requests, replay it, or send a share of them to another installation",
-    "doctor": "look for what is wrong with an installation, and say what to do about it",
+    "doctor": "check an installation and suggest remedies",
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
-    "keys": "show which keys the database is sealed under, or put new ones in their place",
-    "files": "compare the stores of files with the database, or record another store",
-    "database": "print the SQL that makes the schemas and users of a MySQL or MariaDB server",
-    "migrate": "bring the tables of the database to this version",
-    "provision": "make the secrets and certificates of an installation in containers, and hand each its own",
-    "certificates": "make certificates for the processes of an installation on several machines",
+    "keys": "show the keys that encrypt the database, or rotate them",
+    "files": "compare file stores with the database, or record another store",
+    "database": "print or execute the SQL that creates schemas and users on MySQL or MariaDB",
+    "migrate": "migrate the tables to this version",
+    "provision": "create secrets and certificates for an installation in containers",
+    "certificates": "create certificates for an installation on several machines",
     "version": "print the version",
 }
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="tidings",
         usage="tidings [--help] [--version] [--env-file FILE]... COMMAND ...",
         description="A self-hosted business messaging server.",
-        epilog=f"commands:\n{listing}\n\n`tidings COMMAND --help` says more about one.",
+        epilog=f"commands:\n{listing}\n\n`tidings COMMAND --help` describes a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tidings {tidings.__version__}")
@@ -66,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="FILE",
-        help="read environment variables from a file, as a systemd unit does; may be repeated, the last one wins",
+        help="read environment variables from a file, as a systemd unit does; may be repeated; the last value wins",
     )
-    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of those below")
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of the commands below")
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     if not words:
         parser.print_help()

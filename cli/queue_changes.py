@@ -98,7 +98,7 @@ class QueueChanges:
             owner = owners.get(shard)
             if owner is None or not owner.address:
                 raise guard.CommandFailure(
-                    f"no Coreapp owns shard {shard}, and nobody else can do it: {done} were deleted"
+                    f"no Coreapp owns shard {shard}, which only its owner may change: {done} were deleted"
                 )
             for page in pages(named, PAGE):
                 answer = await self._coreapps.call(
@@ -163,7 +163,7 @@ class QueueChanges:
                 connection, shard, owner="tidings queue", address="", heartbeat_timeout=self._heartbeat_timeout
             )
             if lease is None:
-                raise guard.CommandFailure(f"shard {shard} has an owner that does not answer: try again in a minute")
+                raise guard.CommandFailure(f"the owner of shard {shard} does not answer: try again in a minute")
             changed = await work(connection)
             await shards.release(connection, lease)
             return changed

@@ -52,7 +52,7 @@ class Supervisor:
         try:
             return await self.start(child)
         except guard.CommandFailure as failure:
-            self._say(f"{failure}; going on without {child.command}")
+            self._say(f"{failure}; continuing without {child.command}")
             self._running[-1].keep()
             return None
 
@@ -115,4 +115,4 @@ class _Running:
         self._say(f"{self.command} is back")
 
     def does_not_stop(self) -> None:
-        self._say(f"{self.command} does not stop; killing it")
+        self._say(f"{self.command} does not stop; it is killed")

@@ -25,7 +25,7 @@ class UnreadVariable:
     nearest: str  # the most similar known name; empty when none is similar
 
     def __str__(self) -> str:
-        return f"{self.name} is read by nothing" + (f" (did you mean {self.nearest}?)" if self.nearest else "")
+        return f"{self.name} is not a known variable" + (f" (did you mean {self.nearest}?)" if self.nearest else "")
 
 
 def find(variables: Mapping[str, str]) -> Sequence[UnreadVariable]:

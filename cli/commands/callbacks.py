@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("list", "replay", "replays"),
-        help="list the dead letters and what failed so far, make dead letters pending again, or list who did so when",
+        help="list dead letters and failed callbacks, make dead letters pending again, or list past replays",
     )
     parser.add_argument("events", nargs="*", metavar="EVENT", help="event ids to replay (default: all)")
 
@@ -47,7 +47,7 @@ async def _list(where: DatabaseSettings) -> int:
         dead = await _print_pages(database, callbacks.list_dead, lambda _: "given up")
     finally:
         await database.close()
-    print(f"{failing} come again, {dead} dead letters")
+    print(f"{failing} to be retried, {dead} dead letters")
     return 0
 
 

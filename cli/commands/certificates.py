@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "processes",
         metavar="NAME[=HOST,...]",
         nargs="*",
-        help=f"a process and what others call it by, besides its name and loopback (default: {' '.join(PROCESSES)})",
+        help=f"a process and its host names, besides its own name and loopback (default: {' '.join(PROCESSES)})",
     )
-    parser.add_argument("--days", type=int, default=DAYS, help="how long each is valid (default: %(default)s)")
-    parser.add_argument("--renew", action="store_true", help="make new ones for all of them, whenever they end")
+    parser.add_argument("--days", type=int, default=DAYS, help="days for which each is valid (default: %(default)s)")
+    parser.add_argument("--renew", action="store_true", help="renew all of them, whatever their expiry")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,14 +79,14 @@ def _authority(directory: Path) -> tuple[Authority, bool]:
             )
         return Authority.open(directory, now)
     if (directory / f"{AUTHORITY}.key").exists():
-        raise CommandFailure(f"{directory} has an authority of its own: leave {SEED} out, or name another directory")
+        raise CommandFailure(f"{directory} has its own authority: leave {SEED} out, or name another directory")
     return Authority.of_seed(directory, seed, now), True
 
 
 def _parse(word: str) -> tuple[str, tuple[str, ...]]:
     name, _, hosts = word.partition("=")
     if not _NAME.fullmatch(name) or name == AUTHORITY:
-        raise CommandFailure(f"{name!r} is no name for the files of a process")
+        raise CommandFailure(f"{name!r} cannot be the name of files of a process")
     given = tuple(host.strip() for host in hosts.split(",") if host.strip())
     return name, tuple(dict.fromkeys((*given, name, *LOOPBACK)))
 

@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     users = actions.add_parser(
         "users",
-        help="execute these statements as the administrator that WA_DB_* name, with passwords that are given",
-        epilog=f"{given} Users that are there already get them. It may be executed again.",
+        help="execute these statements as the administrator named by WA_DB_*, with the given passwords",
+        epilog=f"{given} Existing users get these passwords. The command may be repeated.",
     )
     for action in (sql, users):
         action.add_argument("--host", default="%", help="host that the processes connect from (default %%: any)")
@@ -110,6 +110,6 @@ def _make(users: Mapping[str, DatabaseUser], options: argparse.Namespace) -> int
     try:
         asyncio.run(administration.execute(settings.server, statements.splitlines()))
     except StatementRefused as error:
-        raise CommandFailure(f"the server refuses to make schemas and users: {error}") from None
+        raise CommandFailure(f"the server refuses to create schemas and users: {error}") from None
     print(f"users {', '.join(sorted(user.name for user in users.values()))} have their schemas and rights")
     return 0

@@ -22,15 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "processes",
         nargs="*",
         metavar="PROCESS",
-        help=f"those that run in this environment: some of {', '.join(configuration.KINDS)} (default: all)",
+        help=f"processes that run in this environment: some of {', '.join(configuration.KINDS)} (default: all)",
     )
-    parser.add_argument("--quick", action="store_true", help="do not measure what has to be written to be measured")
+    parser.add_argument("--quick", action="store_true", help="skip measurements that write")
     parser.add_argument(
-        "--post", action="store_true", help="POST a signed {} to the webhook; without it OPTIONS is all that it gets"
+        "--post",
+        action="store_true",
+        help="POST a signed {} to the webhook; without it the webhook receives only OPTIONS",
     )
-    parser.add_argument("--all", action="store_true", help="list what is fine, too, with --json in any case")
+    parser.add_argument("--all", action="store_true", help="list passed checks too (always with --json)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.epilog = "Exit status: 0 nothing is wrong, 1 warnings, 2 errors."
+    parser.epilog = "Exit status: 0 without findings, 1 with warnings, 2 with errors."
 
 
 def run(options: argparse.Namespace) -> int:

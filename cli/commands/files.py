@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("status", "adopt"),
-        help="compare the store with the database; record the store that the settings name in the place of the old one",
+        help="compare the store with the database, or record the configured store in place of the old one",
     )
     parser.add_argument("store", choices=(MEDIA, BLOBS), help="files of the business, or of the network")
     parser.add_argument("--force", action="store_true", help="adopt a store that has the marker of another database")
@@ -42,7 +42,7 @@ async def _run(options: argparse.Namespace, settings: FilesSettings) -> int:
         if options.action == "adopt":
             await recorded.adopt(force=options.force)
         if not await recorded.is_recorded():
-            raise guard.CommandFailure("the database records no store yet: the first start of a process does that")
+            raise guard.CommandFailure("the database records no store yet: the first start of a process records it")
         if wrong := await recorded.refresh():
             raise guard.CommandFailure(wrong)
     except WrongStore as error:

@@ -16,7 +16,7 @@ from tidings.observability import log
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the number of the handset."""
-    parser.add_argument("number", metavar="NUMBER", help="the recipient's phone number, +15550100001 say")
+    parser.add_argument("number", metavar="NUMBER", help="the recipient's phone number, for example +15550100001")
 
 
 def run(options: argparse.Namespace) -> int:

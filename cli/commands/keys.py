@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("status", "rotate", "drop"),
-        help="show the keys by their ids; seal everything under a new one; forget the old one",
+        help="show the ids of the keys, encrypt everything with a new key, or drop the old key",
     )
     kinds = (key_checks.MASTER, key_checks.SETTINGS)
     parser.add_argument("kind", nargs="?", choices=kinds, help="the key (default: both)")

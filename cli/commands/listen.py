@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the address to listen on and the output format."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8800, help="port to listen on (default 8800)")
-    parser.add_argument("--json", action="store_true", help="print each callback whole, as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print each complete callback as one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,14 +31,14 @@ async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
     service.stop_on_signals(stop)
     try:
         async with callback_receiver.receiving(host, port, show):
-            print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+            print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C to stop)", flush=True)
             await stop.wait()
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         raise guard.CommandFailure(f"{host}:{port} is in use: name another port with --port") from error
     except OverflowError as error:
-        raise guard.CommandFailure(f"{port} is no port") from error
+        raise guard.CommandFailure(f"{port} is not a port") from error
 
 
 def _show_events(body: bytes) -> None:

@@ -48,12 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"makes new keys, which every role can open before one seals with them; {DROP_KEYS} takes old ones away, by "
         "their ids."
     )
-    parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="where all of them are kept: no process's")
+    parser.add_argument(
+        "directory", metavar="DIRECTORY", type=Path, help="directory with the secrets of all roles; no process reads it"
+    )
     parser.add_argument(
         "roles",
         metavar="ROLE[=HOST,...]",
         nargs="+",
-        help="a role, and what others call it by, besides its name and loopback",
+        help="a role and its host names, besides its own name and loopback",
     )
     parser.add_argument(
         "--to", metavar="VOLUMES", type=Path, required=True, help="the directory of a volume for each role"

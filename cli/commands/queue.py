@@ -197,22 +197,22 @@ async def _replay(options: argparse.Namespace, database: Database, changes: Queu
 
 async def _purge(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
     choice = choices.read(options, of=CALLBACK_STATUSES, default=(DEAD,))
-    rows = await _confirmed(options, database, CALLBACKS, choice, "They are deleted, and never posted.")
+    rows = await _confirmed(options, database, CALLBACKS, choice, "They are deleted and never posted.")
     if rows:
         count = await changes.purge(by_shard(CALLBACKS, rows), choices.describe(choice), choice.statuses)
-        _say_purged(options, count, "callbacks are deleted", "have changed meanwhile, and stay")
+        _say_purged(options, count, "callbacks are deleted", "have changed, and stay")
     return 0
 
 
 async def _purge_jobs(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
     choice = _choose_jobs(options)
     if choice == RowFilter():
-        raise guard.CommandFailure("say which: --status new --status encrypted is every message that was not sent")
-    effect = "Those that were not sent yet are deleted, and reported as failed."
+        raise guard.CommandFailure("select messages: --status new --status encrypted selects every unsent message")
+    effect = "Unsent messages are deleted and reported as failed."
     rows = await _confirmed(options, database, _JOBS, choice, effect)
     if rows:
         count = await changes.purge_jobs(by_shard(_JOBS, rows), choices.describe(choice), choice.statuses)
-        stays = "were sent or have changed meanwhile, or are no messages, and stay"
+        stays = "were sent, have changed or are not messages, and stay"
         _say_purged(options, count, "messages are deleted and fail", stays)
     return 0
 
@@ -255,7 +255,7 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: RowFilter, what: st
     effect: sentence about the effect of the deletion.
     """
     if not sys.stdin.isatty():
-        raise guard.CommandFailure(f"{len(rows)} {what} would be deleted: ask for it with --yes")
+        raise guard.CommandFailure(f"{len(rows)} {what} would be deleted: confirm with --yes")
     statuses = collections.Counter(row.status for row in rows)
     told = ", ".join(f"{count} {status}" for status, count in statuses.items())
     oldest, newest = min(row.created_at for row in rows), max(row.created_at for row in rows)
@@ -272,7 +272,7 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: RowFilter, what: st
 def _choose_jobs(options: argparse.Namespace) -> RowFilter:
     """Return the selection of jobs. Raises `CommandFailure` for options that apply only to callbacks."""
     if options.kind or options.event:
-        raise guard.CommandFailure("--kind and --event are of callbacks")
+        raise guard.CommandFailure("--kind and --event apply to callbacks only")
     return choices.read(options, of=JOB_STATUSES, default=())
 
 

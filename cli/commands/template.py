@@ -33,15 +33,15 @@ Work = Callable[[Connection], Awaitable[Value]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a template from a JSON file")
+    create = actions.add_parser("create", help="create a template from a JSON file")
     create.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
-    importing = actions.add_parser("import", help="make all templates of an export of the Graph API, or none")
+    importing = actions.add_parser("import", help="create all templates of an export of the Graph API, or none")
     importing.add_argument("file", metavar="FILE", help='{"data": [...]} or the list alone; - reads standard input')
-    importing.add_argument("--namespace", help="of those that name none (default: the account's own)")
-    importing.add_argument("--replace", action="store_true", help="also those that are there and differ")
-    importing.add_argument("--partial", action="store_true", help="what can be kept, although the rest cannot")
+    importing.add_argument("--namespace", help="namespace of templates without one (default: the account's own)")
+    importing.add_argument("--replace", action="store_true", help="replace existing templates that differ")
+    importing.add_argument("--partial", action="store_true", help="import valid templates even if others are refused")
     listing = actions.add_parser("list", help="list the templates")
-    listing.add_argument("--json", action="store_true", help="as definitions that `create` takes")
+    listing.add_argument("--json", action="store_true", help="print definitions that `create` accepts")
     delete = actions.add_parser("delete", help="delete a template")
     delete.add_argument("name", metavar="NAME")
     delete.add_argument("--language", help="only in this language (default: in all)")
@@ -67,7 +67,7 @@ def _create(where: DatabaseSettings, account: str, file: str) -> int:
     for definition in definitions:
         row = definition.row(account, int(time.time() * 1000))
         if not asyncio.run(_change(where, lambda connection, row=row: templates.add_template(connection, row))):  # type: ignore[misc]
-            raise guard.CommandFailure(f"there is a template {row.name} in {row.language} already")
+            raise guard.CommandFailure(f"a template {row.name} in {row.language} already exists")
         print(f"{row.name}  {row.language}  {row.status}  namespace {row.namespace}")
     return 0
 
@@ -90,9 +90,9 @@ def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) 
         print(f"refused  {line}")
     if made.refused and not options.partial:
         raise guard.CommandFailure(
-            f"nothing was imported: {len(made.refused)} of {len(wanted.data)} templates cannot be kept"
+            f"nothing was imported: {len(made.refused)} of {len(wanted.data)} templates are refused"
         )
-    print(f"{len(made.keep)} imported, {len(made.unchanged)} there already, {len(made.refused)} refused")
+    print(f"{len(made.keep)} imported, {len(made.unchanged)} existing, {len(made.refused)} refused")
     return 1 if made.refused else 0
 
 
@@ -102,7 +102,7 @@ def _read(file: str) -> Any:
     except OSError as error:
         raise guard.CommandFailure(f"{file} cannot be read: {error.strerror}") from error
     except UNREADABLE as error:
-        raise guard.CommandFailure(f"{file} is no JSON: {error}") from error
+        raise guard.CommandFailure(f"{file} is not JSON: {error}") from error
 
 
 def _checked(model: type[Model], value: object) -> Model:

@@ -33,12 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=[],
             help=f"host:port or URL of a {role}, several times for several (default: that of this environment)",
         )
-    parser.add_argument("--interval", type=float, default=INTERVAL, metavar="SECONDS", help="between two looks (2)")
+    parser.add_argument(
+        "--interval", type=float, default=INTERVAL, metavar="SECONDS", help="seconds between two updates (2)"
+    )
     parser.add_argument("--sort", choices=screen.SORTS, default=screen.SORTS[0], help="processes by this")
     parser.add_argument(
-        "--ca", default="", metavar="FILE", help="PEM that servers on other machines are checked against"
+        "--ca", default="", metavar="FILE", help="PEM file of CA certificates that verify servers on other machines"
     )
-    parser.add_argument("--once", action="store_true", help="look twice, one interval apart, print it, and end")
+    parser.add_argument("--once", action="store_true", help="measure over one interval, print the result and exit")
     parser.add_argument("--json", action="store_true", help="with --once: one JSON object")
 
 
@@ -47,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
     if not 0.1 <= options.interval <= 3600:
         raise guard.CommandFailure("--interval is not from 0.1 to 3600 seconds")
     if options.json and not options.once:
-        raise guard.CommandFailure("--json goes with --once")
+        raise guard.CommandFailure("--json requires --once")
     if not options.once and not sys.stdout.isatty():
-        raise guard.CommandFailure("this is no terminal: use --once")
+        raise guard.CommandFailure("standard output is not a terminal: use --once")
     settings = TopSettings.read(os.environ)
     authorities = options.ca or settings.tls_files.authorities
     try:

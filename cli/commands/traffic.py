@@ -26,25 +26,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     what = parser.add_subparsers(dest="what", required=True, metavar="record|replay|tee")
     recording = what.add_parser(
-        "record", help="write down when requests come, their types and sizes: no contents, no numbers"
+        "record", help="record arrival times, types and sizes of requests, without contents or numbers"
     )
-    replaying = what.add_parser("replay", help="send requests of a recorded shape")
-    teeing = what.add_parser("tee", help="send a share of live requests to another installation as well")
-    recording.add_argument("file", type=Path, help="where to: a line of JSON for each request")
-    recording.add_argument("--limit", type=int, default=10_000_000, help="requests, then it ends (10,000,000)")
+    replaying = what.add_parser("replay", help="replay requests of a recorded shape")
+    teeing = what.add_parser("tee", help="send a share of live requests also to another installation")
+    recording.add_argument("file", type=Path, help="output file: one line of JSON per request")
+    recording.add_argument(
+        "--limit", type=int, default=10_000_000, help="number of requests after which it ends (10,000,000)"
+    )
     replaying.add_argument("file", type=Path, help="what was recorded")
-    replaying.add_argument("--speed", type=float, default=1.0, help="so many times as fast as it was (1)")
-    teeing.add_argument("--share", type=float, default=0.1, help="of the recipients, from 0 to 1 (0.1)")
-    teeing.add_argument("--contents", action="store_true", help="send what was written, not something as long")
+    replaying.add_argument("--speed", type=float, default=1.0, help="speed relative to the recording (1)")
+    teeing.add_argument("--share", type=float, default=0.1, help="share of the recipients, from 0 to 1 (0.1)")
+    teeing.add_argument(
+        "--contents", action="store_true", help="send the original contents instead of texts of the same length"
+    )
     for each in (recording, teeing):
-        each.add_argument("--socket", type=Path, required=True, help="the path in TIDINGS_TAP of the Webapps")
-        each.add_argument("--seconds", type=float, default=FOREVER, help="for how long (until Ctrl-C)")
+        each.add_argument("--socket", type=Path, required=True, help="path in TIDINGS_TAP of the Webapps")
+        each.add_argument("--seconds", type=float, default=FOREVER, help="duration in seconds (default: until Ctrl-C)")
     for each in (replaying, teeing):
         each.add_argument("--to", required=True, metavar="URL", help="the API of the other installation")
         each.add_argument("--user", default="admin", help=f"there, with the password in {PASSWORD} (admin)")
-        each.add_argument("--first", type=int, default=15550110000, help="the first of the numbers to write to")
-        each.add_argument("--count", type=int, default=1000, help="how many there are of them (1000)")
-        each.add_argument("--in-flight", type=int, default=500, help="requests at a time; more are dropped (500)")
+        each.add_argument("--first", type=int, default=15550110000, help="first recipient number")
+        each.add_argument("--count", type=int, default=1000, help="number of recipients (1000)")
+        each.add_argument(
+            "--in-flight", type=int, default=500, help="maximum number of concurrent requests; others are dropped (500)"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +76,7 @@ async def _run(options: argparse.Namespace) -> int:
     stop = asyncio.Event()
     service.stop_on_signals(stop)
     if options.what == "record":
-        print(f"recording what Webapps with TIDINGS_TAP={options.socket} are asked (Ctrl-C ends it)", flush=True)
+        print(f"recording requests to Webapps with TIDINGS_TAP={options.socket} (Ctrl-C to stop)", flush=True)
         count = await runs.record(options.socket, options.file, seconds=options.seconds, limit=options.limit, stop=stop)
         print(f"{count} requests in {options.file}", flush=True)
         return 0

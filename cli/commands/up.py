@@ -87,7 +87,7 @@ async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
         stopping.cancel()
         starting.cancel()
         if stop.is_set():
-            say("stopping ... (again to kill)")
+            say("stopping ... (press Ctrl-C again to kill)")
         await asyncio.wait([starting], timeout=START_GRACE)
         await installation.close()
     say("stopped")
@@ -110,10 +110,10 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
     # The certificate was issued here, so curl cannot verify it (`-k`).
     curl = "curl -sk" if served_safely else "curl -s"
     if where.first_password:
-        credentials = f"{ADMINISTRATOR} / {where.first_password}, to be changed at the first login"
+        credentials = f"{ADMINISTRATOR} / {where.first_password}, must be changed at the first login"
         password, body = where.first_password, f'{{"new_password": "{NEW_PASSWORD}"}}'
     else:
-        credentials = f"{ADMINISTRATOR} and the password you gave it"
+        credentials = f"{ADMINISTRATOR} and its configured password"
         password, body = "PASSWORD", "{}"
     command = os.path.relpath(Path(sys.executable).with_name("tidings"))
     chosen = {"TIDINGS_DATA_DIR": str(installation.data_dir), "TIDINGS_NETWORK_HTTP_URL": where.network_url}
@@ -128,7 +128,7 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
   login          {credentials}
   network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
   coreapp        {where.coreapp_link}, {where.coreapp_metrics}
-  robots' log    {where.robots_log or "none: the robots do not run yet"}
+  robots' log    {where.robots_log or "none: the robots are not running yet"}
   for trying     {opened or "nothing is set"}
   data, logs     {installation.data_dir}, {installation.data_dir / "logs"}
 

@@ -29,13 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("show", "rotate", "retire"),
-        help="print the secrets that sign callbacks; make a new one, and sign with the one before, too, for a while; "
-        "or stop signing with the one before now",
+        help="print the secrets that sign callbacks, create a new one while the previous one signs too, or retire the "
+        "previous one now",
     )
     parser.add_argument(
-        "--keep", type=float, default=24.0, metavar="HOURS", help="that the one before still signs (default: 24)"
+        "--keep",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="hours for which the previous secret still signs (default: 24)",
     )
-    parser.add_argument("--from-file", type=Path, metavar="FILE", help="take the new secret from a file")
+    parser.add_argument("--from-file", type=Path, metavar="FILE", help="read the new secret from a file")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +64,7 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
         await database.close()
     _print(webhook_secrets.in_force(found, _now()))
     if options.action != "show":
-        print("in force within 5 seconds on every Coreapp")
+        print("every Coreapp uses it within 5 seconds")
     return 0
 
 
@@ -84,7 +88,7 @@ def _rotation(options: argparse.Namespace) -> Change:
             return webhook_secrets.rotated(found, fresh, now=now, retires_at=retires_at)
         except RotationPending:
             raise guard.CommandFailure(
-                "the secret before still signs: wait for its end, or end it with `retire`"
+                "the previous secret still signs: wait until it ends, or end it with `retire`"
             ) from None
 
     return change

@@ -99,11 +99,11 @@ class StoredWebhook:
             try:
                 secrets = await self._secrets.find(connection)
             except UnreadableSecret as failure:
-                return [error(self.name, str(failure), "give this the settings key of the Coreapps")]
+                return [error(self.name, str(failure), "set the settings key of the Coreapps here")]
         keys = [entry.key for entry in webhook_secrets.in_force(secrets, int(time.time() * 1000))]
         url = webhook_url.opened(self._safe, self._account, settings).webhooks.url
         if settings.webhooks.url and not url:
-            return [error(self.name, "its URL cannot be opened", "give this the settings key of the Coreapps")]
+            return [error(self.name, "its URL cannot be decrypted", "set the settings key of the Coreapps here")]
         webhook = WebhookCheck(
             url,
             self._outgoing,

@@ -59,9 +59,9 @@ class ApiCertificate:
                 sock = await http_probe.dial(self._host, self._port)
                 _, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname="localhost")
         except ssl.SSLError as failure:
-            return [error(self.name, f"no handshake: {tls.describe(failure)}", "look at the log of the Webapp")]
+            return [error(self.name, f"no handshake: {tls.describe(failure)}", "see the Webapp's log")]
         except TimeoutError:
-            return [error(self.name, f"no handshake within {SECONDS:g} s", "look at the log of the Webapp")]
+            return [error(self.name, f"no handshake within {SECONDS:g} s", "see the Webapp's log")]
         except OSError:
             return [fine(self.name, f"no API runs at {self._host}:{self._port}")]
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -82,5 +82,5 @@ def judge(check: str, end: float, now: float) -> Finding:
     if left <= 0:
         return error(check, f"ended at {at}", REMEDY)
     if left < tls.SOON:
-        return warning(check, f"ends in {left / DAY:.1f} days, at {at}", REMEDY)
-    return fine(check, f"good for {left / DAY:,.0f} days")
+        return warning(check, f"expires in {left / DAY:.1f} days, at {at}", REMEDY)
+    return fine(check, f"valid for {left / DAY:,.0f} days")

@@ -9,7 +9,7 @@ from cli.doctor.findings import Finding, error, fine, warning
 # Difference in seconds above which there is a warning, and an error. The validity of leases, tokens and signatures is
 # off by the same amount.
 GOOD_SECONDS, POOR_SECONDS = 2.0, 30.0
-REMEDY = "have both keep time by NTP (chrony, systemd-timesyncd)"
+REMEDY = "synchronize both clocks by NTP (chrony, systemd-timesyncd)"
 
 
 def compare(check: str, theirs: float, ours: float, *, exact: bool) -> Finding:
@@ -23,7 +23,7 @@ def compare(check: str, theirs: float, ours: float, *, exact: bool) -> Finding:
     if not exact:
         # The other clock may be anywhere within that second.
         difference = min(difference, difference + 1.0, key=abs) if abs(difference + 0.5) > 0.5 else 0.0
-    text = f"differs from ours by {difference:+.1f} s"
+    text = f"differs from this machine's by {difference:+.1f} s"
     if abs(difference) > POOR_SECONDS:
         return error(check, text, REMEDY)
     if abs(difference) > GOOD_SECONDS:

@@ -90,11 +90,11 @@ class Configuration:
         wrong = dict.fromkeys(mistake for each in self._examined for mistake in each.mistakes)
         if wrong:
             return [
-                error(self.name, mistake, "correct the variable; docs/configuration.md has them all")
+                error(self.name, mistake, "correct the variable; docs/configuration.md lists all of them")
                 for mistake in wrong
             ]
         names = ", ".join(each.process for each in self._examined)
-        return [fine(self.name, f"every variable of {names} can be used")]
+        return [fine(self.name, f"every variable of {names} is valid")]
 
 
 class UnreadVariables:
@@ -151,10 +151,12 @@ class Secrets:
         path = SecretFiles(self._data_dir).path(self._process)
         missing = _not_given(self._process, self._variables)
         if missing and not path.exists():
-            remedy = f"the first start makes them in {path.parent}; with several machines, give every process the same"
-            return [warning(self.name, f"{', '.join(missing)}: neither given nor made yet", remedy)]
+            remedy = (
+                f"the first start creates them in {path.parent}; on several machines, give every process the same ones"
+            )
+            return [warning(self.name, f"{', '.join(missing)}: neither set nor created yet", remedy)]
         loose = _loose([*([path] if path.exists() else []), *self._files_given()])
-        return loose_findings(self.name, loose) or [fine(self.name, "there, and readable by their owner alone")]
+        return loose_findings(self.name, loose) or [fine(self.name, "present, and readable by their owner only")]
 
     def _files_given(self) -> Sequence[Path]:
         names = [process_secrets.VARIABLES[field] + secret_sources.FILE for field in OWNERS[self._process]]
@@ -178,8 +180,8 @@ class PrivateFiles:
 
     async def run(self) -> Sequence[Finding]:
         if not self._data_dir.is_dir():
-            remedy = "start a process once, which makes it, or set TIDINGS_DATA_DIR"
-            return [warning(self.name, f"the data directory {self._data_dir} is not there", remedy)]
+            remedy = "start a process once, which creates it, or set TIDINGS_DATA_DIR"
+            return [warning(self.name, f"the data directory {self._data_dir} does not exist", remedy)]
         # Containers get their secrets in a read-only volume.
         is_fixed = not self._has_databases and bool(os.statvfs(self._data_dir).f_flag & os.ST_RDONLY)
         if not os.access(self._data_dir, os.R_OK | os.X_OK | (0 if is_fixed else os.W_OK)):
@@ -187,7 +189,7 @@ class PrivateFiles:
             return [error(self.name, f"the data directory {self._data_dir} cannot be written", remedy)]
         kept = [self._data_dir, *(path for path in self._data_dir.iterdir() if path.name.endswith(".db"))]
         loose = _loose([*kept, *map(Path, self._keys)])
-        return loose_findings(self.name, loose) or [fine(self.name, f"{self._data_dir} is its owner's alone")]
+        return loose_findings(self.name, loose) or [fine(self.name, f"{self._data_dir} is readable by its owner only")]
 
 
 def loose_findings(check: str, loose: Sequence[str]) -> list[Finding]:
@@ -195,7 +197,7 @@ def loose_findings(check: str, loose: Sequence[str]) -> list[Finding]:
 
     loose: paths with their modes, as text.
     """
-    return [error(check, f"{text}: others than its owner may read it", "chmod go= on it") for text in loose]
+    return [error(check, f"{text}: users other than its owner may read it", "chmod go= on it") for text in loose]
 
 
 def _loose(paths: Sequence[Path]) -> Sequence[str]:

@@ -13,7 +13,7 @@ from tidings.storage.business.webapp_unreached import UnreachedReport
 from tidings.storage.database import Database
 from tidings.wire import core
 
-_START = "start a Coreapp; one that runs takes the shard within TIDINGS_LEASE_SECONDS"
+_START = "start a Coreapp; a running one claims the shard within TIDINGS_LEASE_SECONDS"
 _UNREACHED = (
     "look at the network between them and at TIDINGS_COREAPP_ADVERTISED_HOST and TIDINGS_COREAPP_ADDRESS of this"
     " Coreapp; its shards move after 5 s if no Webapp reaches it and another Coreapp is reached"
@@ -38,7 +38,7 @@ class ShardOwnersCheck:
             owners = await shards.list_owners(connection)
             ages = await shards.list_heartbeat_ages(connection)
         if not owners:
-            return [error(self.name, "no Coreapp was ever here", _START)]
+            return [error(self.name, "no Coreapp has ever run", _START)]
         found = []
         for owner in owners:
             age = ages.get(owner.shard, 0.0)
@@ -46,7 +46,7 @@ class ShardOwnersCheck:
             if not owner.node:
                 found.append(error(self.name, f"{shard} has no owner", _START))
             elif age > self._lease_seconds:
-                text = f"{shard}: {owner.node} has said nothing for {age:,.0f} s"
+                text = f"{shard}: {owner.node} has sent no heartbeat for {age:,.0f} s"
                 found.append(error(self.name, text, _START))
             else:
                 text = f"{shard}: {owner.node} at {owner.address}, {age:.1f} s since its heartbeat"
@@ -102,7 +102,7 @@ class CoreappLinksCheck:
         try:
             answer = await self._links.call(address, lambda n: core.GetHealth(n))
         except guard.CommandFailure as failure:
-            remedy = "look whether it runs and its port is open from here, and whether TIDINGS_LINK_KEY is the same"
+            remedy = "check that it runs, that its port is reachable from here and that TIDINGS_LINK_KEY is the same"
             return error(self.name, str(failure), remedy)
         if not isinstance(answer, core.Health):
             return error(self.name, f"{address} answered {answer!r}", "run the same release everywhere")
@@ -111,5 +111,5 @@ class CoreappLinksCheck:
             text = f"{answer.node or address}: the number is registered elsewhere, the network refuses its token"
             return error(self.name, text, _ELSEWHERE)
         if answer.gateway_status != "connected":
-            return error(self.name, text, "look at the network, the database, and the log of this Coreapp")
+            return error(self.name, text, "check the network, the database and the log of this Coreapp")
         return fine(self.name, text)

@@ -42,7 +42,7 @@ class Reachable:
         over = f", {server.cipher}" if server.cipher else ""
         found = [fine(self.name, f"{where} answers in {took:.0f} ms: {server.version}{over}")]
         if self._database.settings.tls is not None and not server.cipher:
-            found.append(error(self.name, f"{where} is spoken to in the clear", "set WA_DB_SSL_CA"))
+            found.append(error(self.name, f"{where} is reached without TLS", "set WA_DB_SSL_CA"))
         return found
 
 
@@ -57,12 +57,12 @@ class Schema:
         try:
             state = await schema.check(self._database)
         except revisions.PendingMigrations as pending:
-            return [error(self.name, str(pending), "run `tidings migrate`, or the release that these tables are of")]
+            return [error(self.name, str(pending), "run `tidings migrate`, or the release that matches these tables")]
         except revisions.TablesTooNew as too_new:
-            return [error(self.name, str(too_new), "replace this program; the way back is the backup")]
+            return [error(self.name, str(too_new), "replace this program, or restore the backup")]
         if state.is_newer:
-            text = f"at revision {state.tables}, on which this program ({state.program.revision}) may still run"
-            return [warning(self.name, text, "finish the upgrade: replace this program by that of the later release")]
+            text = f"at revision {state.tables}, which this program ({state.program.revision}) supports"
+            return [warning(self.name, text, "finish the upgrade: replace this program by the later release")]
         others = f", for programs from revision {state.oldest} on" if state.oldest else ""
         return [fine(self.name, f"at revision {state.tables}{others}")]
 
@@ -75,9 +75,9 @@ class Durability:
         self._database = database
 
     async def run(self) -> Sequence[Finding]:
-        remedy = "change the setting on the server: without it a message that was accepted can be lost"
+        remedy = "change the setting on the server: otherwise an accepted message can be lost"
         weak = await schema.durability_warnings(self._database)
-        return [warning(self.name, text, remedy) for text in weak] or [fine(self.name, "commits are on disk")]
+        return [warning(self.name, text, remedy) for text in weak] or [fine(self.name, "commits are durable")]
 
 
 class DatabaseClock:
@@ -90,7 +90,7 @@ class DatabaseClock:
     async def run(self) -> Sequence[Finding]:
         theirs = await probes.server_time(self._database)
         if theirs is None:
-            return [fine(self.name, "the database is in our processes: one clock")]
+            return [fine(self.name, "the database runs in the processes: one clock")]
         return [clock.compare(self.name, theirs, time.time(), exact=True)]
 
 
@@ -115,7 +115,7 @@ class WriteLatency:
         except probes.TableRefused:
             # The recommended privileges: only the user of migrations may create tables.
             text = (
-                "not measured, because this user may make no table: `tidings doctor` as the user of migrations does it"
+                "not measured, because this user may not create tables: run `tidings doctor` as the user for migrations"
             )
             return [fine(self.name, text)]
         return [self.judge(measured)]
@@ -127,7 +127,7 @@ class WriteLatency:
             f"{measured.seconds:.2f} s); {expected(measured.milliseconds)}"
         )
         if measured.milliseconds > POOR_MS:
-            remedy = "move the database nearer, onto a faster disk, or without synchronous replicas far away"
+            remedy = "move the database nearer or to a faster disk, or avoid distant synchronous replicas"
             return error(self.name, text, remedy)
         if measured.milliseconds > GOOD_MS:
             return warning(self.name, text, f"up to {GOOD_MS:g} ms is recommended: a nearer server, or a faster disk")

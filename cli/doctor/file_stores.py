@@ -54,7 +54,7 @@ class Bucket:
             rules = await cast(LifecycleRules, self._store).lifecycle()
         except OSError as failure:
             text = f"{where}: its lifecycle rules cannot be read: {failure}"
-            return [warning(self.name, text, "allow s3:GetLifecycleConfiguration, or look at them by hand")]
+            return [warning(self.name, text, "allow s3:GetLifecycleConfiguration, or check the rules by hand")]
         return [self.judge(rules, cast(LifecycleRules, self._store).files_prefix)]
 
     def judge(self, rules: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
@@ -68,12 +68,10 @@ class Bucket:
             days = rule.get("Expiration", {}).get("Days")
             if days is not None and (self._keeps is None or days * 86400 < self._keeps):
                 text = f"the rule {rule.get('ID', 'without a name')} deletes files after {days} days"
-                return error(
-                    self.name, text, "files go when Tidings deletes them: remove the rule, or give it more days"
-                )
+                return error(self.name, text, "Tidings deletes files itself: remove the rule, or give it more days")
         if not aborts:
             text = "no lifecycle rule aborts incomplete multipart uploads"
-            return warning(self.name, text, "add one of a day: parts of uploads that break off are paid for")
+            return warning(self.name, text, "add a rule of one day: parts of interrupted uploads are billed")
         return fine(self.name, "its lifecycle rules keep the files")
 
 
@@ -92,10 +90,10 @@ class RecordedStore:
     async def run(self) -> Sequence[Finding]:
         where = self._store.location
         adopt = f"tidings files adopt {self._identity.name}"
-        remedy = f"mount it, or set the right one; to use this one from now on: `{adopt}`"
+        remedy = f"mount or configure the recorded one; to use this one from now on: `{adopt}`"
         try:
             if not await self._identity.is_recorded():
-                return [warning(self.name, f"{where} is not recorded yet", "the first start of a process does that")]
+                return [warning(self.name, f"{where} is not recorded yet", "the first start of a process records it")]
             wrong = await self._identity.refresh()
         except OSError as failure:
             return [error(self.name, f"{where}: {failure.strerror or failure}", remedy)]

@@ -86,12 +86,12 @@ async def _run(check: DoctorCheck, seconds: float) -> Sequence[Finding]:
         async with asyncio.timeout(seconds):
             return await check.run()
     except TimeoutError:
-        return [error(check.name, f"no result within {seconds:g} s", "look why it hangs, and try again")]
+        return [error(check.name, f"no result within {seconds:g} s", "find out why it hangs, and try again")]
     except SettingsError as failure:
         return [error(check.name, str(failure), "correct it")]
     except Exception as failure:
         told = outages.describe(failure) or f"{type(failure).__name__}: {failure}"
-        return [error(check.name, f"could not be looked at: {told}"[:500], "see what it says")]
+        return [error(check.name, f"could not be checked: {told}"[:500], "see the error")]
 
 
 def worst(found: Sequence[Finding]) -> Level:

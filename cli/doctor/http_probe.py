@@ -56,7 +56,7 @@ async def ask(
     except Closed:
         raise
     except BadResponse as error:
-        raise ConnectionError(f"what answers there does not speak HTTP/1.1: {error}") from None
+        raise ConnectionError(f"the server does not speak HTTP/1.1: {error}") from None
     finally:
         connection.abort()
 

@@ -41,9 +41,9 @@ class DiskSpace:
         """Return the finding for the total and free bytes of the disk."""
         text = f"{free / env.MIB:,.0f} of {total / env.MIB:,.0f} MiB free"
         if free < max(self._reserve, 16 * env.MIB):
-            return error(self.name, text, "make room: what has to be written there is refused now")
+            return error(self.name, text, "free space: writes to it are refused now")
         if free < FREE_BYTES and free < total * FREE_PART:
-            return warning(self.name, text, "make room, or a larger disk")
+            return warning(self.name, text, "free space, or use a larger disk")
         return fine(self.name, text)
 
 
@@ -82,9 +82,9 @@ class DiskSpeed:
         rate: MiB per second.
         sync_ms: milliseconds per small write.
         """
-        text = f"{rate:,.0f} MiB/s, {sync_ms:.1f} ms until 4 KiB are on the disk"
+        text = f"{rate:,.0f} MiB/s, {sync_ms:.1f} ms to write 4 KiB to the disk"
         if rate < SLOW_MIB or sync_ms > SLOW_SYNC_MS:
-            return warning(self.name, text, "a faster disk: every commit of SQLite, and every file, waits for this one")
+            return warning(self.name, text, "use a faster disk: every SQLite commit and every file waits for this one")
         return fine(self.name, text)
 
 
@@ -107,9 +107,9 @@ class OpenFiles:
         """
         wanted = self._connections + OTHER_FILES
         if limit == resource.RLIM_INFINITY or limit >= wanted:
-            return fine(self.name, f"{'no limit' if limit < 0 else limit}, {wanted} are wanted")
-        remedy = f"raise it to {wanted} (LimitNOFILE=, ulimits:, ulimit -n); until then fewer connections are taken"
-        return warning(self.name, f"{limit}, {wanted} are wanted for {self._connections} connections", remedy)
+            return fine(self.name, f"{'no limit' if limit < 0 else limit}, {wanted} are recommended")
+        remedy = f"raise it to {wanted} (LimitNOFILE=, ulimits:, ulimit -n); until then fewer connections are accepted"
+        return warning(self.name, f"{limit}, {wanted} are recommended for {self._connections} connections", remedy)
 
 
 def disk_of(path: Path) -> int:

@@ -15,7 +15,7 @@ from tidings.client.http import NetworkApi
 from tidings.net import tls
 
 SECONDS = 10.0
-REMEDY = "start it, or correct TIDINGS_NETWORK_HTTP_URL; look whether a firewall is between"
+REMEDY = "start it, or correct TIDINGS_NETWORK_HTTP_URL; check for a firewall in between"
 
 
 class NetworkHttp:
@@ -54,10 +54,10 @@ class NetworkHttp:
     def _judge(self, answer: http_probe.ProbeResponse) -> Finding:
         text = f"{self._url} answers in {answer.answered * 1000:.0f} ms" + (f", {answer.tls}" if answer.tls else "")
         if answer.status == 200:
-            return fine(self.name, f"{text}: it is well")
+            return fine(self.name, f"{text}: healthy")
         if answer.status == 503:
-            return error(self.name, f"{text}: its database is away", "look at the database of the network")
-        remedy = "look what serves there: TIDINGS_NETWORK_HTTP_URL has to lead to a network"
+            return error(self.name, f"{text}: its database is unavailable", "check the database of the network")
+        remedy = "check the server there: TIDINGS_NETWORK_HTTP_URL must lead to a message network"
         return error(self.name, f"{text}: HTTP {answer.status} to GET /health", remedy)
 
 
@@ -87,7 +87,7 @@ class NetworkTcp:
         except OSError as failure:
             why = f"no connection within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
             return [error(self.name, f"{where}: {why}", "start it, or correct TIDINGS_NETWORK_TCP_ADDRESS")]
-        return [fine(self.name, f"{where} takes connections in {(time.monotonic() - started) * 1000:.0f} ms")]
+        return [fine(self.name, f"{where} accepts connections in {(time.monotonic() - started) * 1000:.0f} ms")]
 
 
 class NetworkKey:
@@ -112,4 +112,4 @@ class NetworkKey:
             except ClientError:
                 # Any other error concerns the empty list, so the key was accepted.
                 pass
-        return [fine(self.name, "the network takes it")]
+        return [fine(self.name, "the network accepts it")]

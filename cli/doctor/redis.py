@@ -54,9 +54,7 @@ class RedisServer:
         except AuthenticationError as failure:
             return [error(self.name, f"{shown}: {failure}", "correct TIDINGS_REDIS_PASSWORD")]
         except (RedisError, OSError, TimeoutError) as failure:
-            remedy = (
-                "start it, or correct TIDINGS_REDIS_URL; nodes of the network deliver nothing to each other meanwhile"
-            )
+            remedy = "start it, or correct TIDINGS_REDIS_URL; until then network nodes deliver nothing to each other"
             return [error(self.name, f"{shown}: {str(failure)[:200] or type(failure).__name__}", remedy)]
         finally:
             await client.aclose()
@@ -78,7 +76,7 @@ class RedisServer:
         policy = str(told.get("maxmemory_policy", "noeviction"))
         found = []
         if limit and policy != "noeviction":
-            remedy = "set maxmemory-policy noeviction: whose device it forgets is taken to be away"
+            remedy = "set maxmemory-policy noeviction: a device whose entry is evicted counts as offline"
             found.append(warning(self.name, f"maxmemory-policy is {policy}", remedy))
         if limit and used > limit * FULL_PART:
             text = f"{used / limit:.0%} of its {limit / 2**20:,.0f} MiB are used"

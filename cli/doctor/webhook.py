@@ -71,9 +71,9 @@ class WebhookCheck:
             where = f"TIDINGS_WEBHOOK_CRL ({self._revocations}) and " if self._revocations is not None else ""
             return [error(self.name, text, f"check {where}the authority set by PUT /v1/certificates/webhooks/ca")]
         except Forbidden as refusal:
-            return [error(self.name, str(refusal), "another URL, or TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
+            return [error(self.name, str(refusal), "use another URL, or set TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
         except ssl.SSLError as failure:
-            remedy = "a certificate for this name, or its authority by PUT /v1/certificates/webhooks/ca"
+            remedy = "use a certificate for this name, or set its CA by PUT /v1/certificates/webhooks/ca"
             if self._revocations is not None:
                 remedy += f", or a current revocation list of its issuer in {self._revocations}"
             return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]
@@ -81,7 +81,7 @@ class WebhookCheck:
             return [error(self.name, str(failure), "set another URL")]
         except OSError as failure:
             why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
-            remedy = "look whether it runs, and can be reached from this machine"
+            remedy = "check that it runs and is reachable from this machine"
             return [error(self.name, f"{place.shown}: {why}", remedy)]
         return self.judge(place.shown, answer)
 
@@ -95,7 +95,7 @@ class WebhookCheck:
         text += f" (connected in {answer.connected:.2f} s{', ' + answer.tls if answer.tls else ''})"
         found = [fine(self.name, text)]
         if answer.answered > SLOW_SECONDS:
-            remedy = f"answer within {SLOW_SECONDS:g} s: keep the callback, answer 200, work on it afterwards"
+            remedy = f"answer within {SLOW_SECONDS:g} s: store the callback, answer 200, and process it afterwards"
             found = [warning(self.name, text, remedy)]
         elif self._post and answer.status != 200:
             found = [warning(self.name, text, "a callback counts as delivered when the answer is 200")]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from cli.top.snapshot import ChangeRow, LatencyRow, ProcessRow, QueueRow, ShardRow, Snapshot
 
 SORTS = ("name", "cpu", "memory", "lag", "rate")
-KEYS = "q quit   s sort   p pause   space look now"
+KEYS = "q quit   s sort   p pause   space update now"
 
 
 def lines(
@@ -21,7 +21,9 @@ def lines(
     """
     at = f"{datetime.fromtimestamp(snapshot.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
     away = sum(row.state != "up" for row in snapshot.processes)
-    state = f"{len(snapshot.processes)} processes, {away} away" if away else f"{len(snapshot.processes)} processes"
+    state = (
+        f"{len(snapshot.processes)} processes, {away} unreachable" if away else f"{len(snapshot.processes)} processes"
+    )
     found = [f"tidings top   {at}   {state}   by {sort}{'   PAUSED' if paused else ''}   {KEYS}", ""]
     found += _processes(snapshot.processes, sort)
     found += ["", *_queues(snapshot.queues)]
@@ -99,7 +101,7 @@ def _latency(row: LatencyRow) -> str:
 
 def _shards(rows: Sequence[ShardRow]) -> list[str]:
     owned = [f"{row.shard}: {row.owner or 'NOBODY'} (epoch {row.epoch})" for row in rows]
-    return [f"SHARDS  {'   '.join(owned)}" if owned else "SHARDS  none is known"]
+    return [f"SHARDS  {'   '.join(owned)}" if owned else "SHARDS  unknown"]
 
 
 def _change(row: ChangeRow | None) -> list[str]:

@@ -165,7 +165,7 @@ def test_a_short_seed_or_one_beside_an_existing_authority_is_refused(
     assert run(tmp_path / "tls", "coreapp") == 0
     monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
     assert run(tmp_path / "tls", "coreapp") == 1
-    assert "has an authority of its own: leave TIDINGS_AUTHORITY_SEED out" in capsys.readouterr().err
+    assert "has its own authority: leave TIDINGS_AUTHORITY_SEED out" in capsys.readouterr().err
     monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", "")
     assert run(tmp_path / "new", "coreapp") == 1
     assert "is set and empty" in capsys.readouterr().err

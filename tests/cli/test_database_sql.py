@@ -124,7 +124,7 @@ def test_a_missing_password_is_named_and_errors_contain_no_password(monkeypatch:
     monkeypatch.setenv("TIDINGS_MIGRATE_DB_PASSWORD", GIVEN["migrate"])
     # A schema name that is too long for any server.
     monkeypatch.setenv("WA_DB_NAME_PREFIX", "x" * 90)
-    with pytest.raises(CommandFailure, match="refuses to make schemas and users") as raised:
+    with pytest.raises(CommandFailure, match="refuses to create schemas and users") as raised:
         make()
     assert not [password for password in GIVEN.values() if password in str(raised.value)]
 

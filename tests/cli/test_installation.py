@@ -208,7 +208,7 @@ async def test_closing_ends_every_child_even_a_suspended_one(make: Make, console
     os.kill(installation.supervisor.pids()["network"], signal.SIGSTOP)
     await installation.close(within=3.0)
     assert not any(child.is_running() for child in children)
-    assert "network does not stop; killing it" in console.lines
+    assert "network does not stop; it is killed" in console.lines
 
 
 async def test_a_failed_child_start_reports_the_child_s_error(make: Make, console: Console) -> None:
@@ -229,7 +229,7 @@ async def test_a_business_number_unlike_the_database_s_stops_the_start(make: Mak
 
 async def test_a_second_installation_in_the_same_directory_is_refused(make: Make) -> None:
     await make({})
-    with pytest.raises(Exception, match="running already"):
+    with pytest.raises(Exception, match="already running"):
         await make({})
 
 
@@ -300,7 +300,7 @@ def test_a_successful_demo_exits_with_0_and_leaves_no_files(tmp_path: Path) -> N
         "is delivered",
         "is read",
         "decrypted: “Hello from Tidings",
-        "wrote “Please say this back”",
+        "wrote “Please echo this”",
     ):
         assert word in said
     assert list(tmp_path.glob("tidings-demo-*")) == []

@@ -207,7 +207,7 @@ def test_a_job_without_failed_attempts_is_listed_without_attempts(tool: Tool, da
 
 def test_messages_are_deleted_by_the_shard_owner_which_reports_those_kept(tool: Tool, coreapp: Coreapp) -> None:
     assert tool("purge-jobs", "--yes", "--shard", "0") == (
-        "1 messages are deleted and fail; 1 were sent or have changed meanwhile, or are no messages, and stay\n"
+        "1 messages are deleted and fail; 1 were sent, have changed or are not messages, and stay\n"
     )
     asked = coreapp.asked[0]
     assert (asked.ids, asked.shard, asked.choice, asked.statuses) == (["a3", "b3"], 0, "shard 0", [])
@@ -222,7 +222,7 @@ def test_deleting_messages_needs_a_choice_and_a_typed_number(
 ) -> None:
     with pytest.raises(guard.CommandFailure, match="say which"):
         tool("purge-jobs", "--yes")
-    with pytest.raises(guard.CommandFailure, match="2 jobs would be deleted: ask for it with --yes"):
+    with pytest.raises(guard.CommandFailure, match="2 jobs would be deleted: confirm with --yes"):
         tool("purge-jobs", "--shard", "0")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: "1")
@@ -294,7 +294,7 @@ def test_a_purge_deletes_only_dead_letters_by_default_and_is_audited(tool: Tool)
 
 
 def test_a_purge_needs_its_number_to_be_typed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(guard.CommandFailure, match="2 callbacks would be deleted: ask for it with --yes"):
+    with pytest.raises(guard.CommandFailure, match="2 callbacks would be deleted: confirm with --yes"):
         tool("purge")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked: list[str] = []
@@ -322,7 +322,7 @@ def test_callbacks_replayed_during_the_confirmation_of_a_purge_are_kept(
         return "2"
 
     monkeypatch.setattr("builtins.input", confirm)
-    assert tool("purge").splitlines()[-1] == "1 callbacks are deleted; 1 have changed meanwhile, and stay"
+    assert tool("purge").splitlines()[-1] == "1 callbacks are deleted; 1 have changed, and stay"
     assert events(tool("callbacks", "--json")) == ["evt_2", "evt_3", "evt_4"]
 
 
@@ -346,13 +346,13 @@ def test_a_shard_with_an_unreachable_owner_is_untouched_until_its_lease_expires(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("callbacks", "--since", "yesterday"), "--since 'yesterday' is no time like"),
+        (("callbacks", "--since", "yesterday"), "--since 'yesterday' is neither a time like"),
         (("callbacks", "--status", "new"), "--status new is none of pending, failing, dead"),
         (("jobs", "--status", "dead"), "--status dead is none of new, encrypted"),
-        (("jobs", "--kind", "x"), "--kind and --event are of callbacks"),
-        (("purge-jobs", "--event", "evt_1"), "--kind and --event are of callbacks"),
+        (("jobs", "--kind", "x"), "--kind and --event apply to callbacks only"),
+        (("purge-jobs", "--event", "evt_1"), "--kind and --event apply to callbacks only"),
         (("purge-jobs", "--status", "dead"), "--status dead is none of new, encrypted"),
-        (("callbacks", "--event", "evt_?"), "'evt_\\?' is no event id"),
+        (("callbacks", "--event", "evt_?"), "'evt_\\?' is not an event id"),
         (("replay", "--status", "pending"), "--status pending is none of failing, dead"),
     ],
 )

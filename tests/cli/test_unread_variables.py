@@ -80,7 +80,7 @@ async def test_the_doctor_warns_of_each_unread_variable() -> None:
     (found,) = await UnreadVariables({"TIDINGS_SHARD": "2"}).run()
     assert (found.level, found.text) == (
         Level.WARNING,
-        "TIDINGS_SHARD is read by nothing (did you mean TIDINGS_SHARDS?)",
+        "TIDINGS_SHARD is not a known variable (did you mean TIDINGS_SHARDS?)",
     )
     (fine,) = await UnreadVariables({"TIDINGS_SHARDS": "2"}).run()
     assert fine.level is Level.FINE
@@ -90,7 +90,7 @@ def test_a_strict_environment_with_an_unread_variable_stops_the_start(tmp_path: 
     variables = {"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "1", "TIDINGS_DATA_DIR": str(tmp_path)}
     for command in ("up", "network"):
         assert_one_line(
-            run(command, **variables), 2, f"tidings {command}: TIDINGS_SHARD is read by nothing .*TIDINGS_SHARDS"
+            run(command, **variables), 2, f"tidings {command}: TIDINGS_SHARD is not a known variable .*TIDINGS_SHARDS"
         )
     with pytest.raises(SettingsError, match="TIDINGS_STRICT_ENV='maybe' is not a yes or no"):
         unread_variables.report({"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "maybe"})

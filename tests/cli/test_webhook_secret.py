@@ -34,7 +34,9 @@ def test_a_rotation_creates_a_secret_and_keeps_the_previous_one_for_a_time(varia
     assert fresh[1] == "current"
     assert before[:2] == [FIRST, "until"]
     assert fresh[0] in done.stdout
-    assert_one_line(run("webhook-secret", "rotate", **variables), 1, "tidings webhook-secret: the secret before still")
+    assert_one_line(
+        run("webhook-secret", "rotate", **variables), 1, "tidings webhook-secret: the previous secret still"
+    )
     assert run("webhook-secret", "retire", **variables).returncode == 0
     assert shown(variables) == [fresh]
 

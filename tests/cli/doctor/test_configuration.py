@@ -45,7 +45,7 @@ async def test_the_configuration_check_creates_no_directory_and_no_secret(tmp_pa
         assert missing.level is Level.WARNING
     assert "TIDINGS_MASTER_KEY" in (await Secrets("coreapp", variables, tmp_path / "data").run())[0].text
     (directory,) = await PrivateFiles(tmp_path / "data", []).run()
-    assert (directory.level, "is not there" in directory.text) == (Level.WARNING, True)
+    assert (directory.level, "does not exist" in directory.text) == (Level.WARNING, True)
     assert not (tmp_path / "data").exists()
 
 
@@ -88,7 +88,7 @@ def test_a_read_only_data_directory_without_a_database_is_fine(tmp_path: Path) -
     if "unshare" in done.stderr:
         pytest.skip("no namespace can be made here")
     assert done.stdout.splitlines() == [
-        f"FINE {tmp_path} is its owner's alone",
+        f"FINE {tmp_path} is readable by its owner only",
         f"ERROR the data directory {tmp_path} cannot be written",
     ], done.stderr
 

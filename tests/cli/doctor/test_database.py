@@ -201,7 +201,7 @@ async def test_a_shard_without_an_owner_or_heartbeat_is_an_error(database_factor
         at = shards.table.c.heartbeat_at
         await connection.execute(shards.table.update().values(heartbeat_at=at - 40_000))
     _, silent = await owners.run()
-    assert (silent.level, "ann has said nothing for 4" in silent.text) == (Level.ERROR, True)
+    assert (silent.level, "ann has sent no heartbeat for 4" in silent.text) == (Level.ERROR, True)
     (dead,) = await CoreappLinksCheck(found, CoreappClient("key", ON_THIS_MACHINE)).run()
     assert (dead.level, "127.0.0.1:1" in dead.text) == (Level.ERROR, True)
 

@@ -155,7 +155,7 @@ async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_serve
         assert well.requests[0].startswith(b"GET /health ")
         assert (await one(NetworkTcp("127.0.0.1", well.port, None))).level is Level.FINE
     async with serving(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as ill:
-        assert "its database is away" in (await one(NetworkHttp(f"http://127.0.0.1:{ill.port}", None))).text
+        assert "its database is unavailable" in (await one(NetworkHttp(f"http://127.0.0.1:{ill.port}", None))).text
     async with serving(b"HTTP/1.1 404 Not Found\r\n\r\n") as other:
         assert "HTTP 404 to GET /health" in (await one(NetworkHttp(f"http://127.0.0.1:{other.port}", None))).text
     gone = free_port()
