@@ -152,7 +152,7 @@ async def test_a_blob_that_does_not_match_its_pointer_is_refused() -> None:
     with pytest.raises(e2ee.InvalidMessage, match="digest"):
         await down(blobs, msgspec.structs.replace(pointer, digest=bytes(32)))
     blobs.blobs["b0"] += bytes(10 * blob_size(3))
-    with pytest.raises(e2ee.InvalidMessage, match="longer than the message says"):
+    with pytest.raises(e2ee.InvalidMessage, match="longer than the message states"):
         await down(blobs, pointer)
     with pytest.raises(FileLost):
         await down(blobs, msgspec.structs.replace(pointer, blob="b1"))

@@ -231,7 +231,7 @@ async def test_configured_keys_rotate_when_a_new_key_precedes_the_old(scene: Sce
     with pytest.raises(CannotRotate, match="TIDINGS_MASTER_KEY_COMMAND has no new master key"):
         await scene.rotation(key_checks.MASTER, keys).rotate()
     given = (b"n" * 32,)
-    with pytest.raises(CannotRotate, match="must stand behind the new one"):
+    with pytest.raises(CannotRotate, match="must follow the new one"):
         await scene.rotation(key_checks.MASTER, keys).rotate()
     given = (b"n" * 32, old)
     assert await scene.rotation(key_checks.MASTER, keys).rotate() == 2

@@ -232,7 +232,10 @@ def test_secrets_may_come_from_files_and_given_ones_override_stored_ones(tmp_pat
         ({"TIDINGS_MASTER_KEY_COMMAND": "false"}, "TIDINGS_MASTER_KEY_COMMAND: ended with status 1"),
         ({"TIDINGS_MASTER_KEY_COMMAND": "true"}, "TIDINGS_MASTER_KEY_COMMAND: is empty"),
         ({"TIDINGS_MASTER_KEY_COMMAND": "cat /dev/zero"}, "TIDINGS_MASTER_KEY_COMMAND: more than 16384 bytes"),
-        ({"TIDINGS_MASTER_KEY_COMMAND": "head -c 64 /dev/urandom"}, "TIDINGS_MASTER_KEY_COMMAND(: is no text| is not)"),
+        (
+            {"TIDINGS_MASTER_KEY_COMMAND": "head -c 64 /dev/urandom"},
+            "TIDINGS_MASTER_KEY_COMMAND(: is not text| is not)",
+        ),
         (
             {"TIDINGS_LINK_KEY": "a", "TIDINGS_LINK_KEY_FILE": "b"},
             "TIDINGS_LINK_KEY and TIDINGS_LINK_KEY_FILE are both",

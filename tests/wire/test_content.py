@@ -137,7 +137,7 @@ def test_an_invalid_pointer_is_rejected_by_device_and_business(field: str, wrong
     assert read.pointer is None
     assert read.error == (
         400,
-        f"the message does not say where its file is: `{field}` is missing or is not as it should be",
+        f"the message does not state the location of its file: `{field}` is missing or invalid",
     )
 
 

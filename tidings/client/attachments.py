@@ -101,7 +101,7 @@ async def download(
             async for chunk in chunks:
                 done += len(chunk)
                 if done > total:
-                    raise e2ee.InvalidMessage("the file is longer than the message says")
+                    raise e2ee.InvalidMessage("the file is longer than the message states")
                 if received.takes(chunk):
                     await asyncio.to_thread(received.flush)
                 progress(done, total)
@@ -161,7 +161,7 @@ class _EncryptedFile:
     def _finalize(self) -> bytes:
         self.sha256 = self._hash.hexdigest()
         if self._expected and self.sha256 != self._expected:
-            raise FileChanged("the file is another one than it was")
+            raise FileChanged("the file has changed")
         last = self._encryptor.finalize()
         self.digest = self._encryptor.digest
         return last

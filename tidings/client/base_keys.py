@@ -20,7 +20,7 @@ EACH = 1_000
 TOGETHER = 1_000_000
 
 REFUSED = Counter(
-    "tidings_set_ups_refused_total", "First messages without a one-time pre-key that opened no session", ["reason"]
+    "tidings_set_ups_refused_total", "First messages without a one-time pre-key that were refused", ["reason"]
 )
 
 

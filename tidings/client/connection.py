@@ -177,7 +177,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if self._transport is None or question.number not in self._attached:
             raise NetworkUnreached(f"{question.number} is not logged in")
         if len(self._requests) >= REQUESTS_IN_FLIGHT:
-            raise NetworkUnreached(f"{len(self._requests)} requests are in flight already")
+            raise NetworkUnreached(f"{len(self._requests)} requests are already in flight")
         future = self._requests[question.n] = asyncio.get_running_loop().create_future()
         started, result = time.perf_counter(), "away"
         try:

@@ -187,7 +187,7 @@ class NetworkApi:
         except errors.NetworkRefusal as refusal:
             if refusal.status != 404:
                 raise
-            raise errors.FileLost("the network does not have the file (any more)") from refusal
+            raise errors.FileLost("the network does not have the file, or it has expired") from refusal
 
     async def call(
         self,
@@ -334,7 +334,7 @@ def decode(content: bytes, shape: type[Shape]) -> Shape:
     try:
         return msgspec.json.decode(content, type=shape)
     except UNREADABLE as error:
-        raise NetworkAway(f"the network answers something else than a network does: {error}") from error
+        raise NetworkAway(f"the server does not answer like a message network: {error}") from error
 
 
 def _failure(status: int, content: bytes) -> ClientError:

@@ -137,7 +137,7 @@ class Verifier:
         if not hmac.compare_digest(self._tail, self._mac.digest()):
             raise errors.InvalidMessage("the attachment does not authenticate")
         if not hmac.compare_digest(self._digest, self._hash.digest()):
-            raise errors.InvalidMessage("the attachment is not the one with this digest")
+            raise errors.InvalidMessage("the attachment does not have this digest")
         return Decryptor(self._key, self._digest, ciphertext)
 
 

@@ -24,7 +24,7 @@ def unpad(padded: bytes) -> bytes:
     """Return the plaintext without its padding. `padded` must not be empty. Raises InvalidMessage."""
     length = padded[-1]
     if not 0 < length <= BLOCK or not padded.endswith(_PADDING[length]):
-        raise errors.InvalidMessage("wrong padding under a right MAC")
+        raise errors.InvalidMessage("wrong padding under a correct MAC")
     return padded[:-length]
 
 

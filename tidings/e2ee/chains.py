@@ -61,7 +61,7 @@ class ReceivingChain:
         if index < next_index:
             stored = self.stored.get(index)
             if stored is None:
-                raise errors.DuplicateMessage(f"the key of message {index} is gone")
+                raise errors.DuplicateMessage(f"the key of message {index} was deleted")
             return ChainLookup(stored, index, None, [])
         if index - next_index > limit:
             raise errors.TooFarAhead(f"message {index}, when {next_index} is next")
@@ -109,10 +109,10 @@ class ReceivingChain:
         """Return the chain at `position`, and the position after it. Raises CorruptState."""
         keys = position + _HEAD.size
         if keys > len(blob):
-            raise errors.CorruptState("a chain is cut off")
+            raise errors.CorruptState("a chain is truncated")
         chain_key, next_index, count = _HEAD.unpack_from(blob, position)
         after = keys + count * _STORED.size
         if after > len(blob):
-            raise errors.CorruptState("a chain is cut off")
+            raise errors.CorruptState("a chain is truncated")
         stored = dict(_STORED.iter_unpack(blob[keys:after])) if count else {}
         return cls(chain_key, next_index, stored), after

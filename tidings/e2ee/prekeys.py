@@ -113,14 +113,14 @@ class PreKeyBundle:
         curve.check_public(self.identity_key)
         curve.check_public(self.signed_prekey)
         if (self.prekey_id is None) != (self.prekey is None):
-            raise errors.InvalidKey("a one-time pre-key needs its id")
+            raise errors.InvalidKey("a one-time pre-key requires its id")
         if self.prekey is not None:
             curve.check_public(self.prekey)
         xeddsa.verify(self.identity_key, self.signed_prekey, self.signed_prekey_signature)
         if not self.has_kyber:
             return
         if self.kyber_prekey is None or self.kyber_prekey_id is None or self.kyber_prekey_signature is None:
-            raise errors.InvalidKey("a Kyber pre-key needs its id and its signature")
+            raise errors.InvalidKey("a Kyber pre-key requires its id and signature")
         kem.check_public(self.kyber_prekey)
         xeddsa.verify(self.identity_key, self.kyber_prekey, self.kyber_prekey_signature)
 

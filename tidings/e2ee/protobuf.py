@@ -55,7 +55,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
             if byte < 0x80:
                 return value, position + count + 1
     except IndexError:
-        raise errors.InvalidMessage("a number is cut off") from None
+        raise errors.InvalidMessage("a number is truncated") from None
     raise errors.InvalidMessage("a number is too long")
 
 
@@ -76,7 +76,7 @@ def parse(data: bytes, position: int, end: int) -> dict[int, int | bytes]:
             length, position = read_varint(data, position)
             after = position + length
             if after > end:
-                raise errors.InvalidMessage("a field is cut off")
+                raise errors.InvalidMessage("a field is truncated")
             fields[number] = data[position:after]
             position = after
         elif wire_type == _VARINT:
@@ -88,7 +88,7 @@ def parse(data: bytes, position: int, end: int) -> dict[int, int | bytes]:
         else:
             raise errors.InvalidMessage(f"wire type {wire_type}")
     if position != end:
-        raise errors.InvalidMessage("the message is cut off, or has too many fields")
+        raise errors.InvalidMessage("the message is truncated, or has too many fields")
     return fields
 
 

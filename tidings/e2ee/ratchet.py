@@ -109,7 +109,7 @@ def encrypt(sending: state.SendingHalf, local_identity: bytes, plaintext: bytes)
     """
     counter, pq_chain_key, pq_index = sending.counter, sending.pq_chain_key, sending.pq_index
     if counter >= MAX_COUNTER or pq_index >= MAX_COUNTER:
-        raise errors.NoSession("the session's counters are used up")
+        raise errors.NoSession("the session's counters are exhausted")
     next_chain_key, seed = chains.step(sending.chain_key, counter)
     salt, field_5 = kdf.ZERO_SALT, b""
     if pq_chain_key is not None:
@@ -214,7 +214,7 @@ def _look_up_pq(
     if index == pq_ratchet.NEGOTIATING:
         received = receiving.receiving_chains
         if received and (received[0][0] != message.ratchet_key or len(received) == MAX_CHAINS):
-            raise errors.InvalidMessage("the peer has left the post-quantum ratchet again")
+            raise errors.InvalidMessage("the peer no longer uses the post-quantum ratchet")
         return None
     try:
         return receiving.pq_chain.look(index, pq_ratchet.step, limit, spend)

@@ -258,7 +258,7 @@ class SessionRecord:
                 plaintext, has_grown = ratchet.decrypt(self._sending, receiving, first.message, spend=spend)
                 self._keep_in_bounds(has_grown)
                 return plaintext
-        raise errors.NoSession("a first message that has not been responded to")
+        raise errors.NoSession("a first message without a response")
 
     @property
     def length(self) -> int:
@@ -307,9 +307,9 @@ class SessionRecord:
                 archived.append((blob[middle - sending_length : middle], blob[middle : middle + receiving_length]))
                 position = middle + receiving_length
         except (struct.error, IndexError) as error:
-            raise errors.CorruptState("the archive is cut off") from error
+            raise errors.CorruptState("the archive is truncated") from error
         if position != len(blob):
-            raise errors.CorruptState("the archive has another length than it says")
+            raise errors.CorruptState("the length of the archive is wrong")
         self._receiving, self._archived, self._rest = receiving, archived, b""
         return receiving
 
@@ -332,7 +332,7 @@ class SessionRecord:
         """
         for position, (_, blob) in enumerate(self._archived):
             if not state.may_have_chain(blob, message.ratchet_key) and not spend(work.ARCHIVED_STEPS):
-                failure = errors.OverBudget("a message that would begin a chain")
+                failure = errors.OverBudget("a message that would start a chain")
                 continue
             session = self._archived_at(position)
             try:

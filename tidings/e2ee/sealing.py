@@ -55,7 +55,7 @@ class Keyring:
 
     def __post_init__(self) -> None:
         if not self.data_keys:
-            raise errors.InvalidKey("a keyring needs a data key")
+            raise errors.InvalidKey("a keyring requires a data key")
         for key_id, data_key in self.data_keys.items():
             _head(key_id)
             _check_key(data_key)
@@ -130,7 +130,7 @@ class Sealer:
         Raises CorruptState when the blob is damaged, is of another context, or names a key that the keyring lacks.
         """
         if len(blob) < OVERHEAD:
-            raise errors.CorruptState("a sealed blob is cut off")
+            raise errors.CorruptState("a sealed blob is truncated")
         version, key_id = _HEAD.unpack_from(blob)
         if version != _VERSION:
             raise errors.CorruptState(f"a sealed blob of version {version}")
@@ -184,7 +184,7 @@ def unwrap_data_key(master_key: bytes, key_id: int, blob: bytes) -> bytes:
     """Return the data key in a blob of `wrap_data_key`. Raises `CorruptState`."""
     head = _head(key_id)
     if not blob.startswith(head):
-        raise errors.CorruptState("a wrapped data key of another id or version")
+        raise errors.CorruptState("a wrapped data key with another id or version")
     try:
         return keywrap.aes_key_unwrap(_wrapping_key(master_key, key_id), blob[len(head) :])
     except (keywrap.InvalidUnwrap, ValueError) as error:

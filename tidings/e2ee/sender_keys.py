@@ -191,7 +191,7 @@ class SenderKeyRecord:
             chain, position = chains.ReceivingChain.decode(blob, position)
             record._states.append(_State(chain_id, signing_key, private, chain))
         if position != len(blob):
-            raise errors.CorruptState("a sender key record has another length than it says")
+            raise errors.CorruptState("the length of a sender key record is wrong")
         return record
 
     def _find(self, chain_id: int) -> _State | None:
@@ -203,9 +203,9 @@ class SenderKeyRecord:
             raise errors.NoSession("the record has no chain")
         state = self._states[0]
         if state.signing_private is None:
-            raise errors.NoSession("the chain is someone else's")
+            raise errors.NoSession("the chain belongs to another sender")
         if state.chain.next_index > protobuf.MAX_UINT32:
-            raise errors.NoSession("the chain's iterations are used up")
+            raise errors.NoSession("the chain's iterations are exhausted")
         return state, state.signing_private
 
 

@@ -189,7 +189,7 @@ class ReceivingHalf:
         try:
             return cls._decode(blob, position)
         except (struct.error, IndexError) as error:
-            raise errors.CorruptState("a receiving half is cut off") from error
+            raise errors.CorruptState("a receiving half is truncated") from error
 
     @classmethod
     def _decode(cls, blob: bytes, position: int) -> tuple[ReceivingHalf, int]:

@@ -59,7 +59,7 @@ def verify(public: bytes, message: bytes, signature: bytes) -> None:
     try:
         bindings.crypto_sign_open(plain + message, bytes(edwards))
     except exceptions.BadSignatureError as error:
-        raise errors.InvalidSignature("the signature does not hold") from error
+        raise errors.InvalidSignature("the signature is invalid") from error
 
 
 @functools.lru_cache(maxsize=128)  # a bundle has two signatures of one identity

@@ -91,8 +91,8 @@ async def _require_common(database: Database, name: str, key: str, variable: str
     users = await database.persist(work, about="keys")
     if users:
         raise SettingsError(
-            f"{variable} is another one than that of {', '.join(users[:5])}: all processes of an installation have the "
-            "same. To change it, stop them all first"
+            f"{variable} differs from that of {', '.join(users[:5])}: all processes of an installation need the same. "
+            "To change it, stop all of them first"
         )
 
 

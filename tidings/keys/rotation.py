@@ -85,9 +85,7 @@ class Rotation:
         if not check.previous:
             known = [key_id(key) for key in keys]
             if check.key_id not in known:
-                raise CannotRotate(
-                    f"{self.keys.source}: the present key, {check.key_id}, must stand behind the new one"
-                )
+                raise CannotRotate(f"{self.keys.source}: the present key, {check.key_id}, must follow the new one")
             await self._keep(KeyCheck(self.name, known[0], check.key_id, int(self.now() * 1000)))
             self.say(f"{self.name} key: {known[0]} is current, {check.key_id} still opens")
         return await self._seal(keys)
@@ -96,22 +94,22 @@ class Rotation:
         """Do step 4. Raises `CannotRotate`."""
         check = await self._check()
         if not check.previous:
-            raise CannotRotate(f"{self.name} key: there is no old one; `tidings keys rotate` brings a new one")
+            raise CannotRotate(f"{self.name} key: there is no old one; `tidings keys rotate` creates a new one")
         wait = check.changed_at / 1000 + SETTLING - self.now()
         if wait > 0:
             raise CannotRotate(f"{self.name} key: the old one may still be in use; try again in {wait:.0f} s")
         await self._seal(self.keys.read())
         state = await self.state()
         if state.left:
-            raise CannotRotate(f"{self.name} key: {state.left} rows are under another still: set them again")
+            raise CannotRotate(f"{self.name} key: {state.left} rows are still under another key: set them again")
         current = next(key for key in self.keys.read() if key_id(key) == check.key_id)
         if self._is_ours():
             self._replace(self.keys.read(), (current,))
         await self._keep(KeyCheck(self.name, check.key_id, "", check.changed_at))
-        where = "" if self._is_ours() else f"; it may go from {self.keys.source}"
+        where = "" if self._is_ours() else f"; remove it from {self.keys.source}"
         if self._is_handed():
-            where = f"; have `tidings provision` take it away: TIDINGS_DROP_KEYS={check.previous}"
-        self.say(f"{self.name} key: {check.previous} is needed no more{where}")
+            where = f"; remove it by `tidings provision` with TIDINGS_DROP_KEYS={check.previous}"
+        self.say(f"{self.name} key: {check.previous} is no longer needed{where}")
 
     def _is_kept(self) -> bool:
         return self.keys.source.startswith(str(self.files.directory))
@@ -132,7 +130,7 @@ class Rotation:
             )
         if not self._is_ours():
             raise CannotRotate(
-                f"{self.keys.source} has no new {self.name} key: put one before the present one, and a space between"
+                f"{self.keys.source} has no new {self.name} key: put one before the current one, separated by a space"
             )
         fresh = secrets.token_bytes(KEY_LENGTH), keys[0]
         self._replace(keys, fresh)
@@ -165,7 +163,7 @@ class Rotation:
         async with self.database.reading() as connection:
             check = await key_checks.find(connection, self.name)
         if check is None:
-            raise CannotRotate(f"{self.name} key: the database knows none yet; start the processes once")
+            raise CannotRotate(f"{self.name} key: the database records none yet; start the processes once")
         return check
 
     async def _keep(self, check: KeyCheck) -> None:

@@ -45,13 +45,13 @@ def open_box(password: str, text: str, *, purpose: str) -> bytes:
     except (binascii.Error, ValueError):
         raise NotABox("it is not base64") from None
     if len(raw) < _HEAD + _SALT + _NONCE or not raw.startswith(_MAGIC) or not 1 <= raw[_HEAD - 1] <= _MAX_LOG_N:
-        raise NotABox("it was not made here, or by a later version")
+        raise NotABox("it was created elsewhere or by a later version")
     head, salt, nonce = raw[:_HEAD], raw[_HEAD : _HEAD + _SALT], raw[_HEAD + _SALT : _HEAD + _SALT + _NONCE]
     try:
         key = _key(password, salt, head[-1])
         return AESGCM(key).decrypt(nonce, raw[_HEAD + _SALT + _NONCE :], head + purpose.encode())
     except InvalidTag:
-        raise CannotOpen("the password is wrong, or the data was changed") from None
+        raise CannotOpen("the password is wrong, or the data has been changed") from None
 
 
 def _key(password: str, salt: bytes, log_n: int) -> bytes:

@@ -117,4 +117,4 @@ def warn_of_strangers(directory: Path) -> None:
     except OSError:
         return
     if loose:
-        log.warning("permissions.loose", extra={"path": str(directory), "error": "every user may look into it"})
+        log.warning("permissions.loose", extra={"path": str(directory), "error": "every user may access it"})

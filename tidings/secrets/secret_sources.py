@@ -48,7 +48,7 @@ class SecretSource:
         try:
             text = found.decode().strip()
         except UnicodeDecodeError:
-            raise SecretUnavailable(f"{self.name}: is no text") from None
+            raise SecretUnavailable(f"{self.name}: is not text") from None
         if not text:
             raise SecretUnavailable(f"{self.name}: is empty")
         return text

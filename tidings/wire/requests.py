@@ -78,7 +78,7 @@ class Requests(Generic[Answer]):
         if connection is None or not connection.is_open:
             raise NotSent("not connected")
         if len(self._waiting) >= self._max_in_flight:
-            raise TooManyQuestions(f"{len(self._waiting)} questions are in flight already")
+            raise TooManyQuestions(f"{len(self._waiting)} requests are already in flight")
         self._next += 1
         number = self._next
         loop = asyncio.get_running_loop()

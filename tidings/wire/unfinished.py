@@ -48,7 +48,7 @@ class Unfinished:
         while self.size > self._limit:
             oldest = next(iter(self._kept))
             self._drop(oldest)
-            oldest.give_up("too much is kept of frames that are not here in full")
+            oldest.give_up("incomplete frames use too much memory")
 
     def check(self, now: float) -> None:
         """Give up connections whose frame is overdue. Call it about once a second."""
@@ -59,7 +59,7 @@ class Unfinished:
                 self.keep(holder, size, now, is_new=True)
             else:
                 self._drop(holder)
-                holder.give_up(f"the rest of a frame did not come within {self._seconds:g} s")
+                holder.give_up(f"the rest of a frame did not arrive within {self._seconds:g} s")
 
     def _drop(self, holder: UnfinishedConnection) -> None:
         size, _ = self._kept.pop(holder)
