@@ -46,7 +46,7 @@ class DiskFull(MediaError):
 class StoreAway(MediaError, OSError):
     """The file store cannot be used now; files may exist all the same."""
 
-    def __init__(self, why: str = "the directory of files has no marker, or another one than the database records"):
+    def __init__(self, why: str = "the directory of files has no marker, or not the recorded one"):
         super().__init__(why)
 
 
@@ -54,4 +54,4 @@ class FileGone(MediaError):
     """The file does not exist in the store."""
 
     def __init__(self) -> None:
-        super().__init__("the file is not there any more")
+        super().__init__("the file no longer exists")

@@ -105,10 +105,10 @@ def parse(content_type: str) -> MediaType:
     essence, parameters = _split(content_type)
     if essence == "audio/ogg":
         if parameters.get("codecs", "").lower() != "opus":
-            raise UnusableType("audio/ogg is taken only as audio/ogg; codecs=opus")
+            raise UnusableType("audio/ogg is accepted only as audio/ogg; codecs=opus")
         return MediaType(OPUS, AUDIO, LIMITS[AUDIO])
     if essence.startswith("multipart/"):
-        raise UnusableType(f"{essence} is not taken: the body is the file itself, with its own type")
+        raise UnusableType(f"{essence} is not accepted: the body is the file itself, with its own type")
     kind = _KINDS.get(essence, DOCUMENT)
     text = essence
     if kind == DOCUMENT:

@@ -92,7 +92,7 @@ def sticker_problem(head: bytes) -> str:
     elif form == b"VP8 " and len(data) >= 10 and data[3:6] == b"\x9d\x01\x2a":
         size = (int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF)
     else:
-        return "has no picture that can be read"
+        return "has no readable picture"
     if size != (STICKER_SIDE, STICKER_SIDE):
         return f"is {size[0]} x {size[1]} pixels, not {STICKER_SIDE} x {STICKER_SIDE}"
     return ""

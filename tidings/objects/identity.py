@@ -113,7 +113,7 @@ class StoreIdentity:
             found = await self._store.read_marker()
             if found is not None and (found.database, found.store) != (database, self.name) and not force:
                 raise WrongStore(
-                    f"{self._where} belongs to another database, or to other files; `--force` takes it all the same"
+                    f"{self._where} belongs to another database, or to other files; `--force` adopts it anyway"
                 )
             marker = Marker(self.name, database, secrets.token_hex(16))
             await self._store.write_marker(marker)
@@ -150,8 +150,8 @@ class StoreIdentity:
 
     def _wrong(self, why: str) -> WrongStore:
         return WrongStore(
-            f"{self._where} {why}; mount or set the right one, or, if it is to take the place of the old one, run "
-            f"`tidings files adopt {self.name}`"
+            f"{self._where} {why}; mount or configure the recorded one, or run `tidings files adopt {self.name}` to "
+            "replace it by this one"
         )
 
 

@@ -197,7 +197,7 @@ class S3Store:
 
     async def _require(self) -> None:
         if self.expected is not None and await self.read_marker() != self.expected:
-            raise StoreAway(f"{self.location} has no marker, or another one than the database records")
+            raise StoreAway(f"{self.location} has no marker, or not the recorded one")
 
     async def _abort_old(self, before: float) -> None:
         bucket, prefix = self._settings.bucket, self._settings.prefix + FILES
@@ -337,7 +337,7 @@ class _Reader:
             try:
                 more, _ = await self._read_range(self._key, self._at, RANGE)
             except _Missing:
-                raise StoreAway("the object was deleted while it was read") from None
+                raise StoreAway("the object was deleted during the read") from None
             if not more:
                 break
             self._at += len(more)

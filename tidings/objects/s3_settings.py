@@ -76,11 +76,11 @@ def read_s3(variables: Mapping[str, str], names: tuple[str, ...]) -> S3Settings 
             raise env.mistake(f"{wrong[0]} is set, and {name['BUCKET']} is not")
         return None
     if bool(given["ACCESS_KEY_ID"]) != bool(given["SECRET_ACCESS_KEY"]):
-        raise env.mistake(f"{name['ACCESS_KEY_ID']} and {name['SECRET_ACCESS_KEY']} go together")
+        raise env.mistake(f"{name['ACCESS_KEY_ID']} and {name['SECRET_ACCESS_KEY']} must be set together")
     if given["SSE"] and given["SSE"] not in ENCRYPTIONS:
         raise env.mistake(f"{name['SSE']}={given['SSE']!r} is none of {', '.join(ENCRYPTIONS)}")
     if given["SSE_KEY"] and given["SSE"] != "aws:kms":
-        raise env.mistake(f"{name['SSE_KEY']} goes with {name['SSE']}=aws:kms")
+        raise env.mistake(f"{name['SSE_KEY']} requires {name['SSE']}=aws:kms")
     if given["ENDPOINT"]:
         _require_endpoint(given["ENDPOINT"], name["ENDPOINT"], exposure.read_allowed(variables))
     prefix = given["PREFIX"].strip("/")
@@ -104,7 +104,7 @@ def _require_endpoint(url: str, name: str, allowed: frozenset[str]) -> None:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https"):
-        raise env.mistake(f"{name}={url!r} is no URL like https://s3.example")
+        raise env.mistake(f"{name}={url!r} is not a URL like https://s3.example")
     secured = parts.scheme == "https"
     exposure.require([exposure.Endpoint(exposure.FILES, name, host, secured, "an https:// URL")], allowed)
 

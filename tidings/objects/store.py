@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from tidings.media.reading import MediaReader
 from tidings.objects.marker import MarkedStore
 
-WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
+WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of stored files")
 
 # Bytes of a file that `check` receives, and that a directory writes at a time.
 BLOCK = 256 * 1024

@@ -25,6 +25,8 @@ def open_store(directory: Path, bucket: S3Settings | None, *, reserve: int = 0) 
     if bucket is None:
         return DirectoryStore(directory, reserve=reserve)
     if importlib.util.find_spec(_LIBRARY) is None:
-        raise SettingsError(f"the bucket {bucket.bucket} needs a library that is missing: `pip install tidings[s3]`")
+        raise SettingsError(
+            f"the bucket {bucket.bucket} requires a library that is not installed: `pip install tidings[s3]`"
+        )
     # Imported only here: it takes half a second, and is not installed everywhere.
     return cast(FileStore, importlib.import_module(_IMPLEMENTATION).S3Store(bucket))

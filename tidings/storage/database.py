@@ -38,24 +38,24 @@ log = logging.getLogger(__name__)
 COMMITS = Counter("tidings_db_commits_total", "Transactions committed", ["family"])
 COMMIT_SECONDS = Histogram(
     "tidings_db_transaction_seconds",
-    "From the begin of a writing transaction to the end of its commit",
+    "Duration of a writing transaction, commit included",
     ["family", "about"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1, 5),
 )
 FLUSH_SECONDS = Histogram(
     "tidings_db_commit_seconds",
-    "The commit alone of a writing transaction: what the database takes to have it on its disk",
+    "Duration of the commit of a writing transaction",
     ["family"],
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1, 5),
 )
 FAILED_SECONDS = Summary(
     "tidings_db_failed_transaction_seconds",
-    "Writing transactions that the database did not take, and their time",
+    "Failed writing transactions and their duration",
     ["family", "about"],
 )
-OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because the database was away", ["family"])
-NO_SLOTS = Counter("tidings_db_no_slot_total", "Transactions not begun because all connections were in use", ["family"])
-CONFLICTS = Counter("tidings_db_conflicts_total", "Transactions tried again because another was faster", ["family"])
+OUTAGES = Counter("tidings_db_retries_total", "Transactions retried because the database was unavailable", ["family"])
+NO_SLOTS = Counter("tidings_db_no_slot_total", "Transactions refused because all connections were in use", ["family"])
+CONFLICTS = Counter("tidings_db_conflicts_total", "Transactions retried after a conflict with another", ["family"])
 
 # Maximum duration of a transaction on a server, seconds, including the wait for a connection. A server that has not
 # responded by then is hung, and the connection is closed.

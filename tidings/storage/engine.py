@@ -122,7 +122,7 @@ class SuspectConnections:
     def _checked_out(self, connection: Any, record: Any, proxy: Any) -> None:
         if record.info["connected_at"] <= self._before:
             # The pool replaces the connection.
-            raise sa.exc.DisconnectionError("connected before another one was left without an answer")
+            raise sa.exc.DisconnectionError("connected before another connection received no answer")
 
 
 def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
