@@ -193,7 +193,7 @@ async def test_a_lookup_beyond_the_waiting_limit_raises_toomanylookups(resolver:
     guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), looked_up)
     waiting = begin(looked_up, *["dead.example"] * 3)
     await soon(lambda: looked_up.waiting == 3)
-    with pytest.raises(TooManyLookups, match="too many names are being looked up"):
+    with pytest.raises(TooManyLookups, match="too many name lookups are in progress"):
         await guard.connect("quick.example", 443)
     await guard.check("https://quick.example/")
     await end(*waiting)

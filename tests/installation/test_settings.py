@@ -113,7 +113,7 @@ def test_a_remote_database_requires_tls_unless_plaintext_is_allowed(tmp_path: Pa
     found = databases(tmp_path, **elsewhere, **own, WA_DB_SSL_CA="/ca.pem")
     assert found.business.tls == found.network.tls == TlsFiles("/c.pem", "/c.key", "/ca.pem")
     for missing in ("WA_DB_SSL_CERT", "WA_DB_SSL_KEY"):
-        with pytest.raises(SettingsError, match="go together"):
+        with pytest.raises(SettingsError, match="must be set together"):
             databases(tmp_path, **elsewhere, **{**own, missing: ""}, WA_DB_SSL_CA="/ca.pem")
 
 

@@ -245,5 +245,5 @@ def test_trusted_proxies_are_networks_or_addresses() -> None:
     assert Settings.read({}).proxies == ()
     found = Settings.read({"TIDINGS_TRUSTED_PROXIES": "10.0.0.0/8, 192.0.2.1,::1"}).proxies
     assert [str(network) for network in found] == ["10.0.0.0/8", "192.0.2.1/32", "::1/128"]
-    with pytest.raises(SettingsError, match="'proxy' in TIDINGS_TRUSTED_PROXIES is no network"):
+    with pytest.raises(SettingsError, match="'proxy' in TIDINGS_TRUSTED_PROXIES is neither a network"):
         Settings.read({"TIDINGS_TRUSTED_PROXIES": "proxy"})

@@ -290,5 +290,5 @@ def test_a_non_loopback_address_without_tls_stops_the_start_with_one_line(
     monkeypatch.setenv("TIDINGS_COREAPP_ADDRESS", "0.0.0.0:0")
     assert main.main(["coreapp"]) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert "TIDINGS_COREAPP_ADDRESS: 0.0.0.0 is not on this machine and there is no TLS" in said
-    assert said.endswith("or ask for plaintext with TIDINGS_ALLOW_PLAINTEXT=link")
+    assert "TIDINGS_COREAPP_ADDRESS: 0.0.0.0 is not on this machine and TLS is not configured" in said
+    assert said.endswith("or allow plaintext with TIDINGS_ALLOW_PLAINTEXT=link")

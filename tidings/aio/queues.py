@@ -86,10 +86,10 @@ class QueueMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("tidings_queue_depth", "Items that wait in a queue", labels=LABELS)
         oldest = GaugeMetricFamily(
-            "tidings_queue_oldest_seconds", "How long the oldest item of a queue has waited", labels=LABELS
+            "tidings_queue_oldest_seconds", "Seconds that the oldest item of a queue has waited", labels=LABELS
         )
-        entered = CounterMetricFamily("tidings_queue_entered", "Items that came into a queue", labels=LABELS)
-        left = CounterMetricFamily("tidings_queue_left", "Items that left a queue", labels=LABELS)
+        entered = CounterMetricFamily("tidings_queue_entered", "Items added to a queue", labels=LABELS)
+        left = CounterMetricFamily("tidings_queue_left", "Items removed from a queue", labels=LABELS)
         for labels, read in list(self._read.items()):
             now = read()
             depth.add_metric(labels, now.depth)

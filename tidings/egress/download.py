@@ -118,4 +118,4 @@ def _request(place: urls.HttpTarget, headers: Mapping[str, str]) -> bytes:
     try:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
     except UnicodeError:
-        raise ValueError("a header has letters beyond latin-1") from None
+        raise ValueError("a header has characters outside latin-1") from None

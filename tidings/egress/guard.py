@@ -21,7 +21,7 @@ from tidings.egress.settings import OutgoingSettings
 
 log = logging.getLogger(__name__)
 
-FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections that were refused because of where they led")
+FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections refused because of their destination")
 
 CHECK_SECONDS = 3.0  # for resolving a name that is only checked
 ADDRESS_SECONDS = 5.0  # for connecting to one of several addresses, before the next is tried
@@ -38,7 +38,7 @@ class Forbidden(OSError):
 
     def __init__(self, host: str, reason: str, address: str = "") -> None:
         where = host if address in ("", host) else f"{host} ({address})"
-        rule = "which is never called" if reason == addresses.NEVER else "which TIDINGS_OUTGOING_ALLOW does not list"
+        rule = "which is always refused" if reason == addresses.NEVER else "which TIDINGS_OUTGOING_ALLOW does not list"
         super().__init__(f"{where} is {reason}, {rule}")
         self.host = host
         # Such as "a private address": reveals nothing about names that only this machine can resolve.
@@ -120,7 +120,7 @@ class EgressGuard:
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
-        raise ConnectionError(f"none of {len(checked)} addresses can be reached: {failures[0]}") from failures[0]
+        raise ConnectionError(f"none of {len(checked)} addresses is reachable: {failures[0]}") from failures[0]
 
     async def _connect_to(self, address: Resolved, port: int) -> socket.socket:
         if self._proxy is None:
@@ -173,10 +173,10 @@ async def _ask_proxy(sock: socket.socket, proxy: urls.HttpTarget, address: Resol
     while not response.is_headed:
         part = await loop.sock_recv(sock, 4096)
         if not part:
-            raise ConnectionError("the proxy gave no answer")
+            raise ConnectionError("the proxy did not answer")
         response.feed(part)
     if response.status != 200:
         raise ConnectionError(f"the proxy refuses: HTTP {response.status}")
     # The host behind the proxy sends nothing before our request.
     if response.take_content():
-        raise ConnectionError("the proxy sends more than its answer")
+        raise ConnectionError("the proxy sent data after its response")

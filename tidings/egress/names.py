@@ -17,7 +17,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
-REFUSED = Counter("tidings_outgoing_lookups_refused_total", "Names that were not looked up because too many waited")
+REFUSED = Counter("tidings_outgoing_lookups_refused_total", "Name lookups refused because too many waited")
 
 THREADS = 16
 THREADS_OF_A_NAME = 2  # a lost packet blocks one of them, a dead name no more than these
@@ -79,7 +79,7 @@ class NameResolver:
         """
         if self._waiting >= self._max_waiting:
             REFUSED.inc()
-            raise TooManyLookups("too many names are being looked up: the resolver is slow, or does not answer")
+            raise TooManyLookups("too many name lookups are in progress: the resolver is slow or does not answer")
         question = self._questions.setdefault(host, _Question(host))
         answer: asyncio.Future[Sequence[Resolved]] = asyncio.get_running_loop().create_future()
         question.waiting.add(answer)
@@ -157,7 +157,7 @@ def _ask_system(host: str) -> Sequence[Resolved]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, "not the name of a host") from error
+        raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
     return [(family, _with_zone(address)) for family, _, _, _, address in found if family in _FAMILIES]
 
 

@@ -132,7 +132,7 @@ class ResponseParser:
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            self._stop("a response came that was not requested")
+            self._stop("a response arrived without a request")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -149,7 +149,7 @@ class ResponseParser:
         self._lines = self._unfinished = 0
         self._interim += 1
         if self._interim > MAX_INTERIM:
-            self._stop(f"more than {MAX_INTERIM} interim responses came")
+            self._stop(f"more than {MAX_INTERIM} interim responses arrived")
 
 
 class ContentParser(ResponseParser):

@@ -43,10 +43,10 @@ def read(variables: Mapping[str, str], purpose: Purpose) -> OutgoingSettings:
             try:
                 allowed.append(ipaddress.ip_network(part))
             except ValueError:
-                wrong.append(f"{part!r} in {name} is no network like 10.0.0.0/8, nor an address")
+                wrong.append(f"{part!r} in {name} is neither a network like 10.0.0.0/8 nor an address")
     for address in addresses.METADATA:
         if any(network.num_addresses == 1 and address in network for network in allowed):
-            wrong.append(f"{address} in {name} is a metadata address, which is never called")
+            wrong.append(f"{address} in {name} is a metadata address, which is always refused")
     proxy = None
     where = variables.get("TIDINGS_OUTGOING_PROXY")
     if where:

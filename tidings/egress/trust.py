@@ -26,7 +26,7 @@ def context(authorities: bytes = b"", revocations: Path | None = None) -> ssl.SS
     if revocations is not None:
         # A certificate in the file would be loaded as an authority.
         if b"-----BEGIN X509 CRL-----" not in (content := revocations.read_bytes()) or b"CERTIFICATE" in content:
-            raise ValueError(f"{revocations} has other things in it than certificate revocation lists in PEM")
+            raise ValueError(f"{revocations} contains something other than certificate revocation lists in PEM")
         made.load_verify_locations(cafile=revocations)
         made.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return made

@@ -36,16 +36,16 @@ def parse(url: str) -> HttpTarget:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ValueError("it is no URL") from None
+        raise ValueError("it is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError("the URL is neither http:// nor https://, or names no host")
     secure = parts.scheme == "https"
     try:
         host = parts.hostname if ":" in parts.hostname else parts.hostname.encode("idna").decode().lower()
     except UnicodeError:
-        raise ValueError("the URL's host is no name of a host") from None
+        raise ValueError("the URL's host is not a host name") from None
     if not host or not host.isprintable() or " " in host:
-        raise ValueError("the URL's host is no name of a host")
+        raise ValueError("the URL's host is not a host name")
     named = f"[{host}]" if ":" in host else host
     if port is not None:
         named += f":{port}"

@@ -17,13 +17,13 @@ from tidings.http.untrusted_forwarders import UntrustedForwarders
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import Bounds, Network, Refusal, UnauthenticatedClients, UnauthenticatedConnection
 
-UNAUTHENTICATED = Gauge("tidings_strangers", "Open connections over HTTP that have not logged in")
-DELAYED = Counter("tidings_strangers_delayed_total", "Requests of strangers that waited for their turn")
+UNAUTHENTICATED = Gauge("tidings_strangers", "Open HTTP connections of unauthenticated clients")
+DELAYED = Counter("tidings_strangers_delayed_total", "Requests of unauthenticated clients that waited for a slot")
 REFUSED = Counter(
-    "tidings_strangers_refused_total", "Connections and requests of strangers that were refused", ["what"]
+    "tidings_strangers_refused_total", "Refused connections and requests of unauthenticated clients", ["what"]
 )
 
-SHED = Counter("tidings_requests_shed_total", "Requests over HTTP that were refused because too many waited")
+SHED = Counter("tidings_requests_shed_total", "HTTP requests refused because too many waited")
 
 # Work for unauthenticated clients, in tokens; one token is about 0.7 ms of CPU.
 REQUEST = 1.0

@@ -120,7 +120,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         wait = self.limiter.received(self.admitted, size, is_held=not is_dropped)
         if self.limiter.is_over(self.admitted):
             # The client will send a refused request again, so it must not be processed, even if it is complete.
-            self.reject(429, "too much is held for clients that have not logged in")
+            self.reject(429, "too much memory is used by unauthenticated clients")
         elif wait:
             self.pause_reading()
             if self._read_timer is None:
@@ -146,7 +146,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
             if self.admitted.proxied and self.admitted.payer != self.admitted.host:
                 exchange.scope["client"] = (self.admitted.payer, 0)
         if wait == math.inf:
-            self.reject(429, "too many requests of clients that have not logged in")
+            self.reject(429, "too many requests of unauthenticated clients")
         elif wait:
             self._turn_timer = self.loop.call_later(wait, self._have_turn, exchange)
         else:

@@ -17,7 +17,7 @@ def _networks(value: str) -> tuple[unauthenticated.Network, ...]:
         try:
             found.append(ipaddress.ip_network(part))
         except ValueError:
-            wrong.append(f"{part!r} in TIDINGS_TRUSTED_PROXIES is no network like 10.0.0.0/8, nor an address")
+            wrong.append(f"{part!r} in TIDINGS_TRUSTED_PROXIES is neither a network like 10.0.0.0/8 nor an address")
     if wrong:
         raise env.mistake("; ".join(wrong))
     return tuple(found)

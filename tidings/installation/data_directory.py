@@ -28,5 +28,5 @@ def require_number(directory: Path, number: str) -> None:
     if found and found != number:
         raise SettingsError(
             f"TIDINGS_BUSINESS_NUMBER is {number}, but {directory} is the data directory of {found}: set the number "
-            f"back, give this installation a directory of its own (TIDINGS_DATA_DIR), or remove {path}"
+            f"back, give this installation its own directory (TIDINGS_DATA_DIR), or remove {path}"
         )

@@ -122,7 +122,7 @@ def database_at(
         files = [given.get(key, "") if given else variables.get(f"WA_DB_{key.upper()}", "") for key in _SSL]
         authorities, chain, key = files
         if bool(chain) != bool(key) or (chain and not authorities):
-            raise env.mistake("WA_DB_SSL_CERT and WA_DB_SSL_KEY go together, and with WA_DB_SSL_CA")
+            raise env.mistake("WA_DB_SSL_CERT and WA_DB_SSL_KEY must be set together, with WA_DB_SSL_CA")
         tls = TlsFiles(chain, key, authorities) if authorities else None
         host = describe_url(address).partition("://")[2].partition("/")[0]
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

@@ -54,7 +54,7 @@ class LinkCalls:
     def context_for(self, host: str) -> FileContext | None:
         """Return the TLS context for a host; `None` for plaintext. Raises `PlaintextRefused`."""
         if self.context is None and not self.plaintext and not env.is_loopback(host):
-            raise PlaintextRefused(f"{host} is not on this machine and there is no TLS: set {OWN}")
+            raise PlaintextRefused(f"{host} is not on this machine and TLS is not configured: set {OWN}")
         return self.context
 
 
@@ -65,8 +65,8 @@ ON_THIS_MACHINE = LinkCalls()
 def require(ways: Iterable[Endpoint], allowed: frozenset[str]) -> None:
     """Raise `env.mistake` for what is in plaintext and not allowed."""
     wrong = [
-        f"{way.variable}: {way.host} is not on this machine and there is no TLS: set {way.remedy}, "
-        f"or ask for plaintext with {VARIABLE}={way.part}"
+        f"{way.variable}: {way.host} is not on this machine and TLS is not configured: set {way.remedy}, "
+        f"or allow plaintext with {VARIABLE}={way.part}"
         for way in ways
         if way.is_open and way.part in PARTS and way.part not in allowed
     ]

@@ -66,7 +66,7 @@ def parse(url: str) -> RedisUrl:
     form = _SCHEME.fullmatch(scheme)
     if form is None or not separator:
         raise UnusableRedisUrl(
-            "is no address like redis://host:6379, rediss://host:6379 or redis+sentinel://host:26379,host2:26379/master"
+            "is not an address like redis://host:6379, rediss://host:6379 or redis+sentinel://host:26379,host2:26379/master"
         )
     is_secure, has_sentinels = bool(form[2]), bool(form[3])
     plain = f"redis{form[2]}://{rest}"
@@ -76,7 +76,7 @@ def parse(url: str) -> RedisUrl:
     try:
         found = [(part.hostname or "", part.port or (SENTINEL_PORT if has_sentinels else 6379)) for part in parts]
     except ValueError:
-        raise UnusableRedisUrl("has a port that is no number from 0 to 65535") from None
+        raise UnusableRedisUrl("has a port that is not a number from 0 to 65535") from None
     if not all(host for host, _ in found):
         raise UnusableRedisUrl("names no host")
     master, _, database = rest.partition("/")[2].partition("?")[0].partition("/") if has_sentinels else ("", "", "")

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 EXPIRY = Gauge(
     "tidings_certificate_expiry_timestamp_seconds",
-    "When a certificate in use ends, Unix seconds; of several authorities, the first that does",
+    "Expiry of a certificate in use, Unix seconds; of several CA certificates, the earliest",
     ["use", "kind"],
 )
 

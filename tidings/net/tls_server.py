@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 HANDSHAKES = Counter(
     "tidings_tls_handshakes_total",
-    "Handshakes of listeners: done, failed, late (10 s), or refused because too many were under way",
+    "Handshakes of listeners: done, failed, late (10 s), or refused because too many were in progress",
     ["listener", "result"],
 )
-UNDER_WAY = Gauge("tidings_tls_handshakes_under_way", "Handshakes that are not done", ["listener"])
+UNDER_WAY = Gauge("tidings_tls_handshakes_under_way", "Handshakes in progress", ["listener"])
 
 # Handshakes in progress at once: of one address (IPv6: a /64), and of all.
 OF_ONE, OF_ALL = 32, 256

@@ -23,7 +23,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 log = logging.getLogger(__name__)
 
 LINKS_REFUSED = Counter(
-    "tidings_link_refused_total", "Connections to the link that ended before the right key was named", ["why"]
+    "tidings_link_refused_total", "Connections to the link that ended before authentication", ["why"]
 )
 # Limit that caused a refusal.
 ADDRESS, ALL = "address", "all"

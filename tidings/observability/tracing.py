@@ -90,9 +90,9 @@ def are_wanted(variables: Mapping[str, str]) -> bool:
         return False
     protocol = next((variables[name] for name in _PROTOCOLS if variables.get(name)), _OURS)
     if protocol != _OURS:
-        raise env.mistake(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: only {_OURS} is spoken")
+        raise env.mistake(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: only {_OURS} is supported")
     if not _is_installed("opentelemetry.exporter.otlp.proto.http"):
-        raise env.mistake("OTEL_EXPORTER_OTLP_ENDPOINT needs OpenTelemetry: install tidings[otel]")
+        raise env.mistake("OTEL_EXPORTER_OTLP_ENDPOINT requires OpenTelemetry: install tidings[otel]")
     return True
 
 

@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 LAG = Histogram(
     "tidings_event_loop_lag_seconds",
-    "How much later than asked for the event loop woke up a task, tried a few times a second",
+    "Delay with which the event loop wakes up a task, sampled a few times a second",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
-FREE = Gauge("tidings_disk_free_bytes", "Room on the disk of a directory of this process", ["directory"])
-SIZE = Gauge("tidings_disk_size_bytes", "Size of that disk", ["directory"])
+FREE = Gauge("tidings_disk_free_bytes", "Free bytes on the disk of a directory of this process", ["directory"])
+SIZE = Gauge("tidings_disk_size_bytes", "Size of the disk of a directory of this process", ["directory"])
 
 # Seconds between two measurements of the event loop, and of the disks.
 LAG_INTERVAL, DISK_INTERVAL = 0.25, 10.0
@@ -62,7 +62,9 @@ class InterpreterGcMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         found = HistogramMetricFamily(
-            "tidings_gc_pause_seconds", "For how long collections of garbage stopped the process", labels=["generation"]
+            "tidings_gc_pause_seconds",
+            "Duration of garbage collections, which pause the process",
+            labels=["generation"],
         )
         for generation, (counts, seconds) in enumerate(zip(self._counts, self._sums, strict=True)):
             below, buckets = 0, []
