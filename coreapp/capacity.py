@@ -72,6 +72,6 @@ class Admission:
                 raise RequestRefused(
                     codes.OVERLOADED,
                     f"the {gate.name} queue has reached its limit of {gate.limit}: {waiting} are waiting; "
-                    f"messages are taken again when it has drained to {int(gate.limit / 2)}",
+                    f"messages are accepted again when it has drained to {int(gate.limit / 2)}",
                     retry_after=5,
                 )

@@ -15,7 +15,7 @@ from tidings.storage.database import Connection
 log = logging.getLogger(__name__)
 
 USED_TWICE = Counter(
-    "tidings_prekeys_used_twice_total", "Sessions given up because another one had used their one-time pre-key"
+    "tidings_prekeys_used_twice_total", "Sessions discarded because another one had used their one-time pre-key"
 )
 
 

@@ -30,7 +30,7 @@ _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 
 def _invite_url(url: str) -> str:
     if not _INVITE_URL.fullmatch(url):
-        raise env.wrong("is no http(s) address without ? and #")
+        raise env.wrong("is not an http(s) URL without ? and #")
     return url
 
 

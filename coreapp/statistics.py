@@ -10,10 +10,16 @@ from tidings.storage.business.messages import Status
 
 PERSISTED = Counter("out_message_persisted", "Messages accepted, by type", ["type"])
 REACHED = Counter("out_message_status", "Statuses that messages reached", ["status"])
-SENT = Summary("out_message_sent_duration_ms", "From the acceptance of a message until the servers have it", ["type"])
-RECEIVED = Counter("in_message_persisted", "Messages of recipients that were kept, by type", ["type"])
-ANSWERED = Summary("endpoint_requests_duration_ms", "Questions of Webapps and their time", ["method", "result"])
-CALLED = Summary("internal_server_requests_duration_ms", "Calls to the servers and their time", ["operation", "result"])
+SENT = Summary(
+    "out_message_sent_duration_ms",
+    "Milliseconds from acceptance of a message until the network has stored it",
+    ["type"],
+)
+RECEIVED = Counter("in_message_persisted", "Messages from recipients that were stored, by type", ["type"])
+ANSWERED = Summary("endpoint_requests_duration_ms", "Requests from Webapps and their duration", ["method", "result"])
+CALLED = Summary(
+    "internal_server_requests_duration_ms", "Calls to the network and their duration", ["operation", "result"]
+)
 
 # Looking up labels costs more than counting; there are few label values.
 persisted = functools.cache(PERSISTED.labels)

@@ -22,7 +22,7 @@ from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
-EXPIRED = Counter("tidings_jobs_expired_total", "Messages whose time to live was over before they were sent")
+EXPIRED = Counter("tidings_jobs_expired_total", "Messages that expired before they were sent")
 
 WHY = (codes.EXPIRED, "the message was not sent within its time to live")
 INTERVAL = 1.0  # seconds between two passes

@@ -25,7 +25,7 @@ SPACING = 0.01
 
 CHECKED = Counter(
     "tidings_idempotency_keys_total",
-    "Messages with an idempotency key, by where the key was looked for",
+    "Messages with an idempotency key, by place of the lookup",
     ["checked"],
 )
 

@@ -20,9 +20,9 @@ from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
-PURGED = Counter("tidings_jobs_purged_total", "Messages that were deleted from the job queue by the operator, unsent")
+PURGED = Counter("tidings_jobs_purged_total", "Unsent messages that the operator deleted from the job queue")
 
-WHY = (codes.MESSAGE_FAILED, "the operator has deleted this message from the queue, unsent")
+WHY = (codes.MESSAGE_FAILED, "the operator deleted this unsent message from the queue")
 
 
 class WaitingQueue(Protocol):

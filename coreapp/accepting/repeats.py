@@ -26,9 +26,7 @@ PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 # Repeated requests that are remembered, in case the first one is read after its repetition.
 REMEMBERED = 20_000
 
-REPEATED = Counter(
-    "tidings_repeated_questions_total", "Messages that were asked for again, by what was found", ["found"]
-)
+REPEATED = Counter("tidings_repeated_questions_total", "Messages requested again, by result", ["found"])
 
 # Accepts a message and returns its id.
 Accept = Callable[[core.AcceptMessage], Awaitable[str]]

@@ -67,5 +67,5 @@ def open_keys(data: str, password: str) -> Keys:
         raise WrongBackup(str(error)) from None
     kinds = {key.kind for key in keys.prekeys}
     if keys.version != _VERSION or not {accounts.SIGNED, accounts.KYBER} <= kinds:
-        raise WrongBackup("it was made by a later version")
+        raise WrongBackup("it was created by a later version")
     return keys

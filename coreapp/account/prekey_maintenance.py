@@ -245,7 +245,7 @@ class PreKeyMaintenance:
         try:
             return await self._network.upload_keys(self._device, made.upload(epoch=self._lease.epoch))
         except StaleEpoch as error:
-            raise LeaseLost("another is logged in at the network under a higher epoch") from error
+            raise LeaseLost("another process is logged in to the network under a higher epoch") from error
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)

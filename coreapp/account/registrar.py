@@ -170,7 +170,7 @@ class Registrar:
         try:
             token = await self._ask(body, bearers)
         except StaleEpoch as error:
-            raise LeaseLost("another is logged in at the network under a higher epoch") from error
+            raise LeaseLost("another process is logged in to the network under a higher epoch") from error
         except NetworkRefusal:
             await self._give_up(lease, begun)
             raise
@@ -216,7 +216,7 @@ class Registrar:
                 # Peers that use it get the same reply as for a used key: a request to start a new session.
                 log.exception("prekey.corrupt", extra={"number": number, "kind": key.kind, "key_id": key.key_id})
         if not device.signed_prekeys or not device.kyber_prekeys:
-            raise e2ee.CorruptState(f"no lasting pre-key of {number} can be read")
+            raise e2ee.CorruptState(f"no last-resort pre-key of {number} can be read")
         device.next_key_id = found.next_key_id
         if not device.next_key_id:
             device.find_next_key_id()

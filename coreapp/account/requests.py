@@ -197,7 +197,7 @@ class AccountRequests:
         """
         self._check(account)
         if self._device is None:
-            raise RequestRefused(codes.NOT_READY, "the number is not registered, or not in use", 1)
+            raise RequestRefused(codes.NOT_READY, "the number is not registered, or not active", 1)
         device = self._device
         await prekey_pool.forget_used(self._registrar.database, device)
         keys = Keys.of(device)
@@ -298,15 +298,13 @@ def _fail(asked: _Restoration, refused: RequestRefused) -> None:
 
 
 def _unanswered() -> RequestRefused:
-    return RequestRefused(
-        codes.INTERNAL_ERROR, "the network has not answered; the backup is in force as soon as it does"
-    )
+    return RequestRefused(codes.INTERNAL_ERROR, "the network has not answered; the backup takes effect when it does")
 
 
 def _refusal(error: ClientError) -> RequestRefused:
     if isinstance(error, TooSoon):
         return RequestRefused(
-            codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS
+            codes.TOO_MANY_REQUESTS, "a code was sent a moment ago, or too many were sent today", SENT_JUST_NOW_SECONDS
         )
     if isinstance(error, LockedNumber):
         details = "pin: the number has a registration lock; POST /v1/account with its PIN sends another code"
@@ -315,7 +313,7 @@ def _refusal(error: ClientError) -> RequestRefused:
         details = "pin: is not that of the number's registration lock; POST /v1/account with it sends another code"
         return RequestRefused(codes.PARAMETER_INVALID, details)
     if isinstance(error, WrongCode | Unauthorized):
-        return RequestRefused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
+        return RequestRefused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was tried too often")
     if isinstance(error, NetworkRefusal):
         return RequestRefused(codes.ACCESS_DENIED, f"the network refused: HTTP {error.status}")
     return RequestRefused(codes.INTERNAL_ERROR, "the network cannot be reached")

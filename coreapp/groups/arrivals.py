@@ -38,7 +38,7 @@ from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
-KEYS = Counter("tidings_sender_keys_received_total", "Sender keys that arrived", ["outcome"])
+KEYS = Counter("tidings_sender_keys_received_total", "Sender keys received", ["outcome"])
 
 _count_key = functools.cache(KEYS.labels)
 _FROM_PEOPLE = (device.PREKEY, device.MESSAGE, device.GROUP, device.IDENTITY)
@@ -121,7 +121,7 @@ class Arrivals:
         group_id, sender = delivery.group, delivery.sender
         record = self._records.get(sender, {}).get(group_id)
         if not group_id:
-            raise e2ee.InvalidMessage("a group message of no group")
+            raise e2ee.InvalidMessage("a group message without a group")
         awaited = self._events.requests
         awaited.require_turn(delivery)
         try:

@@ -120,7 +120,7 @@ def system(notice: GroupChangeNotice, group_id: str) -> SystemContent | None:
     elif notice.change == groups.ADMINS and set(users) <= set(notice.admins):
         made = ("group_user_promoted", f"{who} made {whom} an admin", users)
     elif notice.change == groups.ADMINS:
-        made = ("group_user_demoted", f"{who} made {whom} an admin no longer", users)
+        made = ("group_user_demoted", f"{who} demoted {whom} from admin", users)
     elif notice.change == groups.INVITE:
         made = ("group_invite_link_revoked", f"{who} revoked the invite link", [])
     else:

@@ -17,7 +17,7 @@ from tidings.storage.business.sender_keys import GIVEN, LACKS, KeyHolder, OwnKey
 
 log = logging.getLogger(__name__)
 
-MADE = Counter("tidings_sender_keys_made_total", "Own sender keys made, by why", ["reason"])
+MADE = Counter("tidings_sender_keys_made_total", "Own sender keys created, by reason", ["reason"])
 
 
 class OwnGroupKey:

@@ -23,8 +23,8 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
     groups.NOT_PARTICIPANT: (codes.NOT_GROUP_PARTICIPANT, "the business is not a participant of this group"),
     groups.NOT_ADMIN: (codes.NOT_GROUP_ADMIN, "the business is not an admin of this group"),
     groups.NO_ICON: (codes.NOT_FOUND, "the group has no icon"),
-    "last_admin": (codes.PARAMETER_INVALID, "wa_ids: a group needs an admin"),
-    "too_many": (codes.PARAMETER_INVALID, "the business is in as many groups as it may be"),
+    "last_admin": (codes.PARAMETER_INVALID, "wa_ids: a group requires an admin"),
+    "too_many": (codes.PARAMETER_INVALID, "the business has reached the limit of groups"),
     "too_large": (codes.PARAMETER_INVALID, "File: is too large for an icon"),
 }
 

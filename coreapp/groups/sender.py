@@ -39,11 +39,11 @@ from tidings.wire.content import encode_sender_key
 log = logging.getLogger(__name__)
 
 ENCRYPTED = Counter("tidings_group_messages_encrypted_total", "Messages encrypted for groups, repeats included")
-KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys handed to members")
+KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys distributed to members")
 
 MAX_ROUND = 100  # messages of one group in one commit
 RETRY_SECONDS = 0.5  # seconds after the network did not respond, or returned the same epoch
-GONE = (codes.GROUP_MISSING, "the group does not exist, or the business is not a participant of it any more")
+GONE = (codes.GROUP_MISSING, "the group does not exist, or the business is no longer a participant of it")
 
 
 @dataclasses.dataclass(slots=True)
@@ -257,7 +257,7 @@ class GroupSender:
         if group is None or (group.is_member and group.epoch <= line.refused):
             group = await self.replicas.refresh(line.id)
             if group is not None and group.is_member and group.epoch <= line.refused:
-                raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no other yet")
+                raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no newer one yet")
         return group
 
     def _hand_over(

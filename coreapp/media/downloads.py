@@ -210,7 +210,7 @@ class Downloads:
         message, identity = self._read(download)
         try:
             if download.attempt > LAST_ATTEMPT:
-                raise DownloadFailed("no attempt at fetching the file came to its end", is_final=True)
+                raise DownloadFailed("no attempt to fetch the file completed", is_final=True)
             medium = await self.fetcher.fetch(download, message)
         except Exception as error:
             # An error about one file must not end the shard.

@@ -47,12 +47,12 @@ class Fetcher:
         """
         pointer, content = message.pointer, message.content
         if pointer is None or not isinstance(content, inbound.InboundMedia):
-            raise DownloadFailed("the message says nowhere where its file is", is_final=True)
+            raise DownloadFailed("the message names no location of its file", is_final=True)
         mime_type, check = _type(content.mime_type)
         stored = await self._store(download, pointer, check)
         if not _is_hash(content.sha256, stored.sha256) or stored.size != pointer.size:
             await self.files.delete([stored.name])
-            raise DownloadFailed("the file is another one than the message says", is_final=True)
+            raise DownloadFailed("the file does not match the message", is_final=True)
         now = int(self.clock.now() * 1000)
         return MediaRow(
             str(uuid.uuid4()),

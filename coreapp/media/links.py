@@ -149,7 +149,7 @@ class LinkedMedia:
             lambda connection: media_providers.find_provider(connection, self.context.account, name)
         )
         if found is None:
-            raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
+            raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider with this name")
         try:
             opened = self.context.safe.open(self.context.account, provider_label(name), found.config)
             config = msgspec.json.decode(opened, type=ProviderCredentials)
@@ -159,7 +159,7 @@ class LinkedMedia:
                 codes.MESSAGE_FAILED, "provider.name", "the provider's credentials cannot be read: set them again"
             ) from None
         if config.hosts and not config.is_for(source.link):
-            raise SourceFailed(codes.PARAMETER_INVALID, "link", "its host is none that the provider is bound to")
+            raise SourceFailed(codes.PARAMETER_INVALID, "link", "its host is not one of the provider's hosts")
         return {"Authorization": config.authorization} if config.authorization else {}
 
     async def _fetch(self, source: MediaSource, headers: Mapping[str, str]) -> tuple[StoredObject, str]:

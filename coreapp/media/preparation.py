@@ -24,7 +24,7 @@ from tidings.wire.media_objects import FilePointer
 
 REMEMBERED = 10_000  # pointers, half a kilobyte each; evicted ones are determined again
 
-POINTERS = Counter("tidings_media_pointers_total", "Files that messages named, by where their pointer was", ["found"])
+POINTERS = Counter("tidings_media_pointers_total", "Files named by messages, by place of their pointer", ["found"])
 
 _in_memory = POINTERS.labels("memory")
 _made = POINTERS.labels("made")

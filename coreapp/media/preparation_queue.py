@@ -58,7 +58,7 @@ class PreparationQueue:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait for a file, or behind one that does."""
+        """Messages that wait for a file, or behind a message that does."""
         return self._count
 
     @property

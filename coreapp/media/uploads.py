@@ -78,10 +78,10 @@ class Uploader:
                 UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})
                 raise SourceFailed(
-                    codes.MESSAGE_FAILED, part, f"the network does not take the file: HTTP {error.status}"
+                    codes.MESSAGE_FAILED, part, f"the network refuses the file: HTTP {error.status}"
                 ) from None
             except FileGone:
-                raise SourceFailed(codes.NOT_FOUND, part, "the file is not there any more") from None
+                raise SourceFailed(codes.NOT_FOUND, part, "the file no longer exists") from None
             except FileChanged as error:
                 log.error("media.damaged", extra={"media": about, "error": repr(error)})
                 raise SourceFailed(codes.MESSAGE_FAILED, part, "the file cannot be read") from None

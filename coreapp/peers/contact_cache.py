@@ -40,7 +40,7 @@ from tidings.wire import addresses, codes, core, phone_numbers
 
 log = logging.getLogger(__name__)
 
-ANSWERS = Counter("tidings_contacts_answered_total", "Numbers asked about, by where the answer was", ["source"])
+ANSWERS = Counter("tidings_contacts_answered_total", "Numbers looked up, by place of the answer", ["source"])
 
 LIFETIME = 7 * 24 * 3600.0  # seconds that a positive result is valid
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
@@ -230,7 +230,7 @@ class ContactCache:
         try:
             futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
         except BatcherFull as error:
-            raise RequestRefused(codes.OVERLOADED, "too many contacts wait to be checked", retry_after=5) from error
+            raise RequestRefused(codes.OVERLOADED, "too many contacts wait for a check", retry_after=5) from error
         results = await self._wait(futures)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ClientError):

@@ -17,7 +17,7 @@ from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
-NOT_PRESENT = "hash: is not that of the contact's present identity"
+NOT_PRESENT = "hash: is not the hash of the contact's current identity"
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -88,7 +88,9 @@ class IdentityRequests:
             await self.contacts.require_valid(peer)
             bundles = await self.context.network_connection.fetch_bundles((peer,))
         except ClientError as error:
-            raise RequestRefused(codes.NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
+            raise RequestRefused(
+                codes.NOT_READY, "the keys of this contact cannot be fetched from the network", 1
+            ) from error
         except RequestRefused as refused:
             if refused.code == codes.INVALID_USER:
                 raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT) from refused

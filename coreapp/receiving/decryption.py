@@ -61,7 +61,7 @@ class Decryption:
         first = e2ee.PreKeySignalMessage.parse(delivery.body)
         sets_up = sessions.needs_setup(before, first)
         if sets_up and self.key_changes.is_downgrade(delivery.sender, first):
-            raise e2ee.PostQuantumRequired("the sender had post-quantum protection, and has left it out")
+            raise e2ee.PostQuantumRequired("the sender no longer uses post-quantum protection")
         record, plaintext = sessions.read_first(
             before,
             self.device.identity,

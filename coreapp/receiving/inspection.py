@@ -12,7 +12,7 @@ from tidings.storage.business.messages import Status
 from tidings.wire import device, ids
 from tidings.wire.device import Deliver
 
-EVENTS = Counter("tidings_events_total", "Deliveries from the servers", ["kind", "outcome"])
+EVENTS = Counter("tidings_events_total", "Deliveries from the network", ["kind", "outcome"])
 
 STATUSES = {device.DELIVERED: Status.DELIVERED, device.READ: Status.READ, device.EXPIRED: Status.FAILED}
 MAX_ID = 64

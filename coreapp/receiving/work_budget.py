@@ -9,7 +9,7 @@ from tidings.aio.token_buckets import TokenBuckets
 
 WORK = Counter(
     "tidings_peer_work_steps_total",
-    "Steps of chains (3 to 4 µs each) beyond the ordinary that messages of recipients asked for",
+    "Extra chain steps (3 to 4 µs each) that recipients' messages required",
     ["outcome"],
 )
 _TAKEN, _REFUSED = WORK.labels("taken"), WORK.labels("refused")

@@ -25,7 +25,7 @@ from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
-RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient asked for again", ["outcome"])
+RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient requested again", ["outcome"])
 
 
 class Repetitions(Protocol):

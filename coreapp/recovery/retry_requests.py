@@ -23,7 +23,7 @@ from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
-COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages of which only the number is told")
+COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages that are only counted")
 
 PATIENCE_SECONDS = 300.0  # seconds that a requested message is waited for
 INTERVAL = 5.0  # seconds between two passes
@@ -79,7 +79,10 @@ class RetryRequests:
         before = self._counted.get(sender)
         if before is None:
             if len(self._counted) >= MAX_SUMMARIES:
-                log.warning("message.undecryptable", extra={"from": sender, "error": "too many senders of such"})
+                log.warning(
+                    "message.undecryptable",
+                    extra={"from": sender, "error": "too many senders of undecryptable messages"},
+                )
                 return None
             due = int((self.context.clock.now() + SUMMARY_SECONDS) * 1000)
             before = Undecrypted(self._ids.new(), self.context.shard, self.context.account, sender, timestamp, due)

@@ -78,7 +78,7 @@ class SentContents:
         labelled = self.device.sealer.open(kept.sealed, (self.device.number, row.peer, "kept"))
         message_id, _, content = labelled.partition(b"\0")
         if message_id != row.id.encode():
-            raise e2ee.CorruptState("the content of another message")
+            raise e2ee.CorruptState("the content belongs to another message")
         return content
 
 

@@ -24,7 +24,7 @@ from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
-RENEWALS = Counter("tidings_session_renewals_total", "Sessions that a message could not be decrypted in", ["outcome"])
+RENEWALS = Counter("tidings_session_renewals_total", "Sessions in which a message could not be decrypted", ["outcome"])
 ASKED = Counter("tidings_messages_asked_again_total", "Messages that could not be decrypted", ["outcome"])
 
 PERIOD = 3600.0  # seconds

@@ -32,7 +32,7 @@ from tidings.wire import addresses, codes, device
 
 log = logging.getLogger(__name__)
 
-SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
+SET_UPS = Counter("tidings_session_setups_total", "Sessions that the business opened", ["version"])
 
 MAX_FETCH = 100  # recipients in one round of set-ups
 # Seconds between two rounds under steady load. A round costs one commit at the network and six queries, whatever its
@@ -46,7 +46,7 @@ RENEW = "renew"  # kind of a `NEW` job that must use another session than the on
 # Failure for a recipient whose identity changed, until the business acknowledges it.
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
 # Failure for a recipient whose keys lost post-quantum protection, which an attacker between us could cause.
-WEAKER = (codes.USER_CHANGED, "the recipient's keys had post-quantum protection, and have none any more")
+WEAKER = (codes.USER_CHANGED, "the recipient's keys no longer have post-quantum protection")
 
 
 @dataclasses.dataclass(slots=True)
@@ -383,4 +383,4 @@ class Encryption:
         if peer in bundles:
             self.transmitter.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
         else:
-            self.transmitter.fail(jobs, codes.INVALID_USER, "the recipient is not on the network any more")
+            self.transmitter.fail(jobs, codes.INVALID_USER, "the recipient is no longer on the network")

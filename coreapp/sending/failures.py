@@ -22,12 +22,12 @@ MAX_ROWS = 500
 
 # Stored reasons. They contain no text from others, which may contain numbers.
 OVERLOADED = "the network is overloaded"
-HELD_BACK = "the network takes no more for this recipient for now: too much waits for them, or comes for them at once"
-STALE_GROUP = "the group has changed since: encrypted again"
+HELD_BACK = "the network accepts nothing more for this recipient now: the mailbox is full, or too much arrives at once"
+STALE_GROUP = "the group has changed: the message is encrypted again"
 LOGGED_OUT = "the network does not know this login"
-FILE_UNREADABLE = "its file cannot be read now"
-DISK_AWAY = "there is no room for its file on the disk, or the disk cannot be used now"
-UNANSWERED = "the connection to the network was lost before it answered: sent again"
+FILE_UNREADABLE = "its file cannot be read at present"
+DISK_AWAY = "the disk has no room for its file, or cannot be used at present"
+UNANSWERED = "the connection to the network was lost before an answer: the message is sent again"
 
 
 def no_answer(error: NetworkAway) -> str:
@@ -36,7 +36,7 @@ def no_answer(error: NetworkAway) -> str:
         return "the network cannot be reached, or this shard is not logged in to it"
     if isinstance(error, NetworkSilent):
         return "the network does not answer in time"
-    return "the network cannot answer now"
+    return "the network cannot answer at present"
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -30,7 +30,7 @@ CALLS = Histogram(
 )
 BATCHES = Histogram(
     "tidings_upstream_batch_items",
-    "Numbers in one check or fetch, and envelopes in one answer to those that were sent",
+    "Numbers per check or fetch, and envelopes per answer",
     ["call"],
     buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
 )
@@ -135,7 +135,7 @@ class NetworkLink(DeviceListener[str]):
     def detached(self, number: str, reason: str, detail: str) -> None:
         self.connected = False
         if reason == STALE_EPOCH:
-            self._connection.fail(LeaseLost(f"another is logged in under an epoch above {self._epoch}"))
+            self._connection.fail(LeaseLost(f"another process is logged in under an epoch above {self._epoch}"))
         elif reason == UNAUTHORIZED:
             log.error("network.login_refused", extra={"number": number, "reason": reason})
             self.is_refused = True

@@ -32,19 +32,19 @@ from tidings.wire import codes, device, ids
 
 log = logging.getLogger(__name__)
 
-SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the servers", ["result"])
+SENT = Counter("tidings_messages_sent_total", "Envelopes answered by the network", ["result"])
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
 RETRY_SECONDS = 1.0  # seconds until refused jobs are resent after an overload of the network
 
 FAILURES = {
-    device.NO_SUCH_NUMBER: (codes.INVALID_USER, "the recipient is not on the network any more"),
-    device.NO_SUCH_GROUP: (codes.GROUP_MISSING, "the group does not exist any more"),
-    device.NOT_PARTICIPANT: (codes.GROUP_MISSING, "the business is not a participant of the group any more"),
+    device.NO_SUCH_NUMBER: (codes.INVALID_USER, "the recipient is no longer on the network"),
+    device.NO_SUCH_GROUP: (codes.GROUP_MISSING, "the group no longer exists"),
+    device.NOT_PARTICIPANT: (codes.GROUP_MISSING, "the business is no longer a participant of the group"),
     device.BLOCKED: (codes.RECIPIENT_BLOCKED, "the recipient has blocked this business"),
 }
-CHANGED = (codes.USER_CHANGED, "the recipient has registered anew before this was sent: send it again")
+CHANGED = (codes.USER_CHANGED, "the recipient has registered again before this was sent: send it again")
 
 
 class GroupJobs(Protocol):

@@ -17,12 +17,12 @@ def _gauge(name: str, text: str, read: Callable[[Shard], float]) -> tuple[Gauge,
     return Gauge(name, text, ["shard"]), read
 
 
-_LIMIT = Gauge("tidings_queue_limit", "Items at which a queue is full, and messages are refused", queues.LABELS)
+_LIMIT = Gauge("tidings_queue_limit", "Limit of the queue, in items; above it messages are refused", queues.LABELS)
 _LIMITED = ("jobs", "callbacks")
 _GAUGES = (
     _gauge(
         "tidings_job_queue_size",
-        "Messages accepted and not yet safe with the servers",
+        "Messages accepted and not yet stored by the network",
         lambda shard: shard.context.count(),
     ),
     _gauge(
@@ -32,17 +32,17 @@ _GAUGES = (
     ),
     _gauge(
         "tidings_callbacks_held",
-        "Callbacks of the queue that wait until the sender of their message knows its id",
+        "Queued callbacks that wait until the client has the id of their message",
         lambda shard: shard.webhook.queue.held,
     ),
     _gauge(
         "tidings_callbacks_failing",
-        "Callbacks in memory that the webhook did not take and that are to be tried again",
+        "Callbacks in memory that wait for another attempt",
         lambda shard: shard.webhook.queue.failing,
     ),
     _gauge(
         "tidings_callbacks_from_recipients",
-        "Callbacks of the queue that tell what recipients did",
+        "Queued callbacks caused by recipients",
         lambda shard: shard.webhook.queue.from_recipients,
     ),
     _gauge(
@@ -58,7 +58,7 @@ _GAUGES = (
     ),
     _gauge(
         "tidings_messages_held_back",
-        "Envelopes to recipients for whom the servers take no more for now",
+        "Envelopes to recipients for whom the network accepts nothing more now",
         lambda shard: shard.sending.transmitter.kept_back,
     ),
     _gauge(
@@ -68,7 +68,7 @@ _GAUGES = (
     ),
     _gauge(
         "tidings_media_messages_waiting",
-        "Messages that wait for a file, or behind one that does",
+        "Messages that wait for a file, or behind a message that does",
         lambda shard: shard.media.preparation_queue.waiting,
     ),
     _gauge(
@@ -78,12 +78,12 @@ _GAUGES = (
     ),
     _gauge(
         "tidings_media_downloads_waiting",
-        "Files of recipients that wait to be fetched, as far as in memory",
+        "Recipients' files that wait for a download, in memory",
         lambda shard: shard.media.downloads.waiting,
     ),
     _gauge(
         "tidings_identities_unacknowledged",
-        "Changed identities that wait for their acknowledgement",
+        "Changed identities that wait for acknowledgement",
         lambda shard: shard.peers.identities.unacknowledged,
     ),
     _gauge(
@@ -98,12 +98,12 @@ _GAUGES = (
     ),
     _gauge(
         "tidings_undecrypted_messages",
-        "Messages that could not be decrypted and were asked for again",
+        "Messages that could not be decrypted and were requested again",
         lambda shard: shard.recovery.retry_requests.waiting,
     ),
     _gauge(
         "in_messages_pending_processing",
-        "Messages of recipients that arrived and are not on disk yet",
+        "Messages from recipients that are received and not yet on disk",
         lambda shard: shard.receiving.pending,
     ),
 )

@@ -26,13 +26,11 @@ from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
 
-MOVED = Counter("tidings_layout_moved_rows_total", "Rows that were moved to another shard by a change of their number")
-SHARDS = Gauge(
-    "tidings_shards", "Shards, as Coreapps share them (`active`), and as many as there are to be (`wanted`)", ["state"]
-)
+MOVED = Counter("tidings_layout_moved_rows_total", "Rows moved to another shard by a change of the number of shards")
+SHARDS = Gauge("tidings_shards", "Number of shards: in use (`active`) and requested (`wanted`)", ["state"])
 IN_PLACE = Gauge(
     "tidings_layout_rows_in_place",
-    "Rows that the change of the number of shards has moved so far; 0 while there is none",
+    "Rows that the running change of the number of shards has moved; 0 without a change",
 )
 
 

@@ -125,7 +125,7 @@ class LinkHandler:
             answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
         except OutcomeUnknown as error:
             log.error("link.outcome_unknown", extra={**_named(question), "error": str(error)})
-            details = "the database broke off while this was being written: whether it was done is unknown"
+            details = "the database failed during the write: whether it was done is unknown"
             answer = core.Refused(question.n, codes.INTERNAL_ERROR, details, unknown=True)
         except Exception as error:
             if outages.is_outage(error):
@@ -135,7 +135,7 @@ class LinkHandler:
                 answer = core.Refused(question.n, codes.NOT_READY, outage, 1)
             else:
                 log.exception("link.question_failed", extra=_named(question))
-                answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not do this")
+                answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not complete the request")
         return answer
 
     async def _ask(self, question: Any) -> core.Answer:

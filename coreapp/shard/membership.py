@@ -152,7 +152,7 @@ class CoreappMembership(Membership):
         if now is not None and (now.node != known.node or now.heartbeat_at != known.heartbeat_at):
             raise SettingsError(
                 f"another Coreapp of this installation runs under the name {now.node.name}, at {now.node.address}: "
-                "give each a COREAPP_HOSTNAME of its own"
+                "give each its own COREAPP_HOSTNAME"
             )
 
     async def _namesake(self) -> NodeRecord | None:

@@ -10,7 +10,7 @@ from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CurrentTarget
 
 UNTOLD = Counter(
-    "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
+    "tidings_statuses_untold_total", "Statuses dropped because no webhook URL is set and the queue was full"
 )
 
 

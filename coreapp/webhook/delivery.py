@@ -29,9 +29,9 @@ from tidings.storage.business.quarantine import Item, ItemKind
 
 log = logging.getLogger(__name__)
 
-REQUESTS = Counter("callback_requests_total", "Attempts at the webhook", ["result", "type"])
-DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attempts", ["result", "type"])
-DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
+REQUESTS = Counter("callback_requests_total", "Attempts to call the webhook", ["result", "type"])
+DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Milliseconds spent in attempts", ["result", "type"])
+DEAD = Counter("tidings_callbacks_dead_total", "Callbacks that became dead letters")
 
 # Error of a dead letter that was given up because its handling ended the process.
 QUARANTINED = "posting it has ended the process 3 times"

@@ -315,7 +315,7 @@ def read(plaintext: bytes) -> Inbound:
         try:
             pointer = _read_pointer(content)
         except msgspec.ValidationError as error:
-            wrong = (codes.MEDIA_DOWNLOAD, f"the message does not say where its file is: {_field_of(error)}")
+            wrong = (codes.MEDIA_DOWNLOAD, f"the message does not state the location of its file: {_field_of(error)}")
         about = _find_emojis(content) if kind == "sticker" else None
         filename = limits.cut_file_name(content.filename) if content.filename else content.filename
         content = InboundMedia(
@@ -337,7 +337,7 @@ def _read_pointer(sent: SentMedia) -> Pointer:
 def _field_of(error: msgspec.ValidationError) -> str:
     """Return a sentence that names the invalid field of a pointer."""
     found = re.search(r"`\$\.(\w+)`", str(error))
-    return f"`{found[1]}` is missing or is not as it should be" if found else "its pointer is malformed"
+    return f"`{found[1]}` is missing or invalid" if found else "its pointer is malformed"
 
 
 def _find_emojis(sent: SentMedia) -> StickerMetadata | None:

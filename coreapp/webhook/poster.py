@@ -73,7 +73,7 @@ class Poster:
         except (OSError, ValueError, TypeError) as error:
             self.tls = None
             lists = f" or the revocation lists of {self.revocations}" if self.revocations is not None else ""
-            self._mistrust = f"the authorities that are set for webhooks{lists} cannot be loaded: {error}"
+            self._mistrust = f"the CA certificates for webhooks{lists} cannot be loaded: {error}"
             log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
         # Their servers were verified against other certificates.
         self.close()

@@ -16,7 +16,7 @@ from tidings.storage.database import Connection
 
 log = logging.getLogger(__name__)
 
-PURGED = Counter("tidings_callbacks_purged_total", "Callbacks that were deleted by the operator and never posted")
+PURGED = Counter("tidings_callbacks_purged_total", "Callbacks that the operator deleted before they were posted")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -244,7 +244,7 @@ async def test_a_restore_completes_when_the_network_responds_again(
     # The outcome at the network is unknown.
     world.network.statuses["registrations"] = 500
     answer = await restore(running, data)
-    assert (answer.code, "in force as soon as" in answer.details) == (1014, True)
+    assert (answer.code, "takes effect when" in answer.details) == (1014, True)
     made = len(world.network.registrations)
     assert await count(world, registrations.pending) == 1
     del world.network.statuses["registrations"]

@@ -128,11 +128,11 @@ async def test_kinds_without_auto_download_are_posted_at_once_without_their_file
     ("change", "details"),
     [
         ({"blob": "no-such-blob"}, "the network does not have the file: HTTP 404"),
-        ({"digest": base64.b64encode(b"d" * 32).decode()}, "the attachment is not the one with this digest"),
+        ({"digest": base64.b64encode(b"d" * 32).decode()}, "the attachment does not have this digest"),
         ({"key": base64.b64encode(b"k" * 64).decode()}, "the attachment does not authenticate"),
-        ({"size": 5}, "the file is longer than the message says"),
-        ({"size": 5_000}, "the file is another one than the message says"),
-        ({"sha256": "00" * 32}, "the file is another one than the message says"),
+        ({"size": 5}, "the file is longer than the message states"),
+        ({"size": 5_000}, "the file does not match the message"),
+        ({"sha256": "00" * 32}, "the file does not match the message"),
     ],
 )
 async def test_a_failed_download_is_posted_as_an_error_without_an_id(
@@ -181,7 +181,7 @@ async def test_a_malformed_pointer_is_posted_as_an_error_with_or_without_auto_do
     sent = world.network.blobs.put(scene.PNG, "image/png", caption="A cat") | change
     deliver(world, phone, "in-1", {"type": "image", "image": sent})
     message = await posted(world, "in-1")
-    details = f"the message does not say where its file is: `{field}` is missing or is not as it should be"
+    details = f"the message does not state the location of its file: `{field}` is missing or invalid"
     assert message["errors"] == [{"code": 400, "title": "Media download error", "details": details}]
     assert (message["image"]["caption"], message["image"]["status"]) == ("A cat", "undownloaded")
     assert world.network.blobs.downloads == 0

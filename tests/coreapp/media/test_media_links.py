@@ -145,7 +145,7 @@ async def test_credentials_are_not_sent_to_hosts_outside_the_provider_s_list(
     running, _ = await begin(world)
     message = await send_link(running, server.url, provider={"name": "files"})
     error = await scene.failure(world, message)
-    assert (error["code"], error["details"]) == (1009, "image.link: its host is none that the provider is bound to")
+    assert (error["code"], error["details"]) == (1009, "image.link: its host is not one of the provider's hosts")
     assert not server.requests
 
 
@@ -164,7 +164,7 @@ async def test_an_unknown_provider_fails_the_message(world: World, server: Serve
     error = await scene.failure(world, message)
     assert (error["code"], error["details"]) == (
         1006,
-        "image.provider.name: there is no media provider of this name",
+        "image.provider.name: there is no media provider with this name",
     )
     assert not server.requests
 
@@ -209,7 +209,7 @@ FAILURES: list[tuple[Callable[[], web.StreamResponse], str, int, str]] = [
         lambda: web.Response(body=b"RIFF\0\0\0\0WEBPVP8 " + bytes(30), content_type="image/webp"),
         "sticker",
         1009,
-        "the sticker has no picture that can be read",
+        "the sticker has no readable picture",
     ),
 ]
 

@@ -170,7 +170,7 @@ async def test_a_missing_or_damaged_file_fails_the_message(world: World) -> None
     answers = [await scene.send_image(running, NUMBER, medium.id) for medium in (gone, short, other)]
     errors = [await scene.failure(world, answer.id) for answer in answers]
     assert [(error["code"], error["details"]) for error in errors] == [
-        (1006, "image.id: the file is not there any more"),
+        (1006, "image.id: the file no longer exists"),
         (500, "image.id: the file cannot be read"),
         (500, "image.id: the file cannot be read"),
     ]
@@ -291,7 +291,7 @@ async def test_deleting_an_unreadable_file_fails_the_message(
     answer = await scene.send_image(running, NUMBER, medium.id)
     path.rmdir()
     error = await scene.failure(world, answer.id)
-    assert (error["code"], error["details"]) == (1006, "image.id: the file is not there any more")
+    assert (error["code"], error["details"]) == (1006, "image.id: the file no longer exists")
 
 
 async def test_a_refusal_of_the_file_by_the_network_fails_the_message(world: World) -> None:
@@ -300,7 +300,7 @@ async def test_a_refusal_of_the_file_by_the_network_fails_the_message(world: Wor
     world.network.blobs.statuses["upload"] = 413
     answer = await scene.send_image(running, NUMBER, medium.id)
     error = await scene.failure(world, answer.id)
-    assert (error["code"], error["details"]) == (500, "image.id: the network does not take the file: HTTP 413")
+    assert (error["code"], error["details"]) == (500, "image.id: the network refuses the file: HTTP 413")
 
 
 @pytest.mark.parametrize("window", ["during the upload", "after the upload, before its row", "after its row"])
