@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 # Seconds between two heartbeats, and seconds without one after which a row is deleted.
 HEARTBEAT, FORGOTTEN = 5.0, 3600.0
 
-MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this one knows of, itself among them")
+MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this Webapp knows, including itself")
 
 
 class WebappMembership(Membership):

@@ -53,7 +53,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected(
         "POST /v1/(messages|media)",
-        "^Idempotency-Key: was used for another request$",
+        "^Idempotency-Key: was used for a different request$",
         _STATE,
         "tests/webapp/test_idempotency.py",
     ),
@@ -119,34 +119,35 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected(
         "POST /v1/stickerpacks",
-        "^stickerpacks: there are 200 packs, no more are taken$",
+        "^stickerpacks: there are 200 packs, which is the limit$",
         _STATE,
         "tests/webapp/test_stickerpacks.py",
     ),
     _rejected(
         "POST /v1/stickerpacks/.*",
-        "^stickers: the pack has 30 stickers, no more are taken$",
+        "^stickers: the pack has 30 stickers, which is the limit$",
         _STATE,
         "tests/webapp/test_stickerpacks.py",
     ),
     _rejected(
         "POST /v1/configs/templates",
-        "^name: there is a template .* already$",
+        "^name: a template .* already exists$",
         _STATE,
         "tests/webapp/test_templates.py",
     ),
     _rejected("POST /v1/media", "^body: ", "files that are what they say", "tests/webapp/test_media.py"),
     _rejected(
         "POST /v1/configs/templates",
-        r"^components.*: (should have one BODY|has two components of one type|has the gap |should number its gaps"
-        r"|has more than one gap|should have no gaps|should have its gap at the end|.* is missing, which )",
+        r"^components.*: (should have one BODY|has two components of one type|has the variable "
+        r"|should number its variables|has more than one variable|should have no variables"
+        r"|should have its variable at the end|.* is missing, which )",
         "gaps are counted, components are compared",
         "tests/webapp/test_templates.py",
     ),
     _rejected(
         "POST /v1/configs/templates",
         r"^components: (text is missing in (BODY|FOOTER)|should have (one button|nothing but|no FOOTER|a HEADER|a BODY)"
-        r"|has a button of type OTP|has the gap )",
+        r"|has a button of type OTP|has the variable )",
         "what components are to each other, to the category and to the format of parameters",
         "tests/webapp/test_templates.py",
     ),
@@ -183,7 +184,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected(
         "PUT /v1/contacts/.*/identity",
-        "^hash: is not that of the contact's present identity$",
+        "^hash: is not the hash of the contact's current identity$",
         _STATE,
         "tests/webapp/test_identity.py",
     ),
@@ -231,7 +232,7 @@ KNOWN: tuple[Known, ...] = (
     _rejected("POST /v1/messages", "^the recipient is not a valid user$", _STATE, "tests/webapp/test_messages.py"),
     _rejected(
         "POST /v1/messages",
-        "there is no media provider of this name$",
+        "there is no media provider with this name$",
         _STATE,
         "tests/webapp/test_message_types.py",
     ),

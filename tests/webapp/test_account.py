@@ -111,7 +111,7 @@ async def test_an_invalid_request_requests_no_code(api: Served, coreapp: FakeCor
 
 
 async def test_too_frequent_code_requests_get_429_with_retry_after(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.refuse(core.RequestCode, 1015, "a code was sent just now", 30)
+    coreapp.refuse(core.RequestCode, 1015, "a code was sent a moment ago", 30)
     answer = await api.http.post("/v1/account", json=body("account"))
     assert code(answer) == (429, 1015)
     assert answer.headers["Retry-After"] == "30"
@@ -136,7 +136,7 @@ async def test_a_malformed_code_is_refused_without_a_coreapp_call(
 
 
 async def test_a_wrong_code_gets_400_with_error_1009(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.refuse(core.VerifyCode, 1009, "code: is wrong, used, expired, or was guessed at too often")
+    coreapp.refuse(core.VerifyCode, 1009, "code: is wrong, used, expired, or was tried too often")
     assert code(await api.http.post("/v1/account/verify", json={"code": "000000"})) == (400, 1009)
 
 

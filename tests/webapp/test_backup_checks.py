@@ -244,7 +244,7 @@ async def test_too_large_keys_get_413_and_other_calls_continue(api: Served, core
     answer = await restore(api, data)
     assert code(answer) == (413, 1025)
     [told] = errors(answer)
-    assert told["details"] == "data: the part with the keys is over the 4194304 bytes that a Coreapp takes at a time"
+    assert told["details"] == "data: the part with the keys is over the 4194304 bytes that a Coreapp accepts at a time"
     assert not coreapp.asked(core.RestoreKeys)
     [question] = coreapp.asked(core.GetIdentity)
     for connection in coreapp.connections:

@@ -42,7 +42,7 @@ async def test_a_call_without_a_coreapp_times_out_and_names_address_and_cause(li
 async def test_a_remote_coreapp_requires_tls_unless_plaintext_is_allowed(link: Link) -> None:
     links = await link(FixedShardMap("core.invalid", 6252), patience=0.3)
     with pytest.raises(
-        CoreappUnreachable, match=r"core\.invalid is not on this machine and there is no TLS: set TIDINGS_TLS"
+        CoreappUnreachable, match=r"core\.invalid is not on this machine and TLS is not configured: set TIDINGS_TLS"
     ):
         await accept(links)
     links = await link(FixedShardMap("core.invalid", 6252), patience=0.3, calls=LinkCalls(plaintext=True))
@@ -81,7 +81,7 @@ async def test_the_connection_to_a_silent_coreapp_is_closed(
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.stands_still = True
-    with pytest.raises(CoreappAway, match="went away before it answered: silent for"):
+    with pytest.raises(CoreappAway, match="closed the connection before it answered: silent for"):
         await accept(links)
     await coreapp.until(lambda: coreapp.greetings == 2)
 
@@ -266,7 +266,7 @@ async def test_messages_in_flight_are_limited_and_other_requests_overtake_waitin
     asking = [asyncio.create_task(accept(links, f"1555011000{n}")) for n in range(3)]
     await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 3)
     assert links.is_overloaded(0.0)
-    with pytest.raises(Overloaded, match="more messages come than can be accepted"):
+    with pytest.raises(Overloaded, match="more messages arrive than can be accepted"):
         await accept(links)
     assert await links.call_primary(lambda n: core.GetHealth(n=n), core.Health)
     held = coreapp.asked(core.AcceptMessage)[1:]

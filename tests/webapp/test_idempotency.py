@@ -83,7 +83,7 @@ async def test_a_refused_body_under_a_used_key_gets_422(api: Served, coreapp: Fa
     await remember(database, "k", body("message_text"), "gBEG1", 2**50)
     answer = await api.http.post("/v1/messages", json=SENDING, headers=KEY)
     assert code(answer) == (422, 1009)
-    assert errors(answer)[0]["details"] == "Idempotency-Key: was used for another request"
+    assert errors(answer)[0]["details"] == "Idempotency-Key: was used for a different request"
     assert not coreapp.questions
 
 

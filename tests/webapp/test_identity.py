@@ -42,7 +42,7 @@ async def test_an_invalid_acknowledgement_is_refused_with_field_and_reason(
 
 
 async def test_an_outdated_hash_gets_400_with_error_1009(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.refuse(core.AcknowledgeIdentity, 1009, "hash: is not that of the contact's present identity")
+    coreapp.refuse(core.AcknowledgeIdentity, 1009, "hash: is not the hash of the contact's current identity")
     assert code(await api.http.put(PATH, json={"hash": "AAAAAAAAAAA="})) == (400, 1009)
 
 

@@ -17,7 +17,7 @@ from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
 async def test_a_sent_request_is_never_resent(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
-    with pytest.raises(CoreappAway, match="went away before it answered") as caught:
+    with pytest.raises(CoreappAway, match="closed the connection before it answered") as caught:
         await accept(links)
     assert caught.value.problems[0].code == 1014
     await coreapp.until(lambda: coreapp.greetings == 2)
@@ -47,7 +47,7 @@ async def test_a_lost_response_without_a_coreapp_for_a_repeat_gives_1014(coreapp
         coreapp.drop()
 
     coreapp.answer(core.AcceptMessage, gone)
-    with pytest.raises(CoreappAway, match="went away before it answered") as caught:
+    with pytest.raises(CoreappAway, match="closed the connection before it answered") as caught:
         await accept_once(links)
     assert (type(caught.value), caught.value.problems[0].code) == (CoreappAway, 1014)
 
@@ -100,13 +100,13 @@ async def test_a_message_with_an_unknown_outcome_at_the_coreapp_is_repeated(core
 
     def broke_off(question: core.AcceptMessage) -> core.Frame:
         if not question.repeated:
-            return core.Refused(n=question.n, code=1014, details="the database broke off", unknown=True)
+            return core.Refused(n=question.n, code=1014, details="the database failed", unknown=True)
         return core.Accepted(n=question.n, id=question.id, wa_id=question.to)
 
     coreapp.answer(core.AcceptMessage, broke_off)
     assert (await accept_once(links)).id == "gBEG-of-the-webapp"
     # A call that cannot be recognised is not repeated.
-    with pytest.raises(CoreappRefused, match="1014 the database broke off"):
+    with pytest.raises(CoreappRefused, match="1014 the database failed"):
         await accept(links)
 
 
@@ -150,7 +150,7 @@ async def test_an_unknown_outcome_stays_unknown_if_too_many_calls_wait(coreapp: 
     await soon(lambda: any(peer.is_ready for peer in links._peers.values()))
     coreapp.answer(
         core.AcceptMessage,
-        lambda question: core.Refused(n=question.n, code=1014, details="the database broke off", unknown=True),
+        lambda question: core.Refused(n=question.n, code=1014, details="the database failed", unknown=True),
     )
     with pytest.raises(CoreappAway) as caught:
         await accept_once(links)

@@ -339,7 +339,7 @@ async def test_no_byte_of_a_damaged_file_is_returned(served_api: Served, size: i
         path.write_bytes(damaged)
         answer = await served_api.http.get(f"{PATH}/{media_id}")
         assert code(answer) == (500, 1014)
-        assert errors(answer)[0]["details"] == "the file is damaged: it is not what was stored"
+        assert errors(answer)[0]["details"] == "the stored file is damaged"
         assert (await served_api.http.head(f"{PATH}/{media_id}")).status_code == 500
     assert metrics.value("tidings_media_damaged_total") == counted + 6
     path.write_bytes(content)

@@ -132,7 +132,10 @@ async def test_an_export_with_an_invalid_template_is_refused_with_its_position(a
     assert [(error["code"], error["details"][:70]) for error in errors(answer)] == [
         (1009, "data[1] (calling in en): components[1].buttons[0].type: should be 'QUIC"[:70]),
         (1009, "data[2] (good in en): is there twice"),
-        (1004, "data[3] (plain in en_US): there is another one of this name in this language and namespace"[:70]),
+        (
+            1004,
+            "data[3] (plain in en_US): there is another template with this name in this language and namespace"[:70],
+        ),
         (1009, "data[4] (no template): body: should be a JSON object"),
     ]
     assert [one["name"] for one in (await api.http.get(PATH)).json()["templates"]] == ["plain"]

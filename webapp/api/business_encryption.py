@@ -105,7 +105,7 @@ def normalise(text: str) -> bytes:
     Raises `InvalidRequest` for anything else.
     """
     if "PRIVATE KEY" in text:
-        raise _wrong("is a private key, which should stay where it is: post the public one")
+        raise _wrong("is a private key: send the public key instead")
     try:
         key = load_pem_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm):

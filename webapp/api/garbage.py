@@ -91,8 +91,6 @@ async def collect_messages(caller: Administrator, collections: Service) -> Respo
     return answers.answer(describe("message", await collections.start(caller, "message")))
 
 
-@router.put(
-    "/v1/services/media/gc", summary="Delete media that were not used for long", response_model=CollectionAnswer
-)
+@router.put("/v1/services/media/gc", summary="Delete expired media", response_model=CollectionAnswer)
 async def collect_media(caller: Administrator, collections: Service) -> Response:
     return answers.answer(describe("media", await collections.start(caller, "media")))

@@ -113,6 +113,6 @@ router = APIRouter(tags=["support"], responses=RESPONSES)
 Service = Annotated[Support, part(Support)]
 
 
-@router.get("/v1/support", summary="The state of the installation", response_model=SupportAnswer)
+@router.get("/v1/support", summary="Get the state of the installation", response_model=SupportAnswer)
 async def get_support(caller: AnyCaller, support: Service) -> Response:
     return answers.answer({"support": await support.describe(caller)})

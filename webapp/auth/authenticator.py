@@ -32,7 +32,7 @@ DOCUMENT = 4.0
 LOGIN = 3.0
 
 LIMITED_KEYS = Counter(
-    "tidings_api_keys_limited_total", "API keys that were not compared, or wrong, after too many wrong ones"
+    "tidings_api_keys_limited_total", "API keys refused: wrong, or not compared after too many wrong ones"
 )
 LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate limit", ["endpoint"])
 
@@ -91,7 +91,7 @@ class Authenticator:
         """Return the caller that the request's token belongs to. Raises `Unauthenticated`."""
         header = authorization(request)
         if header[:7].lower() != b"bearer ":
-            raise Unauthenticated("this takes a token: Authorization: Bearer …")
+            raise Unauthenticated("a token is required: Authorization: Bearer …")
         caller = await self._tokens.identify(header[7:].strip())
         mark_authenticated(request)
         return caller
@@ -104,7 +104,7 @@ class Authenticator:
         """Return the caller if it is an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
         caller = await self.caller(request)
         if not caller.is_admin:
-            raise AdministratorRequired("this takes a token of an administrator")
+            raise AdministratorRequired("the token of an administrator is required")
         return caller
 
     async def monitor(self, request: Request) -> None:

@@ -77,7 +77,7 @@ class FirstAnswers:
         try:
             used = await self._reads.submit(lookup)
         except BatcherFull:
-            raise Overloaded("too many requests wait for their idempotency keys to be looked up") from None
+            raise Overloaded("too many requests wait for a lookup of their idempotency keys") from None
         if used is None:
             return None
         if not hmac.compare_digest(used.fingerprint, fingerprint):

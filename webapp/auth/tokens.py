@@ -169,7 +169,7 @@ class Tokens:
                 options={"verify_exp": False, "verify_iat": False, "require": ["user", "exp", "jti", "account"]},
             )
         except (jwt.InvalidTokenError, ValueError):
-            raise Unauthenticated("the token is not one of ours") from None
+            raise Unauthenticated("the token is not valid") from None
         return claims
 
     def _remember(self, token: bytes, caller: Caller) -> None:

@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 SECONDS = Histogram(
     "tidings_webapp_question_seconds",
-    "From a question for a Coreapp, waits for a connection included, to its answer",
+    "Duration of a request to a Coreapp, including the wait for a connection",
     ["answer"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
 )
 AGAIN = Counter(
-    "tidings_webapp_questions_repeated_total", "Questions asked again, to which no answer had come", ["answer"]
+    "tidings_webapp_questions_repeated_total", "Requests to a Coreapp repeated because no answer came", ["answer"]
 )
 SHARDS = Gauge(
     "tidings_webapp_shards", "Shards, by whether this Webapp is connected to a Coreapp that owns them", ["state"]
@@ -223,7 +223,7 @@ class CoreappLinks:
         answers = [answer for coreapp, answer in found if coreapp.shards]
         is_listed = any(not coreapp.address for coreapp, _ in found)
         if not is_listed and not all(owner.address for owner in self._owners.values()):
-            answers.append(CoreappUnreachable("nobody owns the shard"))
+            answers.append(CoreappUnreachable("no Coreapp owns the shard"))
         return answers
 
     async def call_each(
@@ -285,7 +285,7 @@ class CoreappLinks:
             answer = await peer.call(make, timeout)
         except CoreappAway as away:
             return away
-        return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} answers strangely")
+        return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} sent an invalid answer")
 
     async def _call(self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None) -> Answer:
         unknown = _UnknownOutcome(again, is_safe=again is make)
@@ -373,7 +373,7 @@ class CoreappLinks:
     def _describe(self, recipient: str | None) -> str:
         owner = self.owner(recipient)
         if owner is None or not owner.address:
-            return f"no Coreapp: {self._map_problem or 'nobody owns the shard'}"
+            return f"no Coreapp: {self._map_problem or 'no Coreapp owns the shard'}"
         peer = self._peers.get(owner.address)
         return f"the Coreapp at {owner.address} cannot be reached: {peer.problem if peer else 'connecting'}"
 

@@ -25,7 +25,7 @@ from webapp.http.errors import CoreappAway, CoreappUnreachable, Overloaded, Ques
 log = logging.getLogger(__name__)
 
 CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webapp is connected to")
-SHED = Counter("tidings_webapp_messages_shed_total", "Messages refused because others waited too long for their turn")
+SHED = Counter("tidings_webapp_messages_shed_total", "Messages refused because earlier messages waited too long")
 
 # Seconds without any accepted message, after which messages that wait for their acceptance are given up.
 STALL = 4.5
@@ -149,7 +149,7 @@ class Peer:
             await self._messages.take()
         except SlotsExhausted:
             SHED.inc()
-            raise Overloaded("more messages come than can be accepted") from None
+            raise Overloaded("more messages arrive than can be accepted") from None
         try:
             if not self.is_ready:
                 # The connection was lost while the message waited for a slot.
@@ -188,7 +188,9 @@ class Peer:
         except NotSent as error:
             raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
         except Disconnected as error:
-            raise CoreappAway(f"the Coreapp at {self.address} went away before it answered: {error}") from None
+            raise CoreappAway(
+                f"the Coreapp at {self.address} closed the connection before it answered: {error}"
+            ) from None
         except TimeoutError:
             seconds = f"{loop.time() - asked:.1f}"
             raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None

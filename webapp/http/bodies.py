@@ -132,11 +132,11 @@ def _parse(raw: bytes) -> object:
         value = _decode(raw) if raw.strip() else {}
     except msgspec.ValidationError as error:
         raise InvalidRequest.because(
-            INVALID_REQUEST, f"the body is not usable: {reasons.unreadable(str(error))}"
+            INVALID_REQUEST, f"the body is invalid: {reasons.unreadable(str(error))}"
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest.because(
-            INVALID_REQUEST, f"the body is no JSON: {reasons.unreadable(str(error))}"
+            INVALID_REQUEST, f"the body is not JSON: {reasons.unreadable(str(error))}"
         ) from None
     except RecursionError:
         raise _too_deep() from None

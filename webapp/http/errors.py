@@ -83,7 +83,7 @@ class QuestionTooLarge(InvalidRequest):
     status = 413
 
     def __init__(self, limit: int, *, what: str = "the request") -> None:
-        details = f"{what} is over the {limit} bytes that a Coreapp takes at a time"
+        details = f"{what} is over the {limit} bytes that a Coreapp accepts at a time"
         super().__init__([Problem(codes.INVALID_REQUEST, details)])
         self.limit = limit
 
@@ -123,7 +123,7 @@ class IdempotencyKeyReused(InvalidRequest):
     status = 422
 
     def __init__(self) -> None:
-        super().__init__([Problem(codes.PARAMETER_INVALID, "Idempotency-Key: was used for another request")])
+        super().__init__([Problem(codes.PARAMETER_INVALID, "Idempotency-Key: was used for a different request")])
 
 
 class Unauthenticated(APIError):
@@ -179,7 +179,7 @@ class AnswerPending(APIError):
     status = 409
 
     def __init__(self) -> None:
-        details = "Idempotency-Key: the first request with it has no answer yet"
+        details = "Idempotency-Key: the first request with this key is in progress"
         super().__init__([Problem(codes.INVALID_REQUEST, details)], retry_after=1)
 
 
@@ -219,14 +219,14 @@ class FileDamaged(APIError):
     """A stored file differs from what was uploaded. Nothing of it is delivered."""
 
     def __init__(self) -> None:
-        super().__init__([Problem(codes.INTERNAL_ERROR, "the file is damaged: it is not what was stored")])
+        super().__init__([Problem(codes.INTERNAL_ERROR, "the stored file is damaged")])
 
 
 class FilesAway(APIError):
     """The file store is unavailable, which does not concern the state of any file."""
 
     def __init__(self) -> None:
-        details = "the files of this installation cannot be reached: try again"
+        details = "the file store cannot be reached: try again"
         super().__init__([Problem(codes.NOT_READY, details)], retry_after=5)
 
 

@@ -38,7 +38,7 @@ _SENTENCES = {
     "too_long": "should have at most {max_length} entries",
 }
 # Used for all other types of errors.
-_OTHERWISE = "is not of the form that /openapi.json describes"
+_OTHERWISE = "does not match /openapi.json"
 
 
 def reason_of(entry: Mapping[str, Any]) -> tuple[int, str]:

@@ -21,8 +21,8 @@ from tidings.wire.tap import Copied
 
 log = logging.getLogger(__name__)
 
-COPIED = Counter("tidings_tap_requests_total", "Requests whose copies were given to a listener")
-DROPPED = Counter("tidings_tap_dropped_total", "Requests whose copies were not, for want of room")
+COPIED = Counter("tidings_tap_requests_total", "Requests copied to a listener")
+DROPPED = Counter("tidings_tap_dropped_total", "Requests not copied because the buffer was full")
 
 PATHS = frozenset(("/v1/messages", "/v1/contacts"))
 # Bytes that may wait for the listener. Copies beyond that are dropped.

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # may be waiting.
 SPACING, PATIENCE = 0.02, 0.5
 
-LEASES = Counter("tidings_api_rate_leases_total", "Times that tokens were taken of the shared rate limits", ["result"])
+LEASES = Counter("tidings_api_rate_leases_total", "Leases of tokens taken from the shared rate limits", ["result"])
 
 
 class Leases:

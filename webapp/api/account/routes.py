@@ -23,10 +23,10 @@ Service = Annotated[RegistrationService, part(RegistrationService)]
 
 @router.post(
     "/v1/account",
-    summary="Have a registration code sent",
+    summary="Request a registration code",
     status_code=202,
     response_model=schemas.CodeAnswer,
-    responses={201: {"model": schemas.CodeAnswer, "description": "The number is registered already"}},
+    responses={201: {"model": schemas.CodeAnswer, "description": "The number is already registered"}},
 )
 async def request_code(
     caller: Administrator, body: Annotated[schemas.CodeRequest, json_body(schemas.CodeRequest)], account: Service
@@ -65,7 +65,7 @@ async def set_pin(
     return answers.answer({})
 
 
-@router.delete(TWO_STEP, summary="Take the two-step PIN away", response_model=MetaAnswer)
+@router.delete(TWO_STEP, summary="Remove the two-step PIN", response_model=MetaAnswer)
 async def remove_pin(caller: Administrator, account: Service) -> Response:
     await account.remove_pin(caller)
     return answers.answer({})

@@ -107,7 +107,7 @@ class ShardsState(pydantic.BaseModel):
 
     shards: int = pydantic.Field(examples=[4])
     active_shards: int = pydantic.Field(examples=[4])
-    moved: int | None = pydantic.Field(default=None, description="Rows that are in their new places already")
+    moved: int | None = pydantic.Field(default=None, description="Rows that have been moved")
 
 
 class ShardsAnswer(pydantic.BaseModel):

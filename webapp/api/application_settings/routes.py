@@ -36,7 +36,7 @@ async def change_settings(
     return answers.answer({})
 
 
-@router.delete(PATH, summary="Back to the defaults", response_model=MetaAnswer)
+@router.delete(PATH, summary="Reset to the defaults", response_model=MetaAnswer)
 async def reset_settings(caller: Administrator, settings: Service) -> Response:
     await settings.reset(caller)
     return answers.answer({})

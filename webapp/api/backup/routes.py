@@ -18,14 +18,18 @@ router = APIRouter(tags=["settings"], responses=RESPONSES)
 Service = Annotated[Backups, part(Backups)]
 
 
-@router.post("/v1/settings/backup", summary="Settings and keys under a password", response_model=schemas.BackupAnswer)
+@router.post(
+    "/v1/settings/backup",
+    summary="Back up settings and keys, encrypted with a password",
+    response_model=schemas.BackupAnswer,
+)
 async def make_backup(
     caller: Administrator, body: Annotated[schemas.BackupRequest, json_body(schemas.BackupRequest)], backups: Service
 ) -> Response:
     return answers.answer({"settings": {"data": await backups.make(caller, body.password)}})
 
 
-@router.post("/v1/settings/restore", summary="Put a backup in force", response_model=MetaAnswer)
+@router.post("/v1/settings/restore", summary="Restore a backup", response_model=MetaAnswer)
 async def restore(
     caller: Administrator,
     body: Annotated[schemas.RestoreRequest, json_body(schemas.RestoreRequest, schemas.MAX_BACKUP)],

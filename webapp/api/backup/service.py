@@ -53,13 +53,13 @@ class Backups:
             async with self._database.reading() as connection:
                 found = await contents.read(connection, self._safe, account, exported.data)
         except UnreadableSecret as error:
-            raise InvalidRequest.because(INTERNAL_ERROR, f"it was stored under another key: {error}") from error
+            raise InvalidRequest.because(INTERNAL_ERROR, f"it was encrypted with another key: {error}") from error
         data = await asyncio.to_thread(password_box.seal, password, msgspec.json.encode(found), purpose=_PURPOSE)
         log.info("backup.made", extra={"username": caller.username, "bytes": len(data)})
         return data
 
     async def restore(self, caller: Caller, password: str, data: str) -> None:
-        """Put a backup in force, keys first. Nothing is changed unless all parts are valid.
+        """Restore a backup, keys first. Nothing is changed unless all parts are valid.
 
         Raises `InvalidRequest`, and the errors of the Coreapp link.
         """

@@ -38,7 +38,7 @@ Service = Annotated[Certificates, part(Certificates)]
 @router.post(
     EXTERNAL,
     summary="Set the certificate of the API",
-    description="PEM: private key, certificate, at least one intermediate, in that order.",
+    description="PEM: private key, certificate and at least one intermediate, in that order.",
     response_model=MetaAnswer,
     openapi_extra=_UPLOAD,
 )
@@ -51,7 +51,7 @@ async def set_external(
 
 @router.get(
     EXTERNAL + "/ca",
-    summary="What clients may check the certificate of the API against",
+    summary="Get the CA certificate that clients may verify the API with",
     response_class=Response,
     responses={200: {"content": _PEM}},
 )
@@ -60,7 +60,10 @@ async def get_external_ca(caller: AnyCaller, certificates: Service) -> Response:
 
 
 @router.post(
-    WEBHOOKS, summary="Set what webhook servers are checked against", response_model=MetaAnswer, openapi_extra=_UPLOAD
+    WEBHOOKS,
+    summary="Set the CA certificates that verify webhook servers",
+    response_model=MetaAnswer,
+    openapi_extra=_UPLOAD,
 )
 async def set_webhook_ca(
     caller: Administrator, content: Annotated[bytes, raw_body(MAX_PEM)], certificates: Service
@@ -71,7 +74,7 @@ async def set_webhook_ca(
 
 @router.get(
     WEBHOOKS,
-    summary="What webhook servers are checked against",
+    summary="Get the CA certificates that verify webhook servers",
     response_class=Response,
     responses={200: {"content": _PEM}},
 )
@@ -80,7 +83,7 @@ async def get_webhook_ca(caller: Administrator, certificates: Service) -> Respon
 
 
 @router.delete(
-    WEBHOOKS, summary="Check webhook servers against the system's authorities again", response_model=MetaAnswer
+    WEBHOOKS, summary="Verify webhook servers with the system's CA certificates again", response_model=MetaAnswer
 )
 async def delete_webhook_ca(caller: Administrator, certificates: Service) -> Response:
     await certificates.delete_webhook_authorities(caller)

@@ -22,13 +22,15 @@ router = APIRouter(tags=["profile"], responses=RESPONSES)
 Service = Annotated[ComplianceInfo, part(ComplianceInfo)]
 
 
-@router.get(PATH, summary="The legal entity, and whom customers reach", response_model=schemas.ComplianceAnswer)
+@router.get(
+    PATH, summary="Get the legal entity and its contacts for customers", response_model=schemas.ComplianceAnswer
+)
 async def get_compliance(caller: Administrator, compliance: Service) -> Response:
     found = await compliance.find(caller)
     return answers.answer({"settings": {"business": {"compliance_info": dataclasses.asdict(found)}}})
 
 
-@router.post(PATH, summary="Set the legal entity, and whom customers reach", response_model=MetaAnswer)
+@router.post(PATH, summary="Set the legal entity and its contacts for customers", response_model=MetaAnswer)
 async def set_compliance(
     caller: Administrator, body: Annotated[schemas.Compliance, json_body(schemas.Compliance)], compliance: Service
 ) -> Response:

@@ -36,21 +36,21 @@ router.add_api_route(
     "/v1/contacts",
     check_contacts,
     methods=["POST"],
-    summary="Check which numbers can be written to",
+    summary="Check which numbers can receive messages",
     response_model=schemas.ContactsAnswer,
     dependencies=[BEARER, json_body(schemas.Contacts)],
     route_class_override=DirectRoute,
 )
 
 
-@router.get(IDENTITY, summary="By which keys a contact is known", response_model=schemas.IdentityAnswer)
+@router.get(IDENTITY, summary="Get a contact's identity key", response_model=schemas.IdentityAnswer)
 async def get_identity(caller: AnyCaller, contacts: Service, wa_id: str) -> Response:
     return answers.answer({"contacts": await contacts.identity(caller, wa_id)})
 
 
 @router.put(
     IDENTITY,
-    summary="Acknowledge a contact's new identity, so that messages to it are taken again",
+    summary="Acknowledge a contact's new identity, so that messages to it are accepted again",
     response_model=MetaAnswer,
 )
 async def acknowledge_identity(

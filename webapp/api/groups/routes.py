@@ -31,13 +31,16 @@ router = APIRouter(tags=["groups"], responses=RESPONSES)
 Service = Annotated[GroupService, part(GroupService)]
 
 
-@router.get(GROUPS, summary="The groups that the business is in", response_model=schemas.GroupsAnswer)
+@router.get(GROUPS, summary="List the groups of the business", response_model=schemas.GroupsAnswer)
 async def list_groups(caller: AnyCaller, groups: Service) -> Response:
     return answers.answer({"groups": await groups.list_groups(caller)})
 
 
 @router.post(
-    GROUPS, summary="Make a group; people join by its invitation", status_code=201, response_model=schemas.GroupsAnswer
+    GROUPS,
+    summary="Create a group; participants join by its invite link",
+    status_code=201,
+    response_model=schemas.GroupsAnswer,
 )
 async def create_group(
     caller: AnyCaller,
@@ -49,7 +52,7 @@ async def create_group(
     return answers.answer({"groups": made}, status=201)
 
 
-@router.get(GROUP, summary="What a group is called, and who is in it", response_model=schemas.DescriptionAnswer)
+@router.get(GROUP, summary="Get a group's subject and participants", response_model=schemas.DescriptionAnswer)
 async def get_group(caller: AnyCaller, groups: Service, group_id: str) -> Response:
     return answers.answer({"groups": [await groups.describe(caller, group_id)]})
 
@@ -78,7 +81,7 @@ async def promote(
     return answers.answer({})
 
 
-@router.delete(ADMINS, summary="Make admins participants like others", response_model=MetaAnswer)
+@router.delete(ADMINS, summary="Demote admins to participants", response_model=MetaAnswer)
 async def demote(
     caller: AnyCaller,
     body: Annotated[schemas.Participants, json_body(schemas.Participants)],
@@ -90,7 +93,7 @@ async def demote(
     return answers.answer({})
 
 
-@router.delete(PARTICIPANTS, summary="Put participants out of a group", response_model=MetaAnswer)
+@router.delete(PARTICIPANTS, summary="Remove participants from a group", response_model=MetaAnswer)
 async def remove(
     caller: AnyCaller,
     body: Annotated[schemas.Participants, json_body(schemas.Participants)],
@@ -104,7 +107,7 @@ async def remove(
 
 @router.get(
     ICON,
-    summary="A group's icon, or with format=link its address",
+    summary="Get a group's icon, or its URL with format=link",
     response_model=schemas.LinkAnswer,
     responses={200: {"content": pictures.CONTENT}},
 )
@@ -140,12 +143,12 @@ async def delete_icon(caller: AnyCaller, groups: Service, request_id: RequestId,
     return answers.answer({})
 
 
-@router.get(INVITE, summary="The link by which anybody may join a group", response_model=schemas.LinkAnswer)
+@router.get(INVITE, summary="Get a group's invite link", response_model=schemas.LinkAnswer)
 async def get_invite(caller: AnyCaller, groups: Service, group_id: str) -> Response:
     return answers.answer({"groups": [{"link": await groups.invite(caller, group_id)}]})
 
 
-@router.delete(INVITE, summary="Make the link void; the next one is another", response_model=MetaAnswer)
+@router.delete(INVITE, summary="Revoke a group's invite link", response_model=MetaAnswer)
 async def revoke_invite(caller: AnyCaller, groups: Service, request_id: RequestId, group_id: str) -> Response:
     await groups.revoke_invite(caller, group_id, request_id)
     return answers.answer({})

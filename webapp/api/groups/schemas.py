@@ -24,7 +24,7 @@ _SUBJECT = f"^[^{_PLAIN}]*[^\\s{_PLAIN}][^{_PLAIN}]*$"
 
 def _is_subject(text: str) -> str:
     if not text.strip() or any(unicodedata.category(character) == "Cc" for character in text):
-        raise refusal(PARAMETER_INVALID, "should have words, and no control characters")
+        raise refusal(PARAMETER_INVALID, "should have text and no control characters")
     return text
 
 

@@ -21,7 +21,7 @@ Service = Annotated[HealthCheck, part(HealthCheck)]
 
 @router.get(
     "/v1/health",
-    summary="Is there a connection to the network?",
+    summary="Get the health of the Coreapps",
     response_model=schemas.HealthAnswer,
     dependencies=[Depends(authenticator.monitor)],
 )
@@ -32,14 +32,16 @@ async def get_health(health: Service) -> Response:
 _OPEN: dict[str, Any] = {"security": [{}]}
 
 
-@router.get("/health/live", summary="Does this Webapp run?", response_model=schemas.LiveAnswer, openapi_extra=_OPEN)
+@router.get(
+    "/health/live", summary="Get the liveness of this Webapp", response_model=schemas.LiveAnswer, openapi_extra=_OPEN
+)
 async def get_live() -> Response:
     return answers.answer({"health": {"status": "live"}})
 
 
 @router.get(
     "/health/ready",
-    summary="Can messages be sent through this Webapp?",
+    summary="Get the readiness of this Webapp",
     response_model=schemas.ReadyAnswer,
     responses={503: {"model": schemas.ReadyAnswer, "description": "what is away"}},
     openapi_extra=_OPEN,
@@ -52,6 +54,8 @@ async def get_ready(readiness: Annotated[Readiness, part(Readiness)]) -> Respons
 
 
 # Target groups of load balancers poll this path without a token, as with the On-Premises API.
-@router.get("/", summary="Is this Webapp alive?", response_model=document.MetaAnswer, openapi_extra={"security": [{}]})
+@router.get(
+    "/", summary="Check that this Webapp responds", response_model=document.MetaAnswer, openapi_extra={"security": [{}]}
+)
 async def get_root() -> Response:
     return answers.answer({})

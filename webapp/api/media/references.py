@@ -85,7 +85,7 @@ class References:
         try:
             found = await self._reads.submit(media_id)
         except BatcherFull:
-            raise Overloaded("too many messages wait for their files to be looked up") from None
+            raise Overloaded("too many messages wait for a lookup of their files") from None
         return found if found is not None and found.account == caller.account else None
 
     async def _read(self, ids: Sequence[str]) -> Sequence[MediaRow | None]:
@@ -112,7 +112,7 @@ def judge(attachment: Attachment, found: MediaRow | None) -> Problem | None:
     """Return the problem of a file in its field; `None` when it fits."""
     field = f"{attachment.field}.id"
     if found is None:
-        return Problem(NOT_FOUND, f"{field}: there is no media of this id")
+        return Problem(NOT_FOUND, f"{field}: there is no media with this id")
     if attachment.in_template and attachment.kind == kinds.DOCUMENT:
         if found.mime_type != kinds.PDF:
             return Problem(MEDIA_FORMAT, f"{field}: is {found.mime_type}, should be {kinds.PDF}")
@@ -137,11 +137,11 @@ def judge_provider(attachment: Attachment, config: ProviderCredentials | None, c
     """
     field = f"{attachment.field}.provider.name"
     if config is None:
-        return Problem(PARAMETER_INVALID, f"{field}: there is no media provider of this name")
+        return Problem(PARAMETER_INVALID, f"{field}: there is no media provider with this name")
     if not config.hosts and not caller.is_admin and config.authorization:
-        return Problem(ACCESS_DENIED, f"{field}: is bound to no hosts, so only administrators may use it")
+        return Problem(ACCESS_DENIED, f"{field}: has no hosts, so only administrators may use it")
     if config.hosts and not config.is_for(attachment.link):
-        return Problem(PARAMETER_INVALID, f"{attachment.field}.link: its host is none that the provider is bound to")
+        return Problem(PARAMETER_INVALID, f"{attachment.field}.link: its host is not one of the provider's hosts")
     return None
 
 

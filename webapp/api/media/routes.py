@@ -18,7 +18,7 @@ from webapp.http.openapi import document
 from webapp.http.openapi.document import RESPONSES, MetaAnswer
 
 MediaId = Annotated[
-    str, Path(description="As `POST /v1/media` answered, or a webhook told", json_schema_extra={"format": "uuid"})
+    str, Path(description="Id from `POST /v1/media` or from a webhook", json_schema_extra={"format": "uuid"})
 ]
 
 

@@ -21,8 +21,8 @@ _TYPES = [text for kind in kinds.KINDS for text in kinds.types_of(kind)]
 UPLOAD: dict[str, Any] = {
     "required": True,
     "description": (
-        "The file itself, with its Content-Type. A file of one of the listed types must really be of it; one of any "
-        f"other type is a document, of at most {kinds.LIMITS[kinds.DOCUMENT]} bytes."
+        "The file with its Content-Type. The content of a listed type is verified; any other type is a document of at "
+        f"most {kinds.LIMITS[kinds.DOCUMENT]} bytes."
     ),
     "content": {
         **dict.fromkeys(_TYPES, _FILE),

@@ -276,4 +276,4 @@ def read_type(content_type: str | None) -> MediaType:
 
 
 def _unknown() -> InvalidRequest:
-    return InvalidRequest.because(NOT_FOUND, "there is no media of this id")
+    return InvalidRequest.because(NOT_FOUND, "there is no media with this id")

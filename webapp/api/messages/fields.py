@@ -172,7 +172,7 @@ Refused = Annotated[None, pydantic.BeforeValidator(_refuse), pydantic.Field(json
 
 def _refuse_wish(value: object) -> None:
     if value not in (None, "", {}):
-        raise refusal(PARAMETER_NOT_REQUIRED, "is not supported here, and what it asks for would not happen")
+        raise refusal(PARAMETER_NOT_REQUIRED, "is not supported")
 
 
 def _only_no_wish(schema: JsonDict) -> None:

@@ -43,7 +43,7 @@ def choose(
     languages: languages in which this name exists
     """
     if not found:
-        there = f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template of that name"
+        there = f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template with this name"
         raise InvalidRequest.because(TEMPLATE_MISSING, f"template: name {name} does not exist in {language}: {there}")
     if namespace is not None and not namespace.strip():
         raise InvalidRequest.because(NAMESPACE_EMPTY, "template.namespace: should not be empty")
@@ -119,7 +119,7 @@ def _fill_parts(defined: Mapping[str, Mapping[str, Any]], given: Sequence[AnyPar
             "the body",
         )
     elif part is not None:
-        require_count(0, len(part.parameters or ()), f"{path}.parameters", "the body, which the card does not have,")
+        require_count(0, len(part.parameters or ()), f"{path}.parameters", "the body, which is not in the card,")
     if "FOOTER" in defined:
         filled["footer"] = defined["FOOTER"]["text"]
     pressed = [(f"{where}[{n}]", part) for n, part in enumerate(given) if part.type == "button"]
@@ -133,7 +133,7 @@ def _header(defined: Mapping[str, Any] | None, where: str, path: str, part: AnyP
     parameters = (part.parameters if part else None) or []
     inside = f"{path}.parameters" if part else where
     if defined is None:
-        require_count(0, len(parameters), inside, "the header, which the template does not have,")
+        require_count(0, len(parameters), inside, "the header, which is not in the template,")
         return None
     if defined["format"] == "TEXT":
         return {"type": "text", "text": fill_text(defined["text"], parameters, inside, MAX_HEADER, "the header")}

@@ -50,7 +50,7 @@ def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limi
     require_count(len(names), len(values), where, part)
     if any(not name.isdigit() for name in names):
         raise InvalidRequest.because(
-            TEMPLATE_PARAMETER_FORMAT, f"{where}: the gaps of the template have names: send it as type template"
+            TEMPLATE_PARAMETER_FORMAT, f"{where}: the variables of the template have names: send it as type template"
         )
     for n, value in enumerate(values):
         check_words(value, f"{where}[{n}].{field}", limit)
@@ -94,17 +94,18 @@ def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[
     if names[n].isdigit():
         if given is not None:
             raise InvalidRequest.because(
-                TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: the gaps of {part} have numbers, not names"
+                TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: the variables of {part} have numbers, not names"
             )
         return names[n]
     if given is None:
         raise InvalidRequest.because(
-            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: is missing, the gaps of {part} are {', '.join(names)}"
+            TEMPLATE_PARAMETER_FORMAT,
+            f"{path}.parameter_name: is missing, the variables of {part} are {', '.join(names)}",
         )
     if given not in names or given in filled:
-        why = "names a gap twice" if given in filled else "names no gap"
+        why = "names a variable twice" if given in filled else "names no variable"
         raise InvalidRequest.because(
-            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: {why}, the gaps of {part} are {', '.join(names)}"
+            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: {why}, the variables of {part} are {', '.join(names)}"
         )
     return str(given)
 
@@ -116,4 +117,6 @@ def _words(parameter: Parameter, where: str) -> str:
         return parameter.currency.fallback_value
     if isinstance(parameter, DateTimeParameter):
         return parameter.date_time.fallback_value
-    raise InvalidRequest.because(TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no gap for {parameter.type}")
+    raise InvalidRequest.because(
+        TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no variable for {parameter.type}"
+    )

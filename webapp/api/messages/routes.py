@@ -68,7 +68,7 @@ router.add_api_route(
 
 # Ids from other implementations may contain slashes.
 @router.put(
-    "/v1/messages/{message_id:path}", summary="Mark a message as read, and those before it", response_model=MetaAnswer
+    "/v1/messages/{message_id:path}", summary="Mark a message and those before it as read", response_model=MetaAnswer
 )
 async def mark_message(
     caller: Annotated[Caller, Depends(limited)],

@@ -16,7 +16,7 @@ from webapp.api.metrics.service import NODE
 
 LATENCY = metrics.latency(buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
 
-DURATION = Summary("api_requests_duration_ms", "Calls of the API and their time", ["node", "result", "method"])
+DURATION = Summary("api_requests_duration_ms", "API requests and their duration", ["node", "result", "method"])
 
 
 class RememberingMiddleware(PrometheusInstrumentatorMiddleware):

@@ -19,7 +19,7 @@ router = APIRouter(tags=["metrics"], responses=RESPONSES, dependencies=[Depends(
 Service = Annotated[ProcessMetrics, part(ProcessMetrics)]
 
 
-@router.get(PATHS[0], summary="What this Webapp counts", response_class=Response, responses=exposition.OPENAPI)
-@router.get(PATHS[1], summary="What this Webapp counts", response_class=Response, responses=exposition.OPENAPI)
+@router.get(PATHS[0], summary="Get the metrics of this Webapp", response_class=Response, responses=exposition.OPENAPI)
+@router.get(PATHS[1], summary="Get the metrics of this Webapp", response_class=Response, responses=exposition.OPENAPI)
 async def get_metrics(form: Form, metrics: Service) -> Response:
     return exposition.answer(form, ("metrics",), {"": metrics.collect()})

@@ -43,11 +43,13 @@ class ProcessMetrics:
         self._most_pending = max(self._most_pending, load.pending)
         yield _gauge("web_uptime", "Seconds since this Webapp was started", self._clock.monotonic() - self._started)
         yield _gauge("web_connections", "Open connections", load.connections)
-        yield _gauge("web_pending_connections", "Connections that wait to be taken", load.pending)
-        yield _gauge("web_max_pending_connections", "The most that waited when anybody asked", self._most_pending)
-        yield _gauge("web_idle_processes", "1 while this Webapp serves no request but this one", load.requests <= 1)
-        yield _gauge("web_queue_len", "Connections that may wait to be taken", self._backlog)
-        family = GaugeMetricFamily("web_requests", "Connections by what they do", labels=["node", "state"])
+        yield _gauge("web_pending_connections", "Connections that wait to be accepted", load.pending)
+        yield _gauge(
+            "web_max_pending_connections", "Maximum number of waiting connections at a scrape", self._most_pending
+        )
+        yield _gauge("web_idle_processes", "1 while this Webapp serves no other request", load.requests <= 1)
+        yield _gauge("web_queue_len", "Maximum number of connections that wait to be accepted", self._backlog)
+        family = GaugeMetricFamily("web_requests", "Connections by state", labels=["node", "state"])
         family.add_metric([NODE, "handle-request"], load.requests)
         family.add_metric([NODE, "read"], max(0, load.connections - load.requests))
         yield family

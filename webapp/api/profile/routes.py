@@ -44,7 +44,7 @@ async def change_about(
 
 @router.get(
     PHOTO,
-    summary="The profile photo, or with format=link its address",
+    summary="Get the profile photo, or its URL with format=link",
     response_model=schemas.PhotoAnswer,
     responses={200: {"content": pictures.CONTENT}},
 )

@@ -68,10 +68,10 @@ def read_coreapp(text: str) -> list[Metric]:
     if _CALLBACKS in families and _CALLBACK_TIME in families:
         known.append(_callback_durations(families[_CALLBACKS], families.pop(_CALLBACK_TIME)))
     if _TRANSACTIONS in families:
-        text = "Transactions and their time"
+        text = "Transactions and their duration"
         known.append(_request_durations("db_request_duration_us", text, families[_TRANSACTIONS]))
     if _FAILURES in families:
-        text = "Transactions that failed, and their time"
+        text = "Failed transactions and their duration"
         known.append(_request_durations("db_request_error_duration_us", text, families[_FAILURES]))
     return [*known, *families.values()]
 
@@ -110,7 +110,7 @@ def _of_all_shards(name: str, ours: Metric) -> Metric:
 
 def _callback_durations(counts: Metric, sums: Metric) -> Metric:
     family = SummaryMetricFamily(
-        "callback_requests_duration_ms", "Attempts at the webhook and their time", labels=["result", "type"]
+        "callback_requests_duration_ms", "Attempts to call the webhook and their duration", labels=["result", "type"]
     )
     took = {tuple(sorted(sample.labels.items())): sample.value for sample in _totals(sums)}
     for sample in _totals(counts):
@@ -140,7 +140,7 @@ def _counts(answers: Metric) -> Metric:
 
 
 def _connections(calls: Metric) -> Metric:
-    family = SummaryMetricFamily("internal_server_conn_duration_ms", "Logins at the servers", labels=["result"])
+    family = SummaryMetricFamily("internal_server_conn_duration_ms", "Logins to the network", labels=["result"])
     parts: dict[str, dict[str, float]] = {}
     for sample in calls.samples:
         if sample.labels.get("operation") == "login":
@@ -162,7 +162,7 @@ def _arrived(name: str, events: Metric, but: frozenset[str]) -> Metric:
 
     but: outcomes that are not counted
     """
-    family = CounterMetricFamily(name, "Messages of recipients that arrived, or were read", labels=["type"])
+    family = CounterMetricFamily(name, "Messages from recipients that were received or read", labels=["type"])
     counted: dict[str, float] = {}
     for sample in _totals(events):
         kind = sample.labels["kind"]

@@ -19,22 +19,22 @@ Service = Annotated[Stats, part(Stats)]
 _FORMS: dict[str, Any] = {"response_class": Response, "responses": exposition.OPENAPI}
 
 
-@router.get("/v1/stats", summary="What the Coreapps count", **_FORMS)
-@router.get("/v1/stats/app", summary="What the Coreapps count", **_FORMS)
+@router.get("/v1/stats", summary="Get the metrics of the Coreapps", **_FORMS)
+@router.get("/v1/stats/app", summary="Get the metrics of the Coreapps", **_FORMS)
 async def get_app(form: Form, stats: Service) -> Response:
     return exposition.answer(form, ("stats", "app"), await stats.app())
 
 
-@router.get("/v1/stats/app/internal", summary="What each Coreapp counts, by its name", **_FORMS)
+@router.get("/v1/stats/app/internal", summary="Get the metrics of each Coreapp, by name", **_FORMS)
 async def get_app_by_node(form: Form, stats: Service) -> Response:
     return exposition.answer(form, ("stats", "app"), await stats.app_by_node())
 
 
-@router.get("/v1/stats/db/internal", summary="What is in the database, by who counted it", **_FORMS)
+@router.get("/v1/stats/db/internal", summary="Get counts of database rows, by Coreapp", **_FORMS)
 async def get_db_by_node(form: Form, stats: Service) -> Response:
     return exposition.answer(form, ("stats", "db"), {NODE: (await stats.db())[""]})
 
 
-@router.get("/v1/stats/db", summary="What is in the database", **_FORMS)
+@router.get("/v1/stats/db", summary="Get counts of database rows", **_FORMS)
 async def get_db(form: Form, stats: Service) -> Response:
     return exposition.answer(form, ("stats", "db"), await stats.db())

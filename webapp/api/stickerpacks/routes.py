@@ -36,7 +36,7 @@ async def list_packs(caller: AnyCaller, packs: Service, namespace: Namespace = N
     return answers.answer({"stickerpacks": [{"id": pack.id} for pack in found]})
 
 
-@router.post(PATH, summary="Make a sticker pack", status_code=201, response_model=schemas.StickerpackIdsAnswer)
+@router.post(PATH, summary="Create a sticker pack", status_code=201, response_model=schemas.StickerpackIdsAnswer)
 async def create_pack(
     caller: AnyCaller, body: Annotated[schemas.NewStickerpack, json_body(schemas.NewStickerpack)], packs: Service
 ) -> Response:
@@ -66,7 +66,7 @@ async def delete_pack(caller: AnyCaller, packs: Service, id: str) -> Response:
     return answers.answer({})
 
 
-@router.get(PATH + "/{id}/stickers", summary="The stickers of a pack", response_model=schemas.StickersAnswer)
+@router.get(PATH + "/{id}/stickers", summary="List the stickers of a pack", response_model=schemas.StickersAnswer)
 async def list_stickers(caller: AnyCaller, packs: Service, id: str) -> Response:
     found = await packs.list_stickers(caller, id)
     return answers.answer({"stickers": [_sticker(sticker) for sticker in found]})

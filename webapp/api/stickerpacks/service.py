@@ -49,7 +49,7 @@ class Stickerpacks:
         try:
             await self._database.commit(lambda connection: stickerpacks.add_pack(connection, pack, limit=MAX_PACKS))
         except PackFull as error:
-            raise InvalidRequest.because(PARAMETER_INVALID, f"stickerpacks: {error}, no more are taken") from None
+            raise InvalidRequest.because(PARAMETER_INVALID, f"stickerpacks: {error}, which is the limit") from None
         return pack.id
 
     async def change(self, caller: Caller, pack_id: str, given: schemas.StickerpackChange) -> None:
@@ -90,7 +90,7 @@ class Stickerpacks:
                 )
             )
         except PackFull as error:
-            raise InvalidRequest.because(PARAMETER_INVALID, f"stickers: {error}, no more are taken") from None
+            raise InvalidRequest.because(PARAMETER_INVALID, f"stickers: {error}, which is the limit") from None
 
     async def change_sticker(self, caller: Caller, pack_id: str, index: str, given: schemas.StickerChange) -> None:
         present = await self.get_sticker(caller, pack_id, index)

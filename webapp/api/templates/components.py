@@ -274,7 +274,7 @@ def _check_format(components: Sequence[Any], parameter_format: str) -> None:
                 if name.isdigit() != (parameter_format == "POSITIONAL"):
                     raise refusal(
                         PARAMETER_INVALID,
-                        "has the gap {gap} in {type}, which parameter_format {format} does not have",
+                        "has the variable {gap} in {type}, which parameter_format {format} does not allow",
                         gap=f"{{{{{name}}}}}",
                         type=part.type,
                         format=parameter_format,

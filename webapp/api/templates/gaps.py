@@ -23,16 +23,16 @@ def gaps(text: str) -> Sequence[str]:
         if not GAP.fullmatch(f"{{{{{name}}}}}") or name == "0":
             raise refusal(
                 PARAMETER_INVALID,
-                "has the gap {gap}; gaps are {first}, {second} … or names of lower-case letters, digits and _",
+                "has the variable {gap}; variables are {first}, {second} … or names of lower-case letters, digits, _",
                 gap=f"{{{{{name[:50]}}}}}",
                 first="{{1}}",
                 second="{{2}}",
             )
     numbers = {int(name) for name in found if name.isdigit()}
     if numbers and len(numbers) < len(found):
-        raise refusal(PARAMETER_INVALID, "should have numbers or names in its gaps, not both")
+        raise refusal(PARAMETER_INVALID, "should number its variables or name them, not both")
     if numbers != set(range(1, len(numbers) + 1)):
-        raise refusal(PARAMETER_INVALID, "should number its gaps from 1 without leaving one out")
+        raise refusal(PARAMETER_INVALID, "should number its variables from 1 without omissions")
     return sorted(found, key=int) if numbers else found
 
 
@@ -45,14 +45,14 @@ def has_good_gaps(text: str) -> str:
 def has_one_gap(text: str) -> str:
     """Validate a text with at most one gap."""
     if len(gaps(text)) > 1:
-        raise refusal(PARAMETER_INVALID, "has more than one gap")
+        raise refusal(PARAMETER_INVALID, "has more than one variable")
     return text
 
 
 def has_no_gap(text: str) -> str:
     """Validate a text without gaps."""
     if gaps(text):
-        raise refusal(PARAMETER_INVALID, "should have no gaps")
+        raise refusal(PARAMETER_INVALID, "should have no variables")
     return text
 
 
@@ -60,5 +60,5 @@ def ends_with_its_gap(url: str) -> str:
     """Validate a URL that may have one gap, at its end."""
     has_one_gap(url)
     if "{{" in url and not url.endswith("}}"):
-        raise refusal(PARAMETER_INVALID, "should have its gap at the end")
+        raise refusal(PARAMETER_INVALID, "should have its variable at the end")
     return url

@@ -115,7 +115,7 @@ def plan(wanted: Import, account: str, existing: Sequence[TemplateRow], now: int
         elif old is not None and dataclasses.replace(row, created_at=old.created_at) == old:
             unchanged.append(old)
         elif old is not None and not wanted.replace:
-            problem = Problem(ALREADY_EXISTS, "there is another one of this name in this language and namespace")
+            problem = Problem(ALREADY_EXISTS, "there is another template with this name in this language and namespace")
             refused.append(EntryRefused(place, _name_of(entry), problem))
         else:
             keep.append(row)

@@ -36,7 +36,7 @@ Category = Literal["MARKETING", "UTILITY", "AUTHENTICATION"]
 ParameterFormat = Literal["POSITIONAL", "NAMED"]
 Name = Annotated[
     str,
-    Matches("^[a-z0-9_]{1,512}$", "should be 1 to 512 small letters (a to z), digits or underscores"),
+    Matches("^[a-z0-9_]{1,512}$", "should be 1 to 512 lower-case letters (a to z), digits or underscores"),
     pydantic.Field(examples=["order_confirmation"]),
 ]
 Namespace = Annotated[

@@ -61,7 +61,7 @@ class Templates:
         """Create a template. Raises `InvalidRequest` when one of this name, language and namespace exists."""
         row = definition.row(caller.account, int(self._clock.now() * 1000))
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
-            details = f"name: there is a template {row.name} in {row.language} already"
+            details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
         await self._refresh()
         log.info(

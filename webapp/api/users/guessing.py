@@ -67,7 +67,7 @@ LIMIT = 10_000
 _SWEEP = 1_000
 
 LIMITED = Counter(
-    "tidings_logins_limited_total", "Passwords that were not checked, by the bucket that was empty", ["by"]
+    "tidings_logins_limited_total", "Logins refused without a password check, by exhausted rate limit", ["by"]
 )
 
 # Created at 0, so that the first refusal appears as an increase.
@@ -184,6 +184,6 @@ def _refusal(waits: dict[str, float]) -> RateLimitExceeded:
     by = max(waits, key=waits.__getitem__)
     LIMITED.labels(by).inc()
     return RateLimitExceeded(
-        "too many passwords are tried for this user, from this address or in all",
+        "too many login attempts for this user, from this address or in total",
         retry_after=buckets.retry_after(waits[by]),
     )

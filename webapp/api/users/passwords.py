@@ -8,7 +8,7 @@ from tidings.secrets import hash_pool
 from tidings.secrets.hash_pool import HashPool, HashPoolFull
 from webapp.http.errors import Overloaded
 
-CHECKS = Counter("tidings_password_checks_total", "Passwords that were hashed to compare them")
+CHECKS = Counter("tidings_password_checks_total", "Passwords hashed for a comparison")
 
 
 class Hasher:
@@ -38,4 +38,4 @@ class Hasher:
 
 
 def _overloaded() -> Overloaded:
-    return Overloaded("too many logins are being checked")
+    return Overloaded("too many logins are in progress")

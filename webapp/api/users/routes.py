@@ -34,7 +34,7 @@ async def basic_credentials(request: Request, __: Annotated[None, BASIC]) -> tup
     """Return the user name and password of the request. Raises `Unauthenticated`."""
     found = basic.parse(authorization(request))
     if found is None:
-        raise Unauthenticated("login takes HTTP Basic authentication, user name and password", scheme="Basic")
+        raise Unauthenticated("login requires HTTP Basic authentication with user name and password", scheme="Basic")
     return found
 
 
@@ -81,7 +81,12 @@ async def end_tokens(caller: AnyCaller, users: Service, username: str) -> Respon
     return answers.answer({"users": [{"username": username}]})
 
 
-@router.post("/v1/users", summary="Make an ordinary user", status_code=201, response_model=schemas.UserNameAnswer)
+@router.post(
+    "/v1/users",
+    summary="Create a user without administrator rights",
+    status_code=201,
+    response_model=schemas.UserNameAnswer,
+)
 async def create_user(
     caller: Administrator, body: Annotated[schemas.NewUser, json_body(schemas.NewUser)], users: Service
 ) -> Response:

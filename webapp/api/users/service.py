@@ -124,7 +124,7 @@ class Users:
     async def list(self, caller: Caller) -> Sequence[User]:
         """Return all users of the caller's account. Raises `AdministratorRequired`."""
         if not caller.is_admin:
-            raise AdministratorRequired("only an administrator sees all users")
+            raise AdministratorRequired("only an administrator may list all users")
         async with self._database.reading() as connection:
             return await users.list_users(connection, caller.account)
 
@@ -231,7 +231,7 @@ class Users:
             changed = await self._replace(await self.get(caller, username), password_hash)
             if changed is not None:
                 return changed
-        raise Overloaded("the user is being changed by others")
+        raise Overloaded("the user is being changed by another request")
 
     async def _replace(self, user: User, password_hash: str = "") -> User | None:
         """Revoke all tokens of a user, and set another password hash if one is given.

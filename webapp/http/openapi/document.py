@@ -79,7 +79,7 @@ REPEATABLE: dict[str, Any] = {
             "in": "header",
             "required": False,
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-            "description": "A request that is repeated under its key within 24 hours gets the first answer.",
+            "description": "A request repeated with the same key within 24 hours gets the first response.",
             "example": "order-4711-confirmation",
         }
     ]

@@ -35,7 +35,7 @@ class ButtonAction(Body):
         if not 1 <= len(self.buttons) <= MAX_BUTTONS:
             raise refusal(
                 PARAMETER_INVALID,
-                "buttons has {count} entries, 1 to {most} are taken",
+                "buttons has {count} entries, 1 to {most} are allowed",
                 count=len(self.buttons),
                 most=MAX_BUTTONS,
             )

@@ -42,7 +42,7 @@ class ListAction(Body):
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise refusal(
                 SECTION_COUNT,
-                "sections has {count} entries, 1 to {most} are taken",
+                "sections has {count} entries, 1 to {most} are allowed",
                 count=len(self.sections),
                 most=MAX_SECTIONS,
             )

@@ -87,7 +87,7 @@ class ProductListAction(Body):
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise refusal(
                 SECTION_COUNT,
-                "sections has {count} entries, 1 to {most} are taken",
+                "sections has {count} entries, 1 to {most} are allowed",
                 count=len(self.sections),
                 most=MAX_SECTIONS,
             )
