@@ -105,9 +105,9 @@ def test_invalid_arguments_are_reported_in_one_line(tmp_path: Path, capsys: pyte
         assert run(*words) == 1
         return capsys.readouterr().err
 
-    assert "'ca' is no name" in said(tmp_path, "ca")
-    assert "'../x' is no name" in said(tmp_path, "../x")
-    assert "no host name" in said(tmp_path, "webapp=ünïcode")
+    assert "'ca' cannot be the name" in said(tmp_path, "ca")
+    assert "'../x' cannot be the name" in said(tmp_path, "../x")
+    assert "not a host name" in said(tmp_path, "webapp=ünïcode")
     assert "--days" in said(tmp_path, "--days", 0)
     other = Authority().issue("other")
     assert run(tmp_path) == 0

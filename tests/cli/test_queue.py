@@ -220,7 +220,7 @@ def test_messages_are_deleted_by_the_shard_owner_which_reports_those_kept(tool: 
 def test_deleting_messages_needs_a_choice_and_a_typed_number(
     tool: Tool, coreapp: Coreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(guard.CommandFailure, match="say which"):
+    with pytest.raises(guard.CommandFailure, match="select messages"):
         tool("purge-jobs", "--yes")
     with pytest.raises(guard.CommandFailure, match="2 jobs would be deleted: confirm with --yes"):
         tool("purge-jobs", "--shard", "0")

@@ -50,7 +50,7 @@ async def test_a_number_registers_with_its_registration_code(api: NetworkApi, ca
     with caplog.at_level(logging.INFO):
         await api.request_code(ADA)
     (code,) = [record.code for record in caplog.records if record.getMessage() == "code.issued"]  # type: ignore[attr-defined]
-    with pytest.raises(errors.TooSoon, match="just now"):
+    with pytest.raises(errors.TooSoon, match="a moment ago"):
         await api.request_code(ADA)
     with pytest.raises(errors.WrongCode):
         await api.register(body(ADA, code="000000" if code != "000000" else "000001"))

@@ -52,7 +52,7 @@ async def test_two_terminals_meet_in_a_group_converse_and_leave(live_network: Li
         await bob.until("You have left Lunch with friends")
         await ada.until(rf"\* \+{BOB} has left Lunch with friends")
         bob.type("Anybody?")
-        await bob.until("To whom")
+        await bob.until("Choose a recipient")
         ada.type("Alone now")
         ada.type("/group list")
         await ada.until(rf"1\. Lunch with friends \({ADA}-\d+\)")

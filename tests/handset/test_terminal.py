@@ -135,7 +135,7 @@ async def test_a_list_is_shown_with_its_rows_and_the_selected_row_reaches_the_bu
     async with business(live_network, tmp_path) as sender, at_the_terminal(settings) as ada:
         await ada.until("Connected")
         ada.type("/pick 1")
-        await ada.until("To whom")
+        await ada.until("Choose a recipient")
         assert sender.fleet is not None
         listed = await sender.fleet.send_content(BUSINESS, ADA, good["list"]["content"])
         shown = await ada.until("What would you like")
@@ -166,7 +166,7 @@ async def test_a_handset_can_send_the_first_message_and_shows_receipts(
     async with robots_running(robots_settings), at_the_terminal(settings_for(live_network, tmp_path / "ada")) as ada:
         await ada.until("Connected")
         ada.type("to whom?")
-        await ada.until("^To whom")
+        await ada.until("^Choose a recipient")
         ada.type("/to +15550140001")
         ada.type("echo this")
         await ada.until("read by")
@@ -255,7 +255,7 @@ async def test_an_unavailable_network_is_reported_once_and_retried(live_network:
         await live_network.start()
         await ada.until("Connected")
         await live_network.stop()
-        await ada.until("The network is away.*Trying again")
+        await ada.until("The network is unreachable.*Trying again")
         await live_network.start()
         await ada.until_count("Connected", 2)
         assert len([line for line in ada.lines if "Trying again" in line]) == 2

@@ -38,7 +38,7 @@ def test_an_endpoint_enables_traces_unless_they_are_turned_off(variables: dict[s
 
 def test_unusable_export_settings_stop_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     variables = {**ENDPOINT, "TIDINGS_DATA_DIR": str(tmp_path)}
-    with pytest.raises(env.SettingsError, match="only http/protobuf is spoken"):
+    with pytest.raises(env.SettingsError, match="only http/protobuf is supported"):
         ProcessSettings.read({**variables, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
     monkeypatch.setattr(tracing, "_is_installed", lambda package: False)
     with pytest.raises(env.SettingsError, match=r"install tidings\[otel\]"):

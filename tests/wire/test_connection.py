@@ -265,7 +265,7 @@ async def test_unfinished_frames_are_bounded_and_the_oldest_is_disconnected(list
     assert await here.frames.get() == device.Ping()
     assert unfinished.size == 904
     writer.write(bytes(200))
-    assert b"not here in full" in await reader.read()
+    assert b"incomplete frames" in await reader.read()
     await here.is_down.wait()
     assert unfinished.size == 0
     writer.close()

@@ -200,12 +200,12 @@ async def test_expiring_expired_and_unusable_certificates_are_reported(tmp_path:
     found = {finding.text.split(":")[0]: finding for finding in await CertificateFiles(files).run()}
     assert found["broken"].level is Level.ERROR
     assert found["missing"].level is Level.ERROR
-    soon = next(finding for text, finding in found.items() if text.startswith("ends in"))
+    soon = next(finding for text, finding in found.items() if text.startswith("expires in"))
     assert soon.level is Level.WARNING
     assert soon.check == "certificate for soon"
     now = datetime.datetime.now(datetime.UTC).timestamp()
     ended = certificates.judge("x", now - 60, now)
-    assert (ended.level, ended.text.startswith("ended at")) == (Level.ERROR, True)
+    assert (ended.level, ended.text.startswith("expired at")) == (Level.ERROR, True)
     assert levels(await CertificateFiles({}).run()) == [Level.FINE]
 
 
