@@ -80,7 +80,7 @@ def judge(check: str, end: float, now: float) -> Finding:
     at = f"{datetime.datetime.fromtimestamp(end, datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
     left = end - now
     if left <= 0:
-        return error(check, f"ended at {at}", REMEDY)
+        return error(check, f"expired at {at}", REMEDY)
     if left < tls.SOON:
         return warning(check, f"expires in {left / DAY:.1f} days, at {at}", REMEDY)
     return fine(check, f"valid for {left / DAY:,.0f} days")
