@@ -162,7 +162,7 @@ def _open(path: Path) -> IO[bytes]:
     try:
         # Opening a pipe or a device may block forever.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise errors.BadFile(f"{path} is no file")
+            raise errors.BadFile(f"{path} is not a regular file")
         return path.open("rb")
     except OSError as error:
         raise errors.BadFile(f"{path}: {error.strerror or error}") from error
