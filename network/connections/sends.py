@@ -36,9 +36,9 @@ def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
         return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
     if frame.group and not addresses.is_group(frame.group):
-        return device.INVALID, "`group` is no group"
+        return device.INVALID, "`group` is not a group id"
     if frame.kind == device.GROUP:
-        return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
+        return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is not a group id")
     if not addresses.is_number(frame.to):
         return device.NO_SUCH_NUMBER, "`to` is not a number of 7 to 15 digits"
     if frame.kind == device.PREKEY and not _is_own(frame, identity):
