@@ -55,7 +55,7 @@ def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
     given = f"{variables.get('WA_WEB_SERVERNAME', '')},{variables.get('TIDINGS_API_TLS_NAMES', '')}".split(",")
     names = [name.strip().strip("[]") for name in given if name.strip()]
     wrong = [
-        f"{name!r} in WA_WEB_SERVERNAME or TIDINGS_API_TLS_NAMES is no host name or address"
+        f"{name!r} in WA_WEB_SERVERNAME or TIDINGS_API_TLS_NAMES is not a host name or address"
         for name in names
         if not pem.is_name(name)
     ]

@@ -228,7 +228,7 @@ def test_secrets_may_come_from_files_and_given_ones_override_stored_ones(tmp_pat
         ({"TIDINGS_MASTER_KEY": f"{HEX} {HEX}"}, "different keys"),
         ({"TIDINGS_MASTER_KEY_FILE": "/nowhere"}, "TIDINGS_MASTER_KEY_FILE: No such file or directory"),
         ({"TIDINGS_MASTER_KEY_COMMAND": "/nowhere/kms"}, "TIDINGS_MASTER_KEY_COMMAND: No such file"),
-        ({"TIDINGS_MASTER_KEY_COMMAND": "'"}, "TIDINGS_MASTER_KEY_COMMAND: is no command"),
+        ({"TIDINGS_MASTER_KEY_COMMAND": "'"}, "TIDINGS_MASTER_KEY_COMMAND: is not a command"),
         ({"TIDINGS_MASTER_KEY_COMMAND": "false"}, "TIDINGS_MASTER_KEY_COMMAND: ended with status 1"),
         ({"TIDINGS_MASTER_KEY_COMMAND": "true"}, "TIDINGS_MASTER_KEY_COMMAND: is empty"),
         ({"TIDINGS_MASTER_KEY_COMMAND": "cat /dev/zero"}, "TIDINGS_MASTER_KEY_COMMAND: more than 16384 bytes"),

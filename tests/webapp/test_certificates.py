@@ -329,7 +329,7 @@ def test_certificate_names_come_from_the_settings_and_the_address(tmp_path: Path
     ).tls_names
     assert names[:3] == ("api.example", "10.1.2.3", "other.example")
     assert {"localhost", "127.0.0.1", "::1", "192.0.2.1"} <= set(names)
-    with pytest.raises(SettingsError, match="no host name"):
+    with pytest.raises(SettingsError, match="not a host name"):
         read(tmp_path, TIDINGS_API_TLS_NAMES="ünïcode.example")
 
 

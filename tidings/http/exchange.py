@@ -273,7 +273,7 @@ class HttpExchange:
 def _field_name(name: bytes) -> bytes:
     """Return a response header's name in lower case. Raises `InvalidResponse`."""
     if not name or _NOT_IN_NAMES.search(name):
-        raise InvalidResponse(f"{name!r} is no name of a header")
+        raise InvalidResponse(f"{name!r} is not a header name")
     return name.lower()
 
 

@@ -36,7 +36,7 @@ def parse(value: str) -> frozenset[str]:
             found.add(name)
         else:
             wrong.append(
-                f"{part!r} in {VARIABLE} is no host name like api.example.com, nor an address (without a port)"
+                f"{part!r} in {VARIABLE} is neither a host name like api.example.com nor an address (without a port)"
             )
     if wrong:
         raise env.mistake("; ".join(wrong))

@@ -39,7 +39,7 @@ _VERSION = b"HTTP/1."
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
 _VERSIONS = ("1.1", "1.0")
 _WRONG_VERSION = "the request is not one of HTTP/1.0 or HTTP/1.1"
-_NO_HTTP = "the request is no valid HTTP"
+_NO_HTTP = "the request is not valid HTTP"
 _TOO_MANY_HEADERS = f"the request has more than {MAX_HEADERS} headers"
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 

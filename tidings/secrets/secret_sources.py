@@ -72,7 +72,7 @@ class SecretSource:
                 start_new_session=True,
             )
         except (OSError, ValueError, IndexError) as error:
-            raise SecretUnavailable(f"{self.name}: {getattr(error, 'strerror', None) or 'is no command'}") from None
+            raise SecretUnavailable(f"{self.name}: {getattr(error, 'strerror', None) or 'is not a command'}") from None
         try:
             assert running.stdout is not None
             deadline = time.monotonic() + COMMAND_SECONDS
