@@ -162,9 +162,10 @@ async def test_an_unsendable_file_is_reported_before_any_upload(
 
 async def test_a_path_that_is_no_regular_file_is_reported(api: NetworkApi, device: Device, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "is not a regular file"), (tmp_path / "pipe", "is not a regular file")):
+    reasons = {"none": "No such file", ".": "is not a regular file", "pipe": "is not a regular file"}
+    for name, why in reasons.items():
         with pytest.raises(errors.BadFile, match=why):
-            await transfer.upload(api, device, path)
+            await transfer.upload(api, device, tmp_path / name)
 
 
 async def test_a_file_too_large_for_its_kind_is_sent_as_a_document(
