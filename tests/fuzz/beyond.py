@@ -178,7 +178,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected(
         "(POST|PATCH|DELETE|PUT) /v1/groups/.*",
-        r"^wa_ids(\[[0-9]+\])?: |^subject: should have words",
+        r"^wa_ids(\[[0-9]+\])?: |^subject: should have text",
         _STATE,
         "tests/webapp/test_groups.py",
     ),
