@@ -213,7 +213,7 @@ async def test_the_certificate_of_a_running_api_is_checked(tmp_path: Path, monke
     context = Authority().server_context(tmp_path, "api")
     async with serving(tls=context) as server:
         shown = await one(ApiCertificate("127.0.0.1", server.port))
-    assert (shown.level, "ends in 29" in shown.text or "ends in 30" in shown.text) == (Level.WARNING, True)
+    assert (shown.level, "expires in 29" in shown.text or "expires in 30" in shown.text) == (Level.WARNING, True)
     assert (await one(ApiCertificate("127.0.0.1", free_port()))).level is Level.FINE
     monkeypatch.setattr(certificates, "SECONDS", 0.2)
     async with serving() as plain:
