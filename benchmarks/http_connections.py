@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import resource
 import subprocess
@@ -25,11 +26,12 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from tidings.aio.clock import SystemClock
+from tidings.http.acceptor import HttpAcceptor
 from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.limited_protocol import LimitedHttpProtocol
+from tidings.http.limited_protocol import LimitedConfig, LimitedHttpProtocol
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.protocol import HttpLimits
-from tidings.http.server import LimitedServer
+from tidings.http.server import AsgiServer
 from tidings.net import socket_server
 
 REQUEST = (
@@ -67,14 +69,16 @@ async def respond(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def serve() -> None:
     """Serve, and print readings since the last ones whenever a line arrives on standard input, until its end."""
+    # As in the product's processes, no garbage collection happens while requests are served.
+    gc.disable()
     limiter = ConnectionLimiter(LIMITS, SystemClock(), connections=CONNECTIONS, recognise=lambda authorization: True)
-    server = LimitedServer(
-        lambda connections: LimitedHttpProtocol(respond, connections, HttpLimits(keep_alive=75.0), limiter=limiter),
-        limiter,
+    server = AsgiServer(
+        LimitedConfig(respond, LimitedHttpProtocol, HttpLimits(keep_alive=75.0), limiter=limiter),
+        lambda listening, make: HttpAcceptor(listening, make, limiter),
         grace=1.0,
     )
     listening, stop, loop = socket_server.listen("127.0.0.1", 0), asyncio.Event(), asyncio.get_running_loop()
-    serving = asyncio.create_task(server.run([listening], stop))
+    serving = asyncio.create_task(server.serve_until(stop, [listening]))
     print(json.dumps(listening.getsockname()[1]), flush=True)
     longest, busy = 0.0, time.process_time()
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tidings.http.http_connections import HttpConnections
 from tidings.http.protocol import HttpLimits, HttpProtocol
+from tidings.http.server import AsgiConfig, AsgiServer
 
 MAX_BODY = 16 * 1024 * 1024  # bytes; a larger body is answered 413
 GRACE = 1.0  # seconds that requests in progress have to finish when the server stops
@@ -38,14 +38,12 @@ async def receiving(host: str, port: int, show: Callable[[bytes], None]) -> Asyn
 
     app = Starlette(routes=[Route("/{path:path}", callback, methods=["POST"])])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    connections = HttpConnections()
+    server, stop = AsgiServer(AsgiConfig(app, HttpProtocol, HttpLimits()), grace=GRACE), asyncio.Event()
     with socket.create_server((host, port), family=family) as listening:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: HttpProtocol(app, connections, HttpLimits()), sock=listening
-        )
+        serving = asyncio.create_task(server.serve_until(stop, [listening]))
         try:
             name = listening.getsockname()
             yield name[0], name[1]
         finally:
-            server.close()
-            await connections.drain(GRACE)
+            stop.set()
+            await serving

@@ -13,12 +13,13 @@ from network import errors, http
 from network.connections import websocket_handshake
 from network.connections.websocket_handshake import InvalidHandshake, WebSocketHandshake
 from network.errors import CannotListen
-from tidings.http import server
+from tidings.http.acceptor import HttpAcceptor
 from tidings.http.connection_limiter import REQUEST, ConnectionLimiter
 from tidings.http.exchange import HttpExchange
 from tidings.http.hosts import ANY, Hosts
-from tidings.http.limited_protocol import MISDIRECTED, LimitedHttpProtocol
+from tidings.http.limited_protocol import MISDIRECTED, LimitedConfig, LimitedHttpProtocol
 from tidings.http.protocol import HEAD_TIMEOUT, Headers, HttpLimits
+from tidings.http.server import AsgiServer
 from tidings.net import tls
 from tidings.net.tls import Clients, FileContext, TlsFiles
 from tidings.net.tls_server import Handshakes
@@ -70,7 +71,7 @@ class _Protocol(LimitedHttpProtocol):
             return
         try:
             on_login = functools.partial(self.limiter.mark_authenticated, self.admitted)
-            handshake = WebSocketHandshake(self.transport, scope, self.connections, on_login=on_login)
+            handshake = WebSocketHandshake(self.transport, scope, self.server_state, on_login=on_login)
         except InvalidHandshake as error:
             self.refuse(400, str(error))
             return
@@ -115,18 +116,17 @@ class HttpServer:
         self._certificate = certificate
         self.tls: FileContext | None = None
         self._sockets: list[socket.socket] = []
-        limits = HttpLimits(head_timeout=head_timeout)
-        self._server = server.LimitedServer(
-            lambda connections: _Protocol(app, connections, limits, limiter=limiter, hosts=hosts),
-            limiter,
+        handshakes = Handshakes("http")
+        self._server = AsgiServer(
+            LimitedConfig(app, _Protocol, HttpLimits(head_timeout=head_timeout), limiter=limiter, hosts=hosts),
+            lambda listening, make: HttpAcceptor(listening, make, limiter, context=self.tls, handshakes=handshakes),
             grace=GRACE,
-            handshakes=Handshakes("http"),
         )
 
     def open(self) -> tuple[str, int]:
         """Bind; return the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
-        self._server.tls = self.tls = make_tls(self._certificate)
+        self.tls = make_tls(self._certificate)
         self._listen(host, port, reuse_port=self._reuse_port)
         if self._own_port:
             self._listen(host, self._own_port)
@@ -143,7 +143,7 @@ class HttpServer:
         self._sockets.append(listening)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await self._server.run(self._sockets, stop)
+        await self._server.serve_until(stop, self._sockets)
 
     def stop_listening(self) -> None:
         """Accept no more connections; open connections stay open."""

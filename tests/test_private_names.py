@@ -1,4 +1,4 @@
-"""Product modules use private names of other packages only where decision 62 lists them."""
+"""Product modules use private names of other packages only where decision 62 lists them, and none of uvicorn."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
+import uvicorn
 
 from tests.test_import_direction import OURS, ROOT, module_name, product
 
-DECISION = ROOT / "docs" / "decisions" / "0062-own-http-1-1-protocol-on-httptools.md"
+DECISION = ROOT / "docs" / "decisions" / "0062-own-http-1-1-protocol-class-for-uvicorn.md"
 # Documented methods and attributes of rows and named tuples, whose underscore keeps them apart from columns.
 DOCUMENTED = {"_mapping", "_asdict", "_fields", "_replace"}
-# Base classes of other packages, private names of which the storage package uses or overrides.
-FOREIGN = {"AsyncConnection", "AsyncEngine", "aiomysql.Connection"}
-BOUNDED = ("aiomysql", "aiosqlite", "pymysql", "sqlalchemy")
+# Base classes of other packages.
+FOREIGN = {"AsyncConnection", "AsyncEngine", "aiomysql.Connection", "uvicorn.Config", "uvicorn.Server"}
+BOUNDED = ("aiomysql", "aiosqlite", "pymysql", "sqlalchemy", "uvicorn")
+# The only module that may import uvicorn.
+SERVER = ROOT / "tidings" / "http" / "server.py"
 
 
 def is_private(name: str) -> bool:
@@ -60,9 +63,19 @@ def private_attributes(source: str) -> set[str]:
     return found - DOCUMENTED
 
 
-def test_no_product_module_imports_uvicorn_or_a_private_name_of_a_package() -> None:
+def test_no_product_module_imports_a_private_name_of_a_package_and_only_one_imports_uvicorn() -> None:
     found = [f"{module_name(path)}:{what}" for path in product() for what in private_imports(path.read_text())]
-    assert found == []
+    assert [re.sub(r"\d+ ", "", what) for what in found] == ["tidings.http.server:uvicorn"]
+
+
+def test_the_server_uses_and_overrides_no_private_name_of_uvicorn() -> None:
+    server = uvicorn.Server(uvicorn.Config(lambda scope: None, log_config=None))
+    theirs = {name for thing in (server, server.config, server.server_state) for name in dir(thing) if is_private(name)}
+    assert {"_serve", "_captured_signals"} <= theirs
+    assert private_attributes(SERVER.read_text()) == set()
+    ours = {node.attr for node in ast.walk(ast.parse(SERVER.read_text())) if isinstance(node, ast.Attribute)}
+    assert "_stop" in ours
+    assert ours & theirs == set()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +106,7 @@ def test_private_names_that_storage_uses_of_database_packages_are_those_of_the_d
     assert len(listed) == 13
 
 
-def test_packages_whose_private_names_are_used_have_an_upper_bound() -> None:
+def test_packages_whose_private_names_are_used_or_methods_are_overridden_have_an_upper_bound() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     bounded = {re.split(r"[\[<>=]", line)[0] for line in declared if "<" in line}
     assert bounded >= set(BOUNDED)
@@ -111,3 +124,17 @@ class Mine(AsyncEngine):
         self._inherited, self._own
 """
     assert private_attributes(source) == {"_connection_cls", "_foreign", "_overridden", "_inherited"}
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("async def _serve(self, sockets=None): ...", "_serve"),
+        ("def run(self): super()._serve()", "_serve"),
+        ("def run(self): self._captured_signals", "_captured_signals"),
+        ("def run(self): uvicorn.server._x", "_x"),
+        ("_loop = None", "_loop"),
+    ],
+)
+def test_a_private_name_of_uvicorns_server_is_found(line: str, name: str) -> None:
+    assert private_attributes(f"class Mine(uvicorn.Server):\n    {line}") == {name}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Scope
 
 from tidings.http.exchange import HttpExchange, InvalidResponse
-from tidings.http.http_connections import HttpConnections
+from tidings.http.protocol import ServerState
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +67,16 @@ class WebSocketHandshake(asyncio.Protocol):
     is_writing_paused = False
 
     def __init__(
-        self, transport: asyncio.Transport, scope: Scope, connections: HttpConnections, *, on_login: Callable[[], None]
+        self, transport: asyncio.Transport, scope: Scope, server_state: ServerState, *, on_login: Callable[[], None]
     ) -> None:
         """scope: of the HTTP request.
-        connections: connections of the server; this one belongs to them until it is handed over.
+        server_state: has this connection until it is handed over.
         on_login(): to be called at the first login on the connection.
         """
         self.transport = transport
         self.on_login = on_login
-        self._connections = connections
+        self._server_state = server_state
+        self._task: asyncio.Task[None] | None = None
         self._accept = accept_value(scope)
         offered = b",".join(_values(scope, b"sec-websocket-protocol")).decode("latin-1").split(",")
         self._scope = {
@@ -96,8 +97,9 @@ class WebSocketHandshake(asyncio.Protocol):
 
     def start(self, app: ASGIApp, early: bytes) -> None:
         """Call the application. early: data behind the head of the request."""
-        self._connections.add(self)
-        self._connections.running[self] = asyncio.get_running_loop().create_task(self._run(app))
+        self._server_state.connections.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._run(app))
+        self._server_state.tasks.add(self._task)
         self.data_received(early)
 
     def hand_over(self, connection: asyncio.Protocol) -> bool:
@@ -106,7 +108,7 @@ class WebSocketHandshake(asyncio.Protocol):
             self._is_over = True
             return False
         self._is_over = True
-        self._connections.discard(self)
+        self._server_state.connections.discard(self)
         self.transport.set_protocol(connection)
         connection.connection_made(self.transport)
         if self._early:
@@ -125,9 +127,10 @@ class WebSocketHandshake(asyncio.Protocol):
             self._fail()
             raise
         finally:
-            self._connections.running.pop(self, None)
+            assert self._task is not None
+            self._server_state.tasks.discard(self._task)
             # Break the reference cycles; otherwise the request stays until a garbage collection.
-            del self._scope["extensions"], self._denial
+            del self._scope["extensions"], self._denial, self._task
 
     def _fail(self) -> None:
         if not self._is_over:
@@ -170,7 +173,7 @@ class WebSocketHandshake(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_over = True
-        self._connections.discard(self)
+        self._server_state.connections.discard(self)
         self._lost.set()
 
     # Calls by the response of a denial.
@@ -187,7 +190,7 @@ class WebSocketHandshake(asyncio.Protocol):
 
     # Calls by the server at a planned stop.
 
-    def shut_down(self) -> None:
+    def shutdown(self) -> None:
         """Let the handshake finish, which takes no time."""
 
     def abort(self) -> None:

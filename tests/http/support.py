@@ -12,18 +12,19 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.aio.clock import Clock, SystemClock
+from tidings.http.acceptor import HttpAcceptor
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import ANY, Hosts
-from tidings.http.limited_protocol import ADMITTED, LimitedHttpProtocol
+from tidings.http.limited_protocol import ADMITTED, LimitedConfig, LimitedHttpProtocol
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.protocol import HttpLimits
-from tidings.http.server import LimitedServer
+from tidings.http.server import AsgiServer
 from tidings.net.unauthenticated import Network
 
 UNLIMITED = UnauthenticatedSettings(rate=0.0, rate_each=0.0)
 
 
-class Server(LimitedServer):
+class Server(AsgiServer):
     """Server whose application reads a request's body only if the path is `/read`, and responds with the result.
 
     A request with `Authorization: good` logs in. The connection limiter recognises `known` as logged in. Paths in
@@ -57,12 +58,9 @@ class Server(LimitedServer):
         )
         limits_of_each = HttpLimits(keep_alive=keep_alive, **options)
         super().__init__(
-            lambda connections: LimitedHttpProtocol(
-                self._app, connections, limits_of_each, limiter=self.limiter, hosts=hosts
-            ),
-            self.limiter,
+            LimitedConfig(self._app, LimitedHttpProtocol, limits_of_each, limiter=self.limiter, hosts=hosts),
+            lambda listening, make: HttpAcceptor(listening, make, self.limiter, context=tls),
             grace=grace,
-            tls=tls,
         )
         self.port = listener.getsockname()[1]
         self.stop = asyncio.Event()
@@ -76,7 +74,7 @@ class Server(LimitedServer):
 
     def protocol(self) -> LimitedHttpProtocol:
         """Protocol of the only connection."""
-        (protocol,) = self.connections
+        (protocol,) = self.server_state.connections
         assert isinstance(protocol, LimitedHttpProtocol)
         return protocol
 
@@ -109,7 +107,7 @@ async def serve(**options: Any) -> AsyncIterator[Server]:
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener, **options)
     started = asyncio.Event()
-    serving = asyncio.create_task(server.run([listener], server.stop, started.set))
+    serving = asyncio.create_task(server.serve_until(server.stop, [listener], started.set))
     await asyncio.wait_for(started.wait(), 30)
     try:
         yield server

@@ -211,7 +211,7 @@ async def test_trailers_never_become_headers_wherever_the_bytes_are_split(
     sent = WITH_TRAILERS % upgrade
     known = [b"host", b"transfer-encoding", *([b"connection", b"upgrade"] if upgrade else [])]
     async with connected(server) as (reader, _):
-        await polling.until(lambda: len(server.connections) == 1)
+        await polling.until(lambda: len(server.server_state.connections) == 1)
         protocol = server.protocol()
         for position in range(len(sent)):
             server.headers.clear()
@@ -294,7 +294,7 @@ async def test_a_body_that_is_no_chunk_is_refused_once_and_the_application_sees_
         received = await reader.read()
     assert received.startswith(b"HTTP/1.1 400 ")
     assert received.count(b"HTTP/1.1 ") == 1
-    await polling.until(lambda: not server.connections.running)
+    await polling.until(lambda: not server.server_state.tasks)
 
 
 async def test_requests_behind_one_that_asks_to_close_get_no_response(server: Server) -> None:

@@ -51,7 +51,9 @@ async def test_a_head_that_is_too_long_is_refused_and_one_that_does_not_come_end
 ) -> None:
     assert (await ask(served, b"GET /" + b"x" * 10_000)).startswith(b"HTTP/1.1 400 ")
     monkeypatch.setattr(exposition, "SECONDS", 0.05)
-    assert await ask(served, b"GET / HTTP/1.1\r\n") == b""
+    hasty = await Exposition.start("127.0.0.1", 0)
+    assert await ask(hasty, b"GET / HTTP/1.1\r\n") == b""
+    hasty.close()
 
 
 async def test_a_connection_beyond_the_limit_is_closed_and_the_others_are_served(

@@ -82,6 +82,7 @@ class HttpExchange:
         "_is_started",
         "_left",
         "_news",
+        "_task",
         "body",
         "has_more",
         "is_complete",
@@ -106,6 +107,8 @@ class HttpExchange:
         # Received part of the body that the application has not read, and whether more of the request is to come.
         self.body: bytes | bytearray = b""
         self.has_more = True
+        # The application's task while it runs.
+        self._task: asyncio.Task[None] | None = None
         # The application has received the end of the body.
         self._is_received = False
         # Set when the request's state changes; created when the application waits for it.
@@ -126,11 +129,15 @@ class HttpExchange:
         self._is_chunked = False
         self._left: int | None = None
 
-    async def run(self, app: ASGIApp, running: dict[object, asyncio.Task[None]]) -> None:
-        """Call the application. Errors are logged, and answered with 500 unless a part of the response is written.
+    def start(self, app: ASGIApp, loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[None]]) -> None:
+        """Call the application in a task, which belongs to `tasks` while it runs.
 
-        running: requests in progress, from which this one is removed at the end.
+        Errors are logged, and answered with 500 unless a part of the response is written.
         """
+        self._task = loop.create_task(self._run(app, tasks))
+        tasks.add(self._task)
+
+    async def _run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
         try:
             await app(self.scope, self.receive, self.send)
             if not (self.is_complete or self.is_disconnected):
@@ -142,7 +149,9 @@ class HttpExchange:
             self._fail()
             raise
         finally:
-            running.pop(self, None)
+            assert self._task is not None
+            tasks.discard(self._task)
+            self._task = None
 
     def disconnect(self) -> None:
         """Record that no more of the request is read and no response is written."""

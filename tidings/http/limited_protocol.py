@@ -15,13 +15,31 @@ from tidings.http.acceptor import AdmittedProtocol
 from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
 from tidings.http.exchange import HttpExchange
 from tidings.http.hosts import ANY, UNCHECKED, Hosts
-from tidings.http.http_connections import HttpConnections
-from tidings.http.protocol import HttpLimits, HttpProtocol
+from tidings.http.protocol import HttpLimits, HttpProtocol, ServerState
+from tidings.http.server import AsgiConfig
 
 # RFC 9110, section 15.5.20: this server does not answer for the name in the request.
 MISDIRECTED = 421
 # Key of a request's scope: the protocol, to be notified of a login. Absent once the connection has logged in.
 ADMITTED = "tidings.admitted"
+
+
+class LimitedConfig(AsgiConfig):
+    """Configuration of a server whose connections a connection limiter admits."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        protocol: type[LimitedHttpProtocol],
+        limits: HttpLimits,
+        *,
+        limiter: ConnectionLimiter,
+        hosts: Hosts = ANY,
+    ) -> None:
+        """hosts: names by which clients may address the server."""
+        super().__init__(app, protocol, limits)
+        self.limiter = limiter
+        self.hosts = hosts
 
 
 class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
@@ -33,17 +51,14 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
 
     def __init__(
         self,
-        app: ASGIApp,
-        connections: HttpConnections,
-        limits: HttpLimits,
-        *,
-        limiter: ConnectionLimiter,
-        hosts: Hosts = ANY,
+        config: LimitedConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """hosts: names by which clients may address the server."""
-        super().__init__(app, connections, limits)
-        self.limiter = limiter
-        self.hosts = hosts
+        super().__init__(config, server_state, app_state, _loop)
+        self.limiter = config.limiter
+        self.hosts = config.hosts
         self.admitted: AdmittedConnection = None  # type: ignore[assignment]
         self._is_unauthenticated = True
         # Delays for unauthenticated clients: until more is read, and until a request is served.

@@ -7,14 +7,13 @@ import dataclasses
 import http
 import json
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
 from starlette.types import ASGIApp, Scope
 
 from tidings.http.deadline import Deadline
 from tidings.http.exchange import STATUS_LINES, HttpExchange
-from tidings.http.http_connections import HttpConnections
 from tidings.http.request_parser import UnusableTarget, make_parser, make_parser_of_rest, split_target
 from tidings.http.unread_responses import UnreadResponses
 
@@ -56,23 +55,51 @@ class HttpLimits:
     keep_alive: float = KEEP_ALIVE
 
 
+class ServerConfig(Protocol):
+    """Configuration of uvicorn, as far as connections use it. `limits` is an `HttpLimits` that it may also have."""
+
+    loaded_app: Any
+    timeout_keep_alive: int
+
+
+class ServerState(Protocol):
+    """State of uvicorn's server: its open connections, and the tasks of requests in progress.
+
+    At a planned stop the server calls `shutdown` of each connection.
+    """
+
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+
+
 class _Ended(Exception):
     """Nothing more is parsed on this connection."""
 
 
 class HttpProtocol(asyncio.Protocol):
-    """Server's side of an HTTP/1.1 connection.
+    """Server's side of an HTTP/1.1 connection, for uvicorn's setting `http`.
 
     Requests are parsed as they arrive and served one after the other. Subclasses may override `begin`, `received`,
     `completed`, `released`, `may_read`, `is_brief`, `takes_upgrade`, `upgrade` and `refusal`.
     """
 
-    def __init__(self, app: ASGIApp, connections: HttpConnections, limits: HttpLimits) -> None:
-        """connections: connections of the server; this one belongs to them while it is open."""
-        self.loop = asyncio.get_running_loop()
-        self.app = app
-        self.connections = connections
-        self.limits = limits
+    def __init__(
+        self,
+        config: ServerConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Create the connection with the arguments that uvicorn passes.
+
+        app_state: state of the application, copied into the scope of each request.
+        """
+        self.loop = _loop or asyncio.get_running_loop()
+        self.app: ASGIApp = config.loaded_app
+        self.server_state = server_state
+        self._app_state = app_state
+        limits: HttpLimits | None = getattr(config, "limits", None)
+        self.limits = limits or HttpLimits(keep_alive=config.timeout_keep_alive)
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self.client: tuple[str, int] | None = None
         self.scheme = "http"
@@ -145,7 +172,7 @@ class HttpProtocol(asyncio.Protocol):
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
         self._unread = UnreadResponses(transport, self.limits.stalled, is_brief=self.is_brief)
-        self.connections.add(self)
+        self.server_state.connections.add(self)
         self._deadline.set(self.limits.head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -212,7 +239,7 @@ class HttpProtocol(asyncio.Protocol):
         """Close the connection and drop data that is not written."""
         self.transport.abort()
 
-    def shut_down(self) -> None:
+    def shutdown(self) -> None:
         """Close the connection after the requests that were received; at once if there are none."""
         last = self.pipeline[-1] if self.pipeline else self.served
         if last is None:
@@ -230,7 +257,7 @@ class HttpProtocol(asyncio.Protocol):
 
         This breaks the reference cycles, so that nothing stays until a garbage collection.
         """
-        self.connections.discard(self)
+        self.server_state.connections.discard(self)
         self._deadline.cancel()
         self._unread.stop()
         self.released()
@@ -362,7 +389,7 @@ class HttpProtocol(asyncio.Protocol):
             "raw_path": raw_path,
             "query_string": query,
             "headers": self.headers,
-            "state": {},
+            "state": self._app_state.copy(),
         }
         self._is_upgrade = parser.should_upgrade()
         if self._is_upgrade and self.takes_upgrade(scope):
@@ -411,8 +438,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def start(self, exchange: HttpExchange, app: ASGIApp | None = None) -> None:
         """Call the application for a request. app: `None` for that of the server."""
-        running = self.connections.running
-        running[exchange] = self.loop.create_task(exchange.run(app or self.app, running))
+        exchange.start(app or self.app, self.loop, self.server_state.tasks)
 
     def completed(self, exchange: HttpExchange) -> None:
         """Continue after the response to `exchange`: with the next request, or by closing the connection."""

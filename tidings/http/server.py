@@ -1,24 +1,31 @@
-"""HTTP server on listening sockets whose connections pass through admission."""
+"""uvicorn's server with our protocol class, acceptors, stop and drain."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import logging
 import resource
 import socket
-import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
 
-from tidings.http.acceptor import AdmittedProtocol, HttpAcceptor
-from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.http_connections import HttpConnections
+import uvicorn
+from starlette.types import ASGIApp
+
 from tidings.http.listener_settings import UnauthenticatedSettings
-from tidings.net.tls_server import Handshakes
+from tidings.http.protocol import HttpLimits, HttpProtocol
+from tidings.net.socket_server import SocketServer
+
+log = logging.getLogger(__name__)
 
 # Descriptors that a process needs for everything other than these connections.
 _OWN_DESCRIPTORS = 256
-# Connections in the kernel's backlog. In a flood, 2,000 a second are accepted and refused, so a client behind a full
-# backlog waits three quarters of a second.
-BACKLOG = 1536
+# Seconds that cancelled requests have to end.
+_CANCELLED = 1.0
+# Seconds between two checks whether all connections are closed, once no request is in progress.
+_CLOSING = 0.02
 
 
 def affordable(connections: int, limits: UnauthenticatedSettings) -> int:
@@ -35,59 +42,114 @@ def affordable(connections: int, limits: UnauthenticatedSettings) -> int:
     return connections if soft == resource.RLIM_INFINITY else min(connections, max(soft // 2, soft - own))
 
 
-class LimitedServer:
-    """Server on sockets that are bound. At the stop, requests in progress finish within `grace` seconds."""
+class AsgiConfig(uvicorn.Config):
+    """Configuration of a server whose connections are of the class `protocol`."""
+
+    def __init__(self, app: ASGIApp, protocol: type[HttpProtocol], limits: HttpLimits) -> None:
+        """limits: of each connection."""
+        super().__init__(
+            app,
+            http=protocol,
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            proxy_headers=False,
+            log_config=None,
+            log_level="warning",
+            workers=1,
+        )
+        self.limits = limits
+        self.load()
+
+
+class AsgiServer(uvicorn.Server):
+    """uvicorn's server on bound sockets, which it closes at the stop. It leaves the signals to the process."""
 
     def __init__(
         self,
-        make: Callable[[HttpConnections], AdmittedProtocol],
-        limiter: ConnectionLimiter,
+        config: AsgiConfig,
+        accept: Callable[[socket.socket, Callable[[], Any]], SocketServer] | None = None,
         *,
         grace: float,
-        handshakes: Handshakes | None = None,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """make(connections): returns the protocol of a new connection, which adds itself to `connections`.
-        grace: seconds.
-        handshakes: limits TLS handshakes.
-        tls: context of the connections; `None` for plaintext.
+        """accept(listening, make): returns the acceptor of a socket, whose connections get the protocol that `make`
+        returns; `None` for the acceptors of the event loop.
+        grace: seconds that requests in progress have to finish at the stop.
         """
-        self.connections = HttpConnections()
-        self.tls = tls
-        self._make = make
-        self._limiter = limiter
+        super().__init__(config)
+        self.servers = []
+        self._accept = accept
         self._grace = grace
-        self._handshakes = handshakes
-        self._acceptors: list[HttpAcceptor] = []
+        self._stop = asyncio.Event()
+        self._on_start: Callable[[], None] = lambda: None
 
-    async def run(
-        self, sockets: Iterable[socket.socket], stop: asyncio.Event, started: Callable[[], None] = lambda: None
+    async def serve_until(
+        self, stop: asyncio.Event, sockets: Iterable[socket.socket], on_start: Callable[[], None] = lambda: None
     ) -> None:
-        """Serve until `stop`.
-
-        sockets: bound sockets, which are closed at the stop.
-        started(): called once connections are accepted.
-        """
-        for listening in sockets:
-            listening.listen(BACKLOG)
-            acceptor = HttpAcceptor(
-                listening, self._make_protocol, self._limiter, context=self.tls, handshakes=self._handshakes
-            )
-            acceptor.start()
-            self._acceptors.append(acceptor)
-        try:
-            started()
-            await stop.wait()
-        finally:
-            self.stop_listening()
-            await self.connections.drain(self._grace)
-            for acceptor in self._acceptors:
-                await acceptor.wait_closed()
+        """Serve until `stop`. on_start(): called once connections are accepted."""
+        self._stop, self._on_start = stop, on_start
+        await self.serve(list(sockets))
 
     def stop_listening(self) -> None:
         """Accept no more connections; open connections stay open."""
-        for acceptor in self._acceptors:
-            acceptor.close()
+        for server in self.servers:
+            server.close()
 
-    def _make_protocol(self) -> AdmittedProtocol:
-        return self._make(self.connections)
+    # Methods of uvicorn's server.
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._accept is None:
+            await super().startup(sockets)
+            return
+        make = functools.partial(
+            self.config.http_protocol_class,
+            config=self.config,  # type: ignore[call-arg]
+            server_state=self.server_state,
+            app_state={},
+            _loop=asyncio.get_running_loop(),
+        )
+        acceptors = [self._accept(listening, make) for listening in sockets or ()]
+        for acceptor in acceptors:
+            acceptor.start()
+        self.servers = acceptors  # type: ignore[assignment]  # They have the interface of `asyncio.Server`.
+        self.started = True
+
+    async def main_loop(self) -> None:
+        try:
+            self._on_start()
+            await self._stop.wait()
+        except BaseException:
+            await self.shutdown()
+            raise
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close connections after their requests in progress, at once if there are none.
+
+        After `grace` seconds requests are cancelled and connections are aborted.
+        """
+        self.stop_listening()
+        connections: set[Any] = self.server_state.connections
+        tasks = self.server_state.tasks
+        for connection in list(connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self._grace):
+                while tasks:
+                    await asyncio.wait(tasks)
+                while connections:  # noqa: ASYNC110  # uvicorn's state is plain sets.
+                    await asyncio.sleep(_CLOSING)
+        except TimeoutError:
+            if tasks:
+                log.warning("http.requests_cancelled", extra={"requests": len(tasks), "grace_s": self._grace})
+                cancelled = list(tasks)
+                for task in cancelled:
+                    task.cancel()
+                await asyncio.wait(cancelled, timeout=_CANCELLED)
+            for connection in list(connections):
+                connection.abort()
+        for server in self.servers:
+            await server.wait_closed()

@@ -14,8 +14,8 @@ import prometheus_client
 from starlette.types import Receive, Scope, Send
 
 from tidings.config.env import SettingsError, is_loopback
-from tidings.http.http_connections import HttpConnections
 from tidings.http.protocol import HttpLimits, HttpProtocol
+from tidings.http.server import AsgiConfig, AsgiServer
 from tidings.net import own_certificate, socket_server, tls
 from tidings.net.rate_limited_server import RateLimitedServer
 from tidings.net.tls import NO_FILES, TlsFiles
@@ -51,7 +51,7 @@ class _Protocol(HttpProtocol):
     """HTTP connection that is closed at once when `CONNECTIONS` others are open."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_full = len(self.connections) >= CONNECTIONS
+        is_full = len(self.server_state.connections) >= CONNECTIONS
         super().connection_made(transport)
         if is_full:
             transport.abort()
@@ -69,10 +69,9 @@ class Exposition:
         """
         self._key = key
         self._ready = ready
-        self._server: RateLimitedServer | None = None
+        self._server: AsgiServer | None = None
         # `None` for plaintext.
         self.tls: ssl.SSLContext | None = None
-        self._connections = HttpConnections()
         self._text = b""
         self._made_at = float("-inf")
 
@@ -104,26 +103,26 @@ class Exposition:
             listening = socket_server.listen(host, port)
         except OSError as error:
             raise SettingsError(f"{variable} {host}:{port}: {error.strerror or error}") from error
-        made._server = RateLimitedServer(
-            listening, made._protocol, rate=RATE, burst=BURST, context=made.tls, handshake_seconds=SECONDS
+        made._server = AsgiServer(
+            AsgiConfig(made, _Protocol, HttpLimits(head_timeout=SECONDS, head_bytes=MAX_HEAD, stalled=SECONDS)),
+            lambda listening, make: RateLimitedServer(
+                listening, make, rate=RATE, burst=BURST, context=made.tls, handshake_seconds=SECONDS
+            ),
+            grace=SECONDS,
         )
-        made._server.start()
+        await made._server.startup([listening])
         return made
 
     @property
     def port(self) -> int:
         """Port that it listens on."""
         assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        return int(self._server.servers[0].sockets[0].getsockname()[1])
 
     def close(self) -> None:
         """Stop listening; requests in progress end within `SECONDS`."""
         if self._server is not None:
-            self._server.close()
-
-    def _protocol(self) -> _Protocol:
-        limits = HttpLimits(head_timeout=SECONDS, head_bytes=MAX_HEAD, stalled=SECONDS)
-        return _Protocol(self, self._connections, limits)
+            self._server.stop_listening()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, kind, text = await self._answer(scope)

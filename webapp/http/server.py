@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp
 
 from tidings.config.env import SettingsError
-from tidings.http import server
+from tidings.http.acceptor import HttpAcceptor
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import ANY, Hosts
-from tidings.http.limited_protocol import MISDIRECTED, LimitedHttpProtocol
+from tidings.http.limited_protocol import MISDIRECTED, LimitedConfig, LimitedHttpProtocol
 from tidings.http.protocol import Headers, HttpLimits
+from tidings.http.server import AsgiServer
 from tidings.net.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.http.answers import error_answer
@@ -113,19 +114,17 @@ class HTTPServer:
         """
         self._sockets = list(sockets)
         self._started = started
-        limits = HttpLimits(keep_alive=KEEP_ALIVE)
-        self._server = server.LimitedServer(
-            lambda connections: _Protocol(app, connections, limits, limiter=limiter, hosts=hosts),
-            limiter,
+        handshakes = Handshakes("api")
+        self._server = AsgiServer(
+            LimitedConfig(app, _Protocol, HttpLimits(keep_alive=KEEP_ALIVE), limiter=limiter, hosts=hosts),
+            lambda listening, make: HttpAcceptor(listening, make, limiter, context=tls, handshakes=handshakes),
             grace=GRACE,
-            handshakes=Handshakes("api"),
-            tls=tls,
         )
 
     def load(self) -> ServerLoad:
         """Return the current load."""
-        connections = self._server.connections
-        return ServerLoad(len(connections), len(connections.running), sum(map(_pending, self._sockets)))
+        state = self._server.server_state
+        return ServerLoad(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
 
     async def run(self, stop: asyncio.Event) -> None:
-        await self._server.run(self._sockets, stop, self._started)
+        await self._server.serve_until(stop, self._sockets, self._started)
