@@ -15,7 +15,7 @@ from tidings.http.acceptor import AdmittedProtocol
 from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
 from tidings.http.exchange import HttpExchange
 from tidings.http.hosts import ANY, UNCHECKED, Hosts
-from tidings.http.protocol import HttpLimits, HttpProtocol, ServerState
+from tidings.http.protocol import HttpLimits, HttpProtocol
 from tidings.http.server import AsgiConfig
 
 # RFC 9110, section 15.5.20: this server does not answer for the name in the request.
@@ -49,14 +49,8 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
     iteration apply.
     """
 
-    def __init__(
-        self,
-        config: LimitedConfig,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, *, config: LimitedConfig, **arguments: Any) -> None:
+        super().__init__(config=config, **arguments)
         self.limiter = config.limiter
         self.hosts = config.hosts
         self.admitted: AdmittedConnection = None  # type: ignore[assignment]

@@ -85,6 +85,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def __init__(
         self,
+        *,
         config: ServerConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
