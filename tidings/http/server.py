@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _OWN_DESCRIPTORS = 256
 # Seconds that cancelled requests have to end.
 _CANCELLED = 1.0
-# Seconds between two checks whether all connections are closed, once no request is in progress.
+# Seconds between checks whether all connections are closed when no request is in progress.
 _CLOSING = 0.02
 
 
@@ -56,6 +56,7 @@ class AsgiConfig(uvicorn.Config):
             proxy_headers=False,
             log_config=None,
             log_level="warning",
+            # Ignore WEB_CONCURRENCY.
             workers=1,
         )
         self.limits = limits
@@ -115,7 +116,8 @@ class AsgiServer(uvicorn.Server):
         acceptors = [self._accept(listening, make) for listening in sockets or ()]
         for acceptor in acceptors:
             acceptor.start()
-        self.servers = acceptors  # type: ignore[assignment]  # They have the interface of `asyncio.Server`.
+        # They have the interface of `asyncio.Server`.
+        self.servers = acceptors  # type: ignore[assignment]
         self.started = True
 
     async def main_loop(self) -> None:
@@ -138,10 +140,9 @@ class AsgiServer(uvicorn.Server):
             connection.shutdown()
         try:
             async with asyncio.timeout(self._grace):
-                while tasks:
-                    await asyncio.wait(tasks)
-                while connections:  # noqa: ASYNC110  # uvicorn's state is plain sets.
-                    await asyncio.sleep(_CLOSING)
+                # These are plain sets, which report no change.
+                while tasks or connections:
+                    await (asyncio.wait(tasks) if tasks else asyncio.sleep(_CLOSING))
         except TimeoutError:
             if tasks:
                 log.warning("http.requests_cancelled", extra={"requests": len(tasks), "grace_s": self._grace})
