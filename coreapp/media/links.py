@@ -270,17 +270,18 @@ class _Real:
         names = kinds.types_of(self._kind)
         # The server's type is tried first, because several types can have the same first bytes.
         said = [self._said.text] if self._said is not None and self._said.text in names else []
-        problem = UnusableType(f"the file is of none of the types of {self._kind}: {', '.join(names)}")
+        # Text: a variable with an exception would keep its frames, and so the connection, until a collection.
+        problem = f"the file is of none of the types of {self._kind}: {', '.join(names)}"
         for name in [*said, *names]:
             try:
                 kinds.parse(name).check(head[: kinds.HEAD])
             except UnusableType as error:
                 if self._kind == kinds.STICKER:
-                    problem = error
+                    problem = str(error)
                 continue
             self.mime_type = name
             return
-        raise problem
+        raise UnusableType(problem)
 
 
 async def _served(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

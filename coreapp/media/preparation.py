@@ -61,7 +61,9 @@ class Preparation:
     linked: MediaOrigin  # files by link
     clock: Clock
     _known: LRU[MediaSource, FoundMedia] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED), init=False)
-    _under_way: dict[MediaSource, asyncio.Task[FilePointer]] = dataclasses.field(default_factory=dict, init=False)
+    _under_way: dict[MediaSource, asyncio.Task[FilePointer | SourceFailed]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
     # Callbacks of the callers that wait for each source, to be notified of its failed attempts.
     _listeners: dict[MediaSource, list[HeldUp]] = dataclasses.field(default_factory=dict, init=False)
 
@@ -96,10 +98,10 @@ class Preparation:
         try:
             wanted = {path: self._fetch(source) for path, source in sources.items()}
             for path, task in wanted.items():
-                try:
-                    parsed.point(path, await asyncio.shield(task))
-                except SourceFailed as failed:
-                    raise MediaFailed(failed.code, f"{path}.{failed.part}: {failed.why}") from failed
+                found = await asyncio.shield(task)
+                if isinstance(found, SourceFailed):
+                    raise MediaFailed(found.code, f"{path}.{found.part}: {found.why}")
+                parsed.point(path, found)
         finally:
             for source in named:
                 self._forget(source, held_up)
@@ -120,19 +122,27 @@ class Preparation:
             return None
         return found.pointer
 
-    def _fetch(self, source: MediaSource) -> asyncio.Task[FilePointer]:
+    def _fetch(self, source: MediaSource) -> asyncio.Task[FilePointer | SourceFailed]:
         task = self._under_way.get(source)
         if task is None:
             task = self._under_way[source] = asyncio.create_task(self._find(source), name="media")
             task.add_done_callback(lambda done: self._done(source, done))
         return task
 
-    async def _find(self, source: MediaSource) -> FilePointer:
+    async def _find(self, source: MediaSource) -> FilePointer | SourceFailed:
+        """Return the pointer, or why there is none.
+
+        A task that raised would keep the frames of its error, and these the connection, until a collection.
+        """
         pointer = self._remembered(source)
         if pointer is not None:
             return pointer
         origin = self.stored if source.id else self.linked
-        found = await origin.find(source, lambda why: self._say(source, why))
+        try:
+            found = await origin.find(source, lambda why: self._say(source, why))
+        except SourceFailed as failed:
+            _failed.inc()
+            return SourceFailed(failed.code, failed.part, failed.why)
         self._known.put(source, found)
         _made.inc()
         return found.pointer
@@ -147,8 +157,8 @@ class Preparation:
         if not listeners:
             del self._listeners[source]
 
-    def _done(self, source: MediaSource, done: asyncio.Task[FilePointer]) -> None:
+    def _done(self, source: MediaSource, done: asyncio.Task[FilePointer | SourceFailed]) -> None:
         del self._under_way[source]
-        # Waiting callers get the error. There may be none left, so it is retrieved here.
+        # Waiting callers get an unexpected error. There may be none left, so it is retrieved here.
         if not done.cancelled() and done.exception() is not None:
             _failed.inc()

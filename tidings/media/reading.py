@@ -51,13 +51,17 @@ async def to_the_end(step: Callable[[], Result]) -> Result:
     """Run a step in a thread. A cancelled caller still waits for it, so that two steps never run at the same time."""
     running = asyncio.ensure_future(asyncio.to_thread(step))
     cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        # The result is dropped; retrieve an error of the step, so that it is not reported as lost.
-        running.exception()
-        raise cancelled
-    return running.result()
+    try:
+        while not running.done():
+            try:
+                await asyncio.wait([running])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            # The result is dropped; retrieve an error of the step, so that it is not reported as lost.
+            running.exception()
+            raise cancelled
+        return running.result()
+    finally:
+        # An exception keeps this frame, which must not keep the exception: nothing would be freed until a collection.
+        del running, cancelled
