@@ -32,6 +32,11 @@ def table(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()] if found else []
 
 
+def fields(text: str) -> dict[str, str]:
+    """Return the type, and default if any, of each field that a list describes: `- `name` (type, default …): …`."""
+    return dict(re.findall(r"^- `(\w+)` \(([^)]*)\)", text, re.MULTILINE))
+
+
 def hex_dump(text: str) -> bytes:
     (dump,) = fences("hex", text)
     return bytes.fromhex("".join(re.split(r" {2,}", line)[0] for line in dump.splitlines()))

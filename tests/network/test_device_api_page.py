@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from tests.network.device_api_page import PAGE, TEXT, example_frames, fences, hex_dump, section, table
+from tests.network.device_api_page import PAGE, TEXT, example_frames, fences, fields, hex_dump, section, table
 from tidings.wire import addresses, device
 
 FROM_DEVICE = {frame.__struct_config__.tag: frame for frame in get_args(device.FromDevice)}
@@ -31,11 +31,10 @@ TYPES = {
 }
 
 
-def check_fields(kind: type[msgspec.Struct], rows: list[list[str]]) -> None:
-    described = {row[0].strip("`"): row[1] for row in rows}
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    assert list(described) == list(fields)
-    for name, field in fields.items():
+def check_fields(kind: type[msgspec.Struct], described: dict[str, str]) -> None:
+    expected = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    assert list(described) == list(expected)
+    for name, field in expected.items():
         told, _, default = described[name].partition(", default ")
         assert told == TYPES[kind.__annotations__[field.name]], f"{kind.__name__}.{name}"
         assert bool(default) is not field.required, f"{kind.__name__}.{name}"
@@ -44,13 +43,13 @@ def check_fields(kind: type[msgspec.Struct], rows: list[list[str]]) -> None:
 @pytest.mark.parametrize("tag", ALL_FRAMES)
 def test_every_frame_is_documented_with_fields_types_defaults_and_an_example(tag: str) -> None:
     text = section(f"`{tag}`")
-    check_fields(ALL_FRAMES[tag], table(text, "field"))
+    check_fields(ALL_FRAMES[tag], fields(text.partition("\nFields of a bundle:\n")[0]))
     arrow = "→" if tag in FROM_DEVICE else "←"
     assert any(found == arrow and json.loads(body)["t"] == tag for found, body in example_frames(text))
 
 
 def test_the_bundle_is_documented() -> None:
-    check_fields(device.Bundle, table(section("`bundles`"), "bundle field"))
+    check_fields(device.Bundle, fields(section("`bundles`").partition("\nFields of a bundle:\n")[2]))
 
 
 @pytest.mark.parametrize(("arrow", "body"), sorted(set(example_frames())))
