@@ -1,12 +1,14 @@
-"""Parser of docs/device-api.md: its sections, tables, examples and values."""
+"""Parser of docs/device-api.md and its values: sections, tables, lists of fields, examples."""
 
 from __future__ import annotations
 
+import configparser
 import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "device-api.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+VALUES = PAGE.with_name("device-api-values.ini")
 
 
 def section(title: str) -> str:
@@ -42,6 +44,9 @@ def hex_dump(text: str) -> bytes:
     return bytes.fromhex("".join(re.split(r" {2,}", line)[0] for line in dump.splitlines()))
 
 
-def values(block: str) -> dict[str, bytes]:
-    joined = re.sub(r"\n +", "", block)
-    return {name: bytes.fromhex(text) for name, text in re.findall(r"^(.+?) = *([0-9a-f]+)$", joined, re.MULTILINE)}
+def values(section: str) -> dict[str, bytes]:
+    """Return the values of a section of docs/device-api-values.ini by name."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(VALUES, encoding="utf-8")
+    return {name: bytes.fromhex(text) for name, text in parser[section].items()}

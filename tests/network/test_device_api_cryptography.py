@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from tests.network.device_api_page import example_frames, fences, section, values
+from tests.network.device_api_page import example_frames, section, values
 from tidings import e2ee
 from tidings.e2ee import chains, curve, kdf, kem, pq_ratchet, ratchet, session_setup
 
 
 def test_session_test_vectors_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = values(fences("values", section("Values to check a program against"))[0])
+    told = values("session")
     queue = [told[f"{name} private"] for name in ("business base", "business ratchet", "handset ratchet")]
     queue.append(bytes([7]) * 32)
     monkeypatch.setattr(curve.KeyPair, "generate", lambda: curve.KeyPair.from_private(queue.pop(0)))
@@ -70,14 +70,14 @@ def test_session_test_vectors_are_correct(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_walkthrough_uses_the_test_vectors() -> None:
-    told = values(fences("values")[0])
+    told = values("session")
     bodies = [json.loads(body).get("body") for _, body in example_frames(section("A client in 12 steps"))]
     sent = {base64.b64decode(body) for body in bodies if body}
     assert sent == {told["PreKeySignalMessage"], told["null SignalMessage"], told["reply SignalMessage"]}
 
 
 def test_post_quantum_ratchet_and_kyber_test_vectors_are_correct() -> None:
-    told = values(fences("values")[1])
+    told = values("quiet ratchet and Kyber")
     initiator, responder = pq_ratchet.start(told["third key"])
     assert (initiator, responder) == (told["initiator chain key"], told["responder chain key"])
     following, salt = pq_ratchet.step(initiator, 1)
@@ -90,7 +90,7 @@ def test_post_quantum_ratchet_and_kyber_test_vectors_are_correct() -> None:
 
 
 def test_sender_key_test_vectors_are_correct() -> None:
-    told = values(fences("values")[3])
+    told = values("sender key")
     assert curve.KeyPair.from_private(told["signing private"]).public == told["signing public"]
     assert told["chain key"] in told["distribution message"]
     assert chains.step(told["chain key"], 0) == (told["next chain key"], told["message seed"])

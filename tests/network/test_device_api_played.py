@@ -108,7 +108,7 @@ async def test_every_http_example_returns_the_documented_response(
 
 async def test_the_blob_example_downloads_unchanged_and_decrypts_with_its_pointer(net: Network) -> None:
     await net.register("15550100001")
-    told = values(fences("values")[2])
+    told = values("attachment")
     authorization = {"Authorization": f"Bearer {net.tokens['15550100001']}"}
     async with net.http.post("/v1/blobs/15550100001", data=told["blob"], headers=authorization) as answer:
         assert answer.status == 201
