@@ -382,11 +382,16 @@ class Exchange:
 
     def unsent(self, node: str, some: Sequence[FromNode]) -> None:
         """Store envelopes that another node will not receive, and those queued behind them."""
-        for frame in itertools.chain(some, self.outbox.waiting(node)):
+        waiting = self.outbox.waiting(node)
+        for frame in itertools.chain(some, waiting):
             if isinstance(frame, frames.Forward):
                 self._not_given(frame.n, node)
         if any(isinstance(frame, frames.Stored | frames.ReadAll) for frame in some):
             self.relocation_check.unsent(node)
+            for frame in waiting:
+                if isinstance(frame, frames.Stored):
+                    # These rows would overtake those that the lost notices are about.
+                    frame.rows = []
 
     def changed(self, gone: frozenset[str]) -> None:
         """Handle a change of membership; store the envelopes that the departed nodes had."""

@@ -185,7 +185,7 @@ class RelocationCheck:
             if node == self.membership.me:
                 # The device attached to this node in the meantime.
                 self.read_here(number)
-            elif not self.outbox.put(node, frames.Stored(number, list(rows))):
+            elif not self.outbox.put(node, frames.Stored(number, [] if self.is_blind(node) else list(rows))):
                 self.unsent(node)
 
     def unsent(self, node: str) -> None:

@@ -26,6 +26,7 @@ from tidings.storage import outages
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, group_messages, groups, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
+from tidings.storage.network.groups import Chat
 from tidings.wire import device
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ class GroupBatch:
     kept: list[StoredGroupMessage] = dataclasses.field(default_factory=list)
     # Number of copies that were not made, because their mailboxes had no room.
     dropped: int = 0
+    # Groups by id that changed before these messages, on this or another node.
+    changed: dict[str, Chat] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)
@@ -106,6 +109,9 @@ class Copies:
 
     For devices attached here one row holds the message with the numbers of their copies, which are delivered after the
     commit (`LiveCopies`). All other copies are rows of the mailbox; with several nodes all copies are.
+
+    With several nodes another node may have stored notices of changes and not announced them yet. So after a change the
+    first message on this node makes the nodes of all participants read their mailboxes before they deliver it.
 
     The ids of accepted messages are stored with the copies. So a duplicate is recognised for as long as envelopes live,
     also after a restart. A member whose mailbox has no room gets no copy, so that no member blocks a group.
@@ -204,8 +210,12 @@ class Copies:
                 mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             for row in batch.rows:
                 mailboxes.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
-            reservations.stored = {row.seq: row for row in (*batch.settled, *batch.rows)}
+            # Rows that are not in it are read from the mailbox, behind the notices of changes.
+            known = [row for row in batch.rows if row.group not in batch.changed]
+            reservations.stored = {row.seq: row for row in (*batch.settled, *known)}
             reservations.kept = batch.kept
+        for chat in batch.changed.values():
+            self._memberships.note_message(chat)
         TAKEN.inc(sum(not reason for reason, _ in batch.answers))
         COPIED.inc(len(batch.rows) + sum(len(message.copies) for message in batch.kept))
         DROPPED.inc(batch.dropped)
@@ -246,6 +256,7 @@ class Copies:
                     numbers = readers(frame, group)
                     self._share_of(frame).learn(frame, len(numbers))
                     self._copy_one(frame, numbers, usages, reservations, batch, now)
+                    self._note_change(group, reservations, batch)
             batch.answers.append(answer)
         await groups.add_sends(connection, batch.new, now)
         await group_messages.add(connection, batch.kept)
@@ -289,6 +300,19 @@ class Copies:
         batch.rows += [make_copy(message, number, place) for number, place in stored]
         if live:
             batch.kept.append(message)
+
+    def _note_change(self, group: AddressedGroup, reservations: Reservations, batch: GroupBatch) -> None:
+        """Have the mailboxes of all participants read if other nodes may have changed the group."""
+        chat = group.chat
+        if not self.context.mailboxes.is_shared or chat.id in batch.changed or not self._memberships.has_changed(chat):
+            return
+        batch.changed[chat.id] = chat
+        copied = {row.recipient for row in batch.rows if row.group == chat.id}
+        for number in group.members:
+            if number not in copied:
+                # The release of a position without an envelope causes a read, too. Later messages may have a copy for
+                # this participant.
+                reservations.reserve(number, device.GROUP_SLOT)
 
     async def _count(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]

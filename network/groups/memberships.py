@@ -17,6 +17,17 @@ REMEMBERED = 200_000
 TYPICAL = 64
 
 
+@dataclasses.dataclass(slots=True)
+class KnownGroup:
+    """Group in the cache."""
+
+    # As of the latest message of which this node has stored copies; `None` before the first one.
+    chat: Chat | None
+    epoch: int
+    # Participants in that epoch.
+    numbers: Collection[str]
+
+
 class Memberships:
     """Cache of participants, in the order in which they joined, valid for one epoch of each group.
 
@@ -27,13 +38,26 @@ class Memberships:
         """remembered: participants of all groups together."""
         self._limit = remembered
         self._size = 0
-        # By group id: its epoch, and its participants in that epoch.
-        self._known: OrderedDict[str, tuple[int, Collection[str]]] = OrderedDict()
+        self._known: OrderedDict[str, KnownGroup] = OrderedDict()
 
     def size_of(self, id: str) -> int:
         """Return the approximate number of participants."""
         known = self._known.get(id)
-        return len(known[1]) if known is not None else TYPICAL
+        return len(known.numbers) if known is not None else TYPICAL
+
+    def has_changed(self, chat: Chat) -> bool:
+        """Return whether a group may have changed since the latest message to it that `note_message` recorded."""
+        known = self._known.get(chat.id)
+        return known is None or known.chat != chat
+
+    def note_message(self, chat: Chat) -> None:
+        """Record a message to a group.
+
+        chat: the group in the message's transaction, which has committed.
+        """
+        known = self._known.get(chat.id)
+        if known is not None and known.epoch == chat.epoch:
+            known.chat = chat
 
     async def list(self, connection: Connection, chats: Mapping[str, Chat]) -> dict[str, Collection[str]]:
         """Return the participants of each group. The transaction must have locked their rows: the epoch changes with
@@ -42,9 +66,9 @@ class Memberships:
         found: dict[str, Collection[str]] = {}
         for id_, chat in chats.items():
             known = self._known.get(id_)
-            if known is not None and known[0] == chat.epoch:
+            if known is not None and known.epoch == chat.epoch:
                 self._known.move_to_end(id_)
-                found[id_] = known[1]
+                found[id_] = known.numbers
         missing = chats.keys() - found.keys()
         if missing:
             for id_, members in (await groups.list_members(connection, missing)).items():
@@ -54,12 +78,12 @@ class Memberships:
 
     def _remember(self, id: str, epoch: int, numbers: Collection[str]) -> None:
         if former := self._known.pop(id, None):
-            self._size -= len(former[1])
-        self._known[id] = epoch, numbers
+            self._size -= len(former.numbers)
+        self._known[id] = KnownGroup(None, epoch, numbers)
         self._size += len(numbers)
         while self._size > self._limit:
-            _, (_, forgotten) = self._known.popitem(last=False)
-            self._size -= len(forgotten)
+            _, forgotten = self._known.popitem(last=False)
+            self._size -= len(forgotten.numbers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

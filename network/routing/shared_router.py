@@ -181,6 +181,9 @@ class SharedRouter(Router):
         """Release a reservation, and announce the stored envelope to the device's node."""
         if row is not None:
             self._before_copy(row.sender, number)
+        elif (queue := self._queues.find(number, slot)) is not None and queue.session is not None:
+            # Other nodes may have stored envelopes with lower numbers, and not announced them yet.
+            queue.again = queue.backlog = True
         super().release(number, slot, seq, row)
         if self._peers is not None and self._is_away(number, slot):
             self._peers.stored(number, [] if row is None else [row])

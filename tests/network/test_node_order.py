@@ -225,12 +225,14 @@ def a_row(id: str) -> Envelope:
 async def test_stored_rows_are_announced_only_if_all_of_them_are_known() -> None:
     for first, then in (((), (a_row("m"),)), ((a_row("m"),), ())):
         watched = Watched()
+        watched.relocation_check.joined()
         watched.relocation_check.stored(BOB, first)
         watched.relocation_check.stored(BOB, then)
         await watched.look()
         assert watched.outbox.frames == [frames.Stored(BOB)]
         assert not watched.relocation_check.is_behind(BOB)
     watched = Watched()
+    watched.relocation_check.joined()
     rows = [a_row("m"), a_row("n")]
     for row in rows:
         watched.relocation_check.stored(BOB, [row])
@@ -238,6 +240,15 @@ async def test_stored_rows_are_announced_only_if_all_of_them_are_known() -> None
     assert not watched.relocation_check.is_behind(BOB)
     await watched.look()
     assert watched.outbox.frames == [frames.Stored(BOB, rows)]
+
+
+async def test_a_node_that_missed_an_announcement_receives_no_rows() -> None:
+    watched = Watched()
+    watched.relocation_check.joined()
+    watched.relocation_check.unsent(OTHER)
+    watched.relocation_check.stored(BOB, [a_row("m")])
+    await watched.look()
+    assert watched.outbox.frames == [frames.Stored(BOB)]
 
 
 async def test_waiting_for_stored_envelopes_ends_with_storage_or_after_a_time_limit() -> None:
