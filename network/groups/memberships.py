@@ -21,11 +21,11 @@ TYPICAL = 64
 class KnownGroup:
     """Group in the cache."""
 
-    # As of the latest message of which this node has stored copies; `None` before the first one.
-    chat: Chat | None
     epoch: int
     # Participants in that epoch.
     numbers: Collection[str]
+    # Hash of the group's row at the latest message of the epoch on this node; `None` before the first message.
+    row: int | None = None
 
 
 class Memberships:
@@ -48,7 +48,7 @@ class Memberships:
     def has_changed(self, chat: Chat) -> bool:
         """Return whether a group may have changed since the latest message to it that `note_message` recorded."""
         known = self._known.get(chat.id)
-        return known is None or known.chat != chat
+        return known is None or known.row != hash(chat)
 
     def note_message(self, chat: Chat) -> None:
         """Record a message to a group.
@@ -57,7 +57,7 @@ class Memberships:
         """
         known = self._known.get(chat.id)
         if known is not None and known.epoch == chat.epoch:
-            known.chat = chat
+            known.row = hash(chat)
 
     async def list(self, connection: Connection, chats: Mapping[str, Chat]) -> dict[str, Collection[str]]:
         """Return the participants of each group. The transaction must have locked their rows: the epoch changes with
@@ -79,7 +79,7 @@ class Memberships:
     def _remember(self, id: str, epoch: int, numbers: Collection[str]) -> None:
         if former := self._known.pop(id, None):
             self._size -= len(former.numbers)
-        self._known[id] = KnownGroup(None, epoch, numbers)
+        self._known[id] = KnownGroup(epoch, numbers)
         self._size += len(numbers)
         while self._size > self._limit:
             _, forgotten = self._known.popitem(last=False)
