@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from hypothesis import given
@@ -130,3 +131,41 @@ async def test_group_membership_is_read_once_per_epoch(database_factory: Databas
     assert await read("a") == ({"a": NUMBERS[:3]}, 0)
     assert (memberships.size_of("a"), memberships.size_of("b")) == (3, TYPICAL)
     assert await read("b") == ({"b": NUMBERS[:2]}, 1)
+
+
+async def test_a_group_has_changed_until_a_message_is_recorded_and_after_each_change_or_eviction(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("network")
+    memberships = Memberships(remembered=3)
+    chat = Chat("a", NUMBERS[0], "Lunch", 5000, 1, "a", "")
+    other = dataclasses.replace(chat, id="b", code="b")
+
+    async def read(*some: Chat) -> None:
+        async with database.reading() as connection:
+            await memberships.list(connection, {each.id: each for each in some})
+
+    async with database.transaction() as connection:
+        for each in (chat, other):
+            await groups.add(connection, each)
+            await groups.put_members(connection, each.id, [Member(number, False, 1) for number in NUMBERS[:2]])
+    await read(chat)
+    assert memberships.has_changed(chat)
+    memberships.note_message(chat)
+    assert not memberships.has_changed(chat)
+    for changed in (
+        dataclasses.replace(chat, subject="Dinner"),
+        dataclasses.replace(chat, code="c"),
+        dataclasses.replace(chat, icon_type="image/png"),
+        dataclasses.replace(chat, epoch=2),
+    ):
+        assert memberships.has_changed(changed)
+    # A message of an epoch that is no longer in the cache is not recorded.
+    await read(dataclasses.replace(chat, epoch=2))
+    memberships.note_message(chat)
+    assert memberships.has_changed(dataclasses.replace(chat, epoch=2))
+    await read(chat)
+    memberships.note_message(chat)
+    # Four participants are too many for the cache.
+    await read(other)
+    assert memberships.has_changed(chat)
