@@ -142,6 +142,7 @@ OUTAGE = sqlalchemy.exc.OperationalError("SELECT 1", {}, Exception("secret detai
 UNKNOWN = sqlalchemy.exc.OperationalError("COMMIT", {}, Exception("secret details"))
 outages.note_commit(UNKNOWN)
 REFUSED = sqlalchemy.exc.DBAPIError("SELECT 1", {}, pymysql.err.DataError(1406, "secret details"))
+TEMPLATE = {"to": "15550110001", "type": "template", "template": {"name": "x", "language": {"code": "en_US"}}}
 
 
 @pytest.mark.parametrize(
@@ -166,8 +167,15 @@ async def test_a_database_outage_gets_503_or_500_if_the_outcome_is_unknown(
     assert code(answer) == expected
     assert answer.headers.get("Retry-After") == retry_after
     assert "secret" not in answer.text
-    # Calls that need no database still work.
+    # Calls that need no database still work, with and without a key.
     assert (await api.send()).status_code == 201
+    for headers in ({}, {"Idempotency-Key": "fresh"}):
+        sent = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
+        assert sent.status_code == 201
+        # The template must be read, or the key before the message is refused.
+        answer = await api.http.post("/v1/messages", json=TEMPLATE, headers=headers)
+        assert code(answer) == expected, headers
+        assert answer.headers.get("Retry-After") == retry_after
 
 
 async def test_requests_beyond_the_concurrency_limit_are_refused(serve: Serve, coreapp: FakeCoreapp) -> None:
