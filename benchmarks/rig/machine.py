@@ -76,6 +76,12 @@ def shares(before: Clock, after: Clock) -> Shares:
     return Shares(round(others / whole, 4), round(stolen / whole, 4), round(own / whole, 4))
 
 
+def database_of(version: str) -> tuple[str, str]:
+    """Return (`mariadb` or `mysql`; the number) of the version that a server reports. Only MariaDB adds its name."""
+    number, _, rest = version.partition("-")
+    return ("mariadb" if rest.startswith("MariaDB") else "mysql"), number
+
+
 def describe(server: MariaDB | None = None) -> dict[str, str]:
     """Return the machine's size and the versions of its software, without anything that identifies the machine."""
     found = {
@@ -92,7 +98,8 @@ def describe(server: MariaDB | None = None) -> dict[str, str]:
         with server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SELECT VERSION()")
             (version,) = cursor.fetchone() or ("",)
-        found["mariadb"] = str(version).split("-")[0]
+        name, number = database_of(str(version))
+        found[name] = number
     return found
 
 

@@ -126,6 +126,18 @@ def test_cpu_of_others_is_busy_time_minus_our_processes(monkeypatch: pytest.Monk
     assert machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=36.5)).others == 0.1
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("10.11.19-MariaDB-0+deb12u1-log", ("mariadb", "10.11.19")),
+        ("8.0.12", ("mysql", "8.0.12")),
+        ("9.7.4-1-debug", ("mysql", "9.7.4")),
+    ],
+)
+def test_a_report_names_the_database_server_and_its_version(version: str, expected: tuple[str, str]) -> None:
+    assert machine.database_of(version) == expected
+
+
 def test_cpu_of_an_ended_child_counts_as_ours() -> None:
     before = machine.read(time.monotonic())
     code = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
