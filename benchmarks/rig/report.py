@@ -22,7 +22,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 RAW = Path(__file__).parents[2] / "build" / "benchmarks"
 COMMON = f"""\
 Everything shares the machine: our processes, the database server (`innodb_flush_log_at_trx_commit=1`, durable),
-recipients, clients and webhook. A run in which anything was lost, doubled, damaged or refused unasked is no result and is not here.
+recipients, clients and webhook. A run in which anything was lost, doubled, damaged or refused unasked is no result and
+is not here.
 *Others* is the part of the machine's time that went to programs which are not the benchmark's, or was stolen by the
 host; with more than {MARK:.0%} a run is marked with †: its figures are too low, and it gives no ratio."""
 
