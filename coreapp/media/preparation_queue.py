@@ -142,12 +142,15 @@ class PreparationQueue:
             self._release(entry)
 
     def _release(self, entry: _Waiting) -> None:
-        if entry.prepared is None:
+        # An error's traceback refers to the entry, and so to the task and the error: a cycle with all that was read,
+        # which would stay until the interpreter GC runs.
+        prepared, entry.prepared = entry.prepared, None
+        if prepared is None:
             self.forward(entry.job, entry.content)
-        elif entry.prepared.cancelled():
+        elif prepared.cancelled():
             self.broken(RuntimeError("the preparation of a message was cancelled"))
-        elif (error := entry.prepared.exception()) is None:
-            self.forward(entry.job, entry.prepared.result())
+        elif (error := prepared.exception()) is None:
+            self.forward(entry.job, prepared.result())
         elif isinstance(error, MediaFailed):
             log.info(
                 "message.failed",
