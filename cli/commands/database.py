@@ -14,8 +14,8 @@ from cli.guard import CommandFailure
 from cli.settings import AdministratorSettings
 from tidings.secrets import secret_sources
 from tidings.secrets.secret_sources import SecretUnavailable
-from tidings.storage import administration
-from tidings.storage.administration import StatementRefused
+from tidings.storage import schema
+from tidings.storage.schema import StatementRefused
 
 PREFIX = "WA_DB_NAME_PREFIX"
 # Variable with the password of each role's user.
@@ -108,7 +108,7 @@ def _make(users: Mapping[str, DatabaseUser], options: argparse.Namespace) -> int
         raise CommandFailure("WA_DB_ENGINE=MYSQL and WA_DB_HOSTNAME name no server: SQLite has no users")
     statements = _statements(users, options, again=True)
     try:
-        asyncio.run(administration.execute(settings.server, statements.splitlines()))
+        asyncio.run(schema.execute(settings.server, statements.splitlines()))
     except StatementRefused as error:
         raise CommandFailure(f"the server refuses to create schemas and users: {error}") from None
     print(f"users {', '.join(sorted(user.name for user in users.values()))} have their schemas and rights")

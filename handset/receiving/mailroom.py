@@ -30,7 +30,7 @@ from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.aio.use_limit import UseLimit
 from tidings.storage.database import Connection
-from tidings.storage.handset import inbox, outbox, positions, prekeys, sent
+from tidings.storage.handset import inbox, outbox, prekeys, sent
 from tidings.storage.handset.base_keys import BASE_KEYS
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
@@ -99,7 +99,7 @@ class Mailroom:
         """Open a mailroom: load the outboxes into their devices, and show committed messages that were not shown."""
         fleet, now = context.name, context.now()
         async with context.database.transaction() as connection:
-            last_inbox, last_outbox, shown = await positions.find(connection, fleet)
+            last_inbox, last_outbox, shown = await inbox.find(connection, fleet)
             await inbox.delete_before(connection, fleet, now - INBOX_DAYS * 86_400_000, shown)
             recent = await inbox.list_recent(connection, fleet, context.limits.recent)
             envelopes = await outbox.list_envelopes(connection, fleet)
@@ -302,7 +302,7 @@ class Mailroom:
             await outbox.delete(connection, self.context.name, accepted)
         await self.sent_messages.prune(connection, self.positions.outbox)
         if self._shown != self._shown_saved:
-            await positions.save_shown(connection, self.context.name, self._shown)
+            await inbox.save_shown(connection, self.context.name, self._shown)
             self._shown_saved = self._shown
         return len(accepted)
 

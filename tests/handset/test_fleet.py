@@ -21,7 +21,7 @@ from tests.handset.scripted import Business
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.aio.clock import ManualClock
-from tidings.storage.handset import inbox, positions, prekeys, sessions
+from tidings.storage.handset import inbox, prekeys, sessions
 from tidings.wire import device as wire
 
 READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"
@@ -117,12 +117,12 @@ async def test_a_message_in_the_log_is_not_shown_again_after_a_restart(tmp_path:
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         # As if the process had died before it marked anything as shown.
         async with world.database.transaction() as connection:
-            await positions.save_shown(connection, "fleet", 0)
+            await inbox.save_shown(connection, "fleet", 0)
         async with world.running():
             assert len(world.phone.shown) == 1
         world.log_path.write_text("")
         async with world.database.transaction() as connection:
-            await positions.save_shown(connection, "fleet", 0)
+            await inbox.save_shown(connection, "fleet", 0)
         async with world.running():
             assert [message.text for message in world.phone.shown] == ["hello", "hello"]
 
@@ -138,7 +138,7 @@ async def test_a_reply_is_shown_identically_after_a_restart(tmp_path: Path) -> N
                 await world.network.until_acked(world.network.deliver(frame))
         world.log_path.write_text("")
         async with world.database.transaction() as connection:
-            await positions.save_shown(connection, "fleet", 0)
+            await inbox.save_shown(connection, "fleet", 0)
         async with world.running():
             first, again = world.phone.shown[:3], world.phone.shown[3:]
     assert [(m.type, m.text, reading.answered(m.raw)) for m in first] == [
@@ -158,7 +158,7 @@ async def test_a_truncated_line_of_the_log_is_rewritten(tmp_path: Path) -> None:
     world.log_path.write_bytes(whole[:-20])
     again = Bench(tmp_path)
     async with again.database.transaction() as connection:
-        await positions.save_shown(connection, "fleet", 0)
+        await inbox.save_shown(connection, "fleet", 0)
     again.address = await again.network.start()
     async with again.running():
         pass

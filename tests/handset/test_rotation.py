@@ -23,7 +23,7 @@ from tidings.client.errors import NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.database import Database
-from tidings.storage.handset import prekeys, tables
+from tidings.storage.handset import prekeys
 from tidings.storage.handset.base_keys import BASE_KEYS
 
 NUMBERS = [f"1555011000{n}" for n in range(3)]
@@ -48,9 +48,9 @@ class Fleet:
     async def kept(self, device: Device, kind: str) -> list[int]:
         async with self.database.reading() as connection:
             rows = await connection.execute(
-                sa.select(tables.prekeys.c.key_id)
-                .where(tables.prekeys.c.number == device.number, tables.prekeys.c.kind == kind)
-                .order_by(tables.prekeys.c.created_at, tables.prekeys.c.key_id)
+                sa.select(prekeys.prekeys.c.key_id)
+                .where(prekeys.prekeys.c.number == device.number, prekeys.prekeys.c.kind == kind)
+                .order_by(prekeys.prekeys.c.created_at, prekeys.prekeys.c.key_id)
             )
             return list(rows.scalars())
 

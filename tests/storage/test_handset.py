@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 
 from tests.conftest import DatabaseFactory
 from tidings.storage import revisions
-from tidings.storage.handset import devices, inbox, outbox, positions, prekeys, sessions, tables
+from tidings.storage.handset import base_keys, devices, groups, inbox, outbox, prekeys, sent, sessions, tables
 
 ADA, BOB, BUSINESS = "15550110001", "15550110002", "15550000000"
 
@@ -28,6 +28,15 @@ def envelope(position: int, *, refs: tuple[str, ...] = ("m1", "m2"), body: bytes
 
 async def test_migrations_create_exactly_the_tables_of_the_code(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
+    of_modules = {
+        base_keys.BASE_KEYS.table,
+        devices.devices,
+        groups.groups,
+        prekeys.prekeys,
+        sent.sent,
+        sessions.sessions,
+    }
+    assert of_modules < set(tables.metadata.tables.values())
 
     def compare(connection: sa.Connection) -> list[object]:
         options = {
@@ -136,10 +145,10 @@ async def test_envelopes_are_listed_unchanged_in_order_until_deleted(database_fa
 async def test_positions_continue_from_the_stored_rows(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     async with database.transaction() as connection:
-        assert await positions.find(connection, "robots") == (0, 0, 0)
+        assert await inbox.find(connection, "robots") == (0, 0, 0)
         await inbox.add(connection, [message(5, "a"), message(6, "b")])
         await outbox.add(connection, [envelope(9)])
-        await positions.save_shown(connection, "robots", 5)
-        await positions.save_shown(connection, "robots", 6)
-        assert await positions.find(connection, "robots") == (6, 9, 6)
-        assert await positions.find(connection, "others") == (0, 0, 0)
+        await inbox.save_shown(connection, "robots", 5)
+        await inbox.save_shown(connection, "robots", 6)
+        assert await inbox.find(connection, "robots") == (6, 9, 6)
+        assert await inbox.find(connection, "others") == (0, 0, 0)

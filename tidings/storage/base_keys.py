@@ -32,16 +32,14 @@ class BaseKey:
 class BaseKeyTable:
     """Table of base keys of one family, and its queries."""
 
-    def __init__(self, metadata: sa.MetaData, name: str) -> None:
-        self.table = sa.Table(
+    def __init__(self, metadata: types.TableFamily, name: str) -> None:
+        self.table = metadata.table(
             name,
-            metadata,
             sa.Column("owner", types.key(20), primary_key=True),
             sa.Column("base_key", types.key(64), primary_key=True),
             sa.Column("peer", types.key(20), nullable=False),
             sa.Column("signed_prekey_id", sa.Integer, nullable=False),
             sa.Index(f"{name}_by_peer", "owner", "peer"),
-            mysql_engine="InnoDB",
         )
         columns = self.table.c
         of_owner = columns.owner == sa.bindparam("owner")

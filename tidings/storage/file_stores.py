@@ -30,19 +30,17 @@ class FileStoreRow:
     recorded_at: int
 
 
-def define(metadata: sa.MetaData) -> sa.Table:
+def define(metadata: types.TableFamily) -> sa.Table:
     """Return the table, defined in the metadata of one family."""
-    return sa.Table(
+    return metadata.table(
         "file_stores",
-        metadata,
         sa.Column("name", types.key(16), primary_key=True),
         sa.Column("marker", types.key(64), nullable=False),
         sa.Column("recorded_at", types.milliseconds(), nullable=False),
-        mysql_engine="InnoDB",
     )
 
 
-_table = define(sa.MetaData())
+_table = define(types.TableFamily())
 
 
 async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> FileStoreRow | None:

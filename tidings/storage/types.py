@@ -1,12 +1,52 @@
-"""Column types with the same meaning on SQLite and on MySQL."""
+"""Tables and column types with the same meaning on SQLite and on MySQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+from types import UnionType
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, sqlite
+
+
+class TableFamily(sa.MetaData):
+    """Tables that migrate together."""
+
+    def table(self, name: str, *parts: sa.schema.SchemaItem) -> sa.Table:
+        """Define a table of the family."""
+        return sa.Table(name, self, *parts, mysql_engine="InnoDB")
+
+    def table_of(self, row: type, name: str, *parts: sa.schema.SchemaItem, key: Sequence[str]) -> sa.Table:
+        """Define the table whose rows are the instances of a dataclass, with a column per field.
+
+        The annotation of a field names the type of its column, and after it a default that the server sets if it has
+        one: `Annotated[str, types.key(20), sa.DefaultClause("")]`. `bytes`, `bool` and `int` (32 bits) are also
+        understood alone. Only columns of fields that may be None are nullable.
+
+        key: names of the columns of the primary key
+        """
+        hints = typing.get_type_hints(row, include_extras=True)
+        columns = [_column(field.name, hints[field.name], field.name in key) for field in dataclasses.fields(row)]
+        return self.table(name, *columns, *parts)
+
+
+def _column(name: str, hint: Any, is_key: bool) -> sa.Column[Any]:
+    kind, *declared = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    alternatives = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if not declared:
+        declared = [{bytes: blob(), bool: sa.Boolean(), int: sa.Integer()}[alternatives[0]]]
+    column_type, *default = declared
+    return sa.Column(
+        name,
+        column_type,
+        primary_key=is_key,
+        nullable=type(None) in alternatives,
+        autoincrement=False,
+        server_default=default[0] if default else None,
+    )
 
 
 class _Key(mysql.VARCHAR):

@@ -26,7 +26,7 @@ from tidings.client import transports
 from tidings.client.http import NetworkApi
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
-from tidings.storage.handset import tables
+from tidings.storage.handset.sessions import sessions as handset_sessions
 from tidings.wire import core
 from tidings.wire import device as wire
 
@@ -69,7 +69,7 @@ class Person:
 
     async def lose_sessions(self) -> None:
         async with self.database.transaction() as connection:
-            await connection.execute(sa.delete(tables.sessions))
+            await connection.execute(sa.delete(handset_sessions))
 
     @contextlib.asynccontextmanager
     async def online(self) -> AsyncIterator[Fleet]:

@@ -23,21 +23,18 @@ KYBER = "kyber"  # the last resort: used again and again
 KYBER_ONE_TIME = "kyber_ot"
 _LASTING = (SIGNED, KYBER)
 
-accounts = sa.Table(
+accounts = metadata.table(
     "accounts",
-    metadata,
     sa.Column("number", types.key(20), primary_key=True),
     sa.Column("registration_id", sa.Integer, nullable=False),
     sa.Column("identity_key", types.blob(), nullable=False),
     sa.Column("device_token", types.blob(), nullable=False),
     sa.Column("data_key", types.blob(), nullable=False),
     sa.Column("next_key_id", sa.Integer, nullable=False),
-    mysql_engine="InnoDB",
 )
 
-own_prekeys = sa.Table(
+own_prekeys = metadata.table(
     "own_prekeys",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("kind", types.key(8), primary_key=True),
     sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
@@ -45,7 +42,6 @@ own_prekeys = sa.Table(
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("uploaded", sa.Boolean, nullable=False),
     sa.Column("retired_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

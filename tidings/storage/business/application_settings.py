@@ -18,13 +18,11 @@ from tidings.storage.database import insert_or_ignore
 MediaKind = Literal["image", "document", "audio", "video", "voice", "sticker"]
 
 # One JSON object per account, in the shape of `ApplicationSettings`, with only the values that were set.
-table = sa.Table(
+table = metadata.table(
     "application_settings",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("document", types.long_text(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

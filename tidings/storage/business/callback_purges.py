@@ -22,15 +22,13 @@ CALLBACKS, JOBS = "callbacks", "jobs"
 
 
 def _table(name: str) -> sa.Table:
-    return sa.Table(
+    return metadata.table(
         name,
-        metadata,
         sa.Column("at", types.milliseconds(), primary_key=True),
         sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("purged_by", types.text(MAX_TEXT), nullable=False),
         sa.Column("choice", types.text(MAX_TEXT), nullable=False),
         sa.Column("deleted", sa.Integer, nullable=False),
-        mysql_engine="InnoDB",
     )
 
 

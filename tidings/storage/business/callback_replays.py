@@ -16,9 +16,8 @@ from tidings.storage.database import insert_or_ignore
 # Maximum length of a user's name, characters.
 MAX_BY = 255
 
-table = sa.Table(
+table = metadata.table(
     "callback_replays",
-    metadata,
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("at", types.milliseconds(), primary_key=True),
     sa.Column("shard", sa.Integer, nullable=False),
@@ -26,7 +25,6 @@ table = sa.Table(
     # Own event id of the callback; NULL if it has none.
     sa.Column("event", types.key(64), nullable=True),
     sa.Index("callback_replays_by_time", "at"),
-    mysql_engine="InnoDB",
 )
 
 

@@ -32,9 +32,8 @@ class CallbackState(enum.IntEnum):
     DEAD = 1
 
 
-table = sa.Table(
+table = metadata.table(
     "callbacks",
-    metadata,
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("shard", sa.Integer, nullable=False),
     sa.Column("account", types.key(20), nullable=False),
@@ -50,7 +49,6 @@ table = sa.Table(
     # Own event id; NULL if the callback has none, and in rows of releases without this column.
     sa.Column("event", types.key(64), nullable=True),
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
-    mysql_engine="InnoDB",
 )
 
 

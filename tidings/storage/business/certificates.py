@@ -18,13 +18,11 @@ WEBHOOK_CA = "webhook_ca"
 FLOWS_KEY = "flows_key"  # the business's public key, as PEM
 WEBHOOK_SECRETS = "webhook_secrets"  # sealed like the first two; exists from the first rotation on
 
-table = sa.Table(
+table = metadata.table(
     "certificates",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("kind", types.key(16), primary_key=True),
     sa.Column("content", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

@@ -19,12 +19,10 @@ TEMPLATES = "templates"
 TOKENS = "tokens"
 LOGINS = "logins"
 
-table = sa.Table(
+table = metadata.table(
     "changes",
-    metadata,
     sa.Column("subject", types.key(32), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,26 +13,19 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, save_rows, select_paged
 
-table = sa.Table(
-    "contacts",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("wa_id", types.key(20), primary_key=True),
-    sa.Column("registered", sa.Boolean, nullable=False),
-    sa.Column("checked_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredContact:
     """Result of the last check of one number."""
 
-    account: str
-    wa_id: str
+    account: Annotated[str, types.key(20)]
+    wa_id: Annotated[str, types.key(20)]
     registered: bool
     # Unix milliseconds of the check.
-    checked_at: int
+    checked_at: Annotated[int, types.milliseconds()]
+
+
+table = metadata.table_of(StoredContact, "contacts", key=("account", "wa_id"))
 
 
 class Since(NamedTuple):

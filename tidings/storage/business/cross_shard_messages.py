@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,21 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
-
-table = sa.Table(
-    "shard_notes",
-    metadata,
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("peer", types.key(20), nullable=False),
-    sa.Column("group_id", types.key(64), nullable=False),
-    sa.Column("body", types.blob(), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Index("shard_notes_by_shard", "shard", "id"),
-    mysql_engine="InnoDB",
-)
 
 # Kind of a message that asks for something to be sent to its peer. All other kinds are for shard 0.
 SEND = "send"
@@ -38,19 +24,24 @@ SEND = "send"
 class CrossShardMessage:
     """Cross-shard message for the owner of a shard."""
 
-    id: str
+    id: Annotated[str, types.key(64)]
     # Shard that receives the message.
     shard: int
-    account: str
-    kind: str
+    account: Annotated[str, types.key(20)]
+    kind: Annotated[str, types.key(16)]
     # Number that the message is about, or that something is to be sent to.
-    peer: str
+    peer: Annotated[str, types.key(20)]
     # Empty when the message concerns no group.
-    group_id: str
+    group_id: Annotated[str, types.key(64)]
     # Sealed.
     body: bytes = dataclasses.field(repr=False)
     # Unix milliseconds.
-    created_at: int
+    created_at: Annotated[int, types.milliseconds()]
+
+
+table = metadata.table_of(
+    CrossShardMessage, "shard_notes", sa.Index("shard_notes_by_shard", "shard", "id"), key=("id",)
+)
 
 
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))

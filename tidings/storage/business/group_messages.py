@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,49 +14,39 @@ from tidings.storage.business.groups import ID_LENGTH
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, execute_paged, save_rows, select_paged
 
-receipts = sa.Table(
-    "group_receipts",
-    metadata,
-    sa.Column("message_id", types.key(64), primary_key=True),
-    sa.Column("member", types.key(20), primary_key=True),
-    sa.Column("status", sa.SmallInteger, nullable=False),
-    mysql_engine="InnoDB",
-)
-
-unread = sa.Table(
-    "unread_group_messages",
-    metadata,
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("group_id", types.key(ID_LENGTH), nullable=False),
-    sa.Column("author", types.key(20), nullable=False),
-    sa.Column("received_at", types.milliseconds(), nullable=False),
-    sa.Index("unread_group_messages_by_time", "account", "group_id", "received_at"),
-    sa.Index("unread_group_messages_by_age", "account", "received_at"),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupReceipt:
     """Status of one of our messages to a group for one participant."""
 
-    message_id: str
-    member: str
+    message_id: Annotated[str, types.key(64)]
+    member: Annotated[str, types.key(20)]
     # A `messages.Status`.
-    status: int
+    status: Annotated[int, sa.SmallInteger]
+
+
+receipts = metadata.table_of(GroupReceipt, "group_receipts", key=("message_id", "member"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnreadGroupMessage:
     """Participant's message to a group that the business has not marked as read."""
 
-    id: str
-    account: str
-    group_id: str
-    author: str
+    id: Annotated[str, types.key(64)]
+    account: Annotated[str, types.key(20)]
+    group_id: Annotated[str, types.key(ID_LENGTH)]
+    author: Annotated[str, types.key(20)]
     # Unix milliseconds.
-    received_at: int
+    received_at: Annotated[int, types.milliseconds()]
+
+
+unread = metadata.table_of(
+    UnreadGroupMessage,
+    "unread_group_messages",
+    sa.Index("unread_group_messages_by_time", "account", "group_id", "received_at"),
+    sa.Index("unread_group_messages_by_age", "account", "received_at"),
+    key=("id",),
+)
 
 
 async def save_receipts(connection: AsyncConnection, rows: Sequence[GroupReceipt]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 import sqlalchemy as sa
@@ -16,39 +17,27 @@ from tidings.storage.database import insert_or_update
 # Maximum length of a group id, characters.
 ID_LENGTH = 40
 
-table = sa.Table(
-    "business_groups",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("id", types.key(ID_LENGTH), primary_key=True),
-    sa.Column("subject", types.text(255), nullable=False),
-    sa.Column("creator", types.key(20), nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("participants", types.long_text(), nullable=False),
-    sa.Column("has_icon", sa.Boolean, nullable=False),
-    sa.Column("is_member", sa.Boolean, nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredGroup:
     """Group, including groups that the business has left."""
 
-    account: str
-    id: str
-    subject: str
-    creator: str
+    account: Annotated[str, types.key(20)]
+    id: Annotated[str, types.key(ID_LENGTH)]
+    subject: Annotated[str, types.text(255)]
+    creator: Annotated[str, types.key(20)]
     # Unix seconds.
-    created_at: int
+    created_at: Annotated[int, sa.BigInteger]
     # Increases with each participant that joins or leaves; 0 if only the id is known.
-    epoch: int
+    epoch: Annotated[int, sa.BigInteger]
     # Number of each participant and whether it is an admin, in the order in which they joined.
-    participants: tuple[tuple[str, bool], ...]
+    participants: Annotated[tuple[tuple[str, bool], ...], types.long_text()]
     has_icon: bool = False
     # False once the business has left. The row is kept for messages that are still on their way.
     is_member: bool = True
+
+
+table = metadata.table_of(StoredGroup, "business_groups", key=("account", "id"))
 
 
 async def save(connection: AsyncConnection, groups: Sequence[StoredGroup]) -> None:

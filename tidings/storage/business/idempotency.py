@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,20 +24,6 @@ from tidings.storage.rows import write_rows
 MESSAGES, MEDIA = "messages", "media"  # resources
 
 LIFETIME_MS = 24 * 3600 * 1000
-
-table = sa.Table(
-    "idempotency_keys",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("resource", types.key(16), primary_key=True),
-    sa.Column("key_hash", types.fixed_bytes(32), primary_key=True),
-    sa.Column("fingerprint", types.fixed_bytes(32), nullable=False),
-    sa.Column("answer", types.key(64), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("username", types.text(64)),
-    sa.Index("idempotency_keys_by_age", "created_at"),
-    mysql_engine="InnoDB",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,18 +42,26 @@ class IdempotencyKey:
 class UsedKey:
     """Row of a key with the result of its first use."""
 
-    account: str
-    resource: str
+    account: Annotated[str, types.key(20)]
+    resource: Annotated[str, types.key(16)]
     # One of the two forms of the key.
-    key_hash: bytes
+    key_hash: Annotated[bytes, types.fixed_bytes(32)]
     # SHA-256 of the request.
-    fingerprint: bytes
+    fingerprint: Annotated[bytes, types.fixed_bytes(32)]
     # Id that the request made.
-    answer: str
+    answer: Annotated[str, types.key(64)]
     # Unix milliseconds.
-    created_at: int
+    created_at: Annotated[int, types.milliseconds()]
     # User of the key; None when the program that wrote the row did not know it.
-    username: str | None = None
+    username: Annotated[str | None, types.text(64)] = None
+
+
+table = metadata.table_of(
+    UsedKey,
+    "idempotency_keys",
+    sa.Index("idempotency_keys_by_age", "created_at"),
+    key=("account", "resource", "key_hash"),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

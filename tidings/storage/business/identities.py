@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,33 +13,28 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, save_rows, select_paged
 
-table = sa.Table(
-    "identities",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("peer", types.key(20), primary_key=True),
-    sa.Column("hash", types.fixed_bytes(8), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("acknowledged", sa.Boolean, nullable=False),
-    sa.Column("had_kyber", sa.Boolean, nullable=False),
-    sa.Index("identities_by_acknowledgement", "account", "acknowledged", "peer"),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredIdentity:
     """Known identity of a recipient."""
 
-    account: str
-    peer: str
+    account: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(20)]
     # First 8 bytes of the SHA-256 hash of the identity key.
-    hash: bytes
+    hash: Annotated[bytes, types.fixed_bytes(8)]
     # Unix milliseconds at which the key became known here.
-    created_at: int
+    created_at: Annotated[int, types.milliseconds()]
     acknowledged: bool
     # True if a bundle or first message with this key had post-quantum protection. One without is then a downgrade.
     had_kyber: bool = False
+
+
+table = metadata.table_of(
+    StoredIdentity,
+    "identities",
+    sa.Index("identities_by_acknowledgement", "account", "acknowledged", "peer"),
+    key=("account", "peer"),
+)
 
 
 _PAGE = 1000

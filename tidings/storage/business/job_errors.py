@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,30 +21,22 @@ from tidings.storage.database import any_of, delete_listed, pages, save_rows
 # Maximum length of `last_error`, characters.
 MAX_ERROR = 255
 
-table = sa.Table(
-    "job_errors",
-    metadata,
-    # Id of the job. There is no shard column, so that a job that moves to another shard keeps its row.
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("last_error", types.text(MAX_ERROR), nullable=False),
-    sa.Column("tried_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(slots=True)
 class JobError:
     """Failed attempts at one job."""
 
-    # Id of the job.
-    id: str
+    # Id of the job. There is no shard column, so that a job that moves to another shard keeps its row.
+    id: Annotated[str, types.key(64)]
     # Number of failed attempts.
     attempts: int
     # Our own description, without any part of the message.
-    last_error: str
+    last_error: Annotated[str, types.text(MAX_ERROR)]
     # Unix milliseconds of the last failed attempt.
-    tried_at: int
+    tried_at: Annotated[int, types.milliseconds()]
+
+
+table = metadata.table_of(JobError, "job_errors", key=("id",))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

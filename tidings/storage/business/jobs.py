@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,49 +26,34 @@ class JobForm(enum.IntEnum):
     ENCRYPTED = 1  # the ciphertext for the recipient; only this is ever sent, unchanged
 
 
-table = sa.Table(
-    "jobs",
-    metadata,
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("peer", types.key(40), nullable=False),
-    sa.Column("state", sa.SmallInteger, nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("body", types.blob(), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("request_id", types.key(64), nullable=False),
-    sa.Column("traceparent", types.key(64), nullable=False, server_default=""),
-    sa.Column("expires_at", types.milliseconds()),
-    mysql_engine="InnoDB",
-)
-
-
 @dataclasses.dataclass(slots=True)
 class Job:
     """Message to send."""
 
     # Id of the message.
-    id: str
+    id: Annotated[str, types.key(64)]
     shard: int
-    account: str
-    peer: str
+    account: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(40)]
     # A `JobForm`.
-    state: int
+    state: Annotated[int, sa.SmallInteger]
     # Kind of the envelope, "prekey" or "message"; empty while `NEW`.
-    kind: str
+    kind: Annotated[str, types.key(16)]
     body: bytes
     # Unix milliseconds.
-    created_at: int
-    request_id: str = ""
+    created_at: Annotated[int, types.milliseconds()]
+    request_id: Annotated[str, types.key(64)] = ""
     # Trace context of the request that accepted the message; empty for none.
-    traceparent: str = ""
+    traceparent: Annotated[str, types.key(64), sa.DefaultClause("")] = ""
     # Unix milliseconds after which the message must not be delivered; None for the network's own limit.
-    expires_at: int | None = None
+    expires_at: Annotated[int | None, types.milliseconds()] = None
 
     def ttl(self, now: int) -> int:
         """Return the seconds left at `now` (Unix milliseconds), at least 1; 0 for the network's own limit."""
         return max(1, -((now - self.expires_at) // 1000)) if self.expires_at is not None else 0
+
+
+table = metadata.table_of(Job, "jobs", key=("id",))
 
 
 _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))

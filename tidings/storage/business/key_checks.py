@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,29 +18,22 @@ SETTINGS = "settings"
 LINK = "link"
 TOKENS = "tokens"
 
-table = sa.Table(
-    "key_checks",
-    metadata,
-    sa.Column("name", types.key(16), primary_key=True),
-    sa.Column("key_id", types.key(16), nullable=False),
-    sa.Column("previous", types.key(16), nullable=False),
-    sa.Column("changed_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyCheck:
     """Current key of one kind."""
 
     # Kind of key, one of the above.
-    name: str
+    name: Annotated[str, types.key(16)]
     # Id of the current key, or check value of a link or token key.
-    key_id: str
+    key_id: Annotated[str, types.key(16)]
     # Id of the key before it while that may still be needed; empty otherwise.
-    previous: str = ""
+    previous: Annotated[str, types.key(16)] = ""
     # Unix milliseconds.
-    changed_at: int = 0
+    changed_at: Annotated[int, types.milliseconds()] = 0
+
+
+table = metadata.table_of(KeyCheck, "key_checks", key=("name",))
 
 
 async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> KeyCheck | None:

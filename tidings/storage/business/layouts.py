@@ -11,9 +11,8 @@ from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
 # The table has one row.
-table = sa.Table(
+table = metadata.table(
     "shard_layout",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("layout", sa.Integer, nullable=False),
     sa.Column("shards", sa.Integer, nullable=False),
@@ -21,7 +20,6 @@ table = sa.Table(
     sa.Column("wanted", sa.Integer, nullable=False),
     # Number of rows moved so far by the current change.
     sa.Column("moved", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",
 )
 
 _ROW = 0

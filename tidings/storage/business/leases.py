@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,19 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
-
-table = sa.Table(
-    "shard_leases",
-    metadata,
-    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("owner", types.key(64), nullable=False),
-    sa.Column("layout", sa.Integer, nullable=False),
-    sa.Column("claimed_at", types.milliseconds(), nullable=False),
-    sa.Column("ended_at", types.milliseconds(), nullable=False),
-    sa.Column("ending", types.key(16), nullable=False),
-    mysql_engine="InnoDB",
-)
 
 # Reasons for the end of a lease. Taken: the owner sent no heartbeats. Resumed: it restarted under its own name.
 RELEASED, TAKEN, RESUMED = "released", "taken", "resumed"
@@ -37,16 +25,19 @@ class LeaseRecord:
     """Ownership of a shard under one epoch. Once it has ended, every commit of this owner is refused."""
 
     shard: int
-    epoch: int
-    owner: str
+    epoch: Annotated[int, sa.BigInteger]
+    owner: Annotated[str, types.key(64)]
     # Number of the shard layout at the time.
     layout: int
     # Unix milliseconds of the database's clock.
-    claimed_at: int
+    claimed_at: Annotated[int, types.milliseconds()]
     # Unix milliseconds of the database's clock; 0 while the lease lasts.
-    ended_at: int = 0
+    ended_at: Annotated[int, types.milliseconds()] = 0
     # `RELEASED`, `TAKEN` or `RESUMED`; empty while the lease lasts.
-    ending: str = ""
+    ending: Annotated[str, types.key(16)] = ""
+
+
+table = metadata.table_of(LeaseRecord, "shard_leases", key=("shard", "epoch"))
 
 
 async def begin(connection: AsyncConnection, shard: int, epoch: int, owner: str, layout: int) -> None:

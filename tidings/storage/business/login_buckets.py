@@ -14,14 +14,12 @@ from tidings.storage.database import any_of, insert_or_ignore
 # Maximum difference between the clocks of two Webapps, milliseconds.
 SKEW = 30_000
 
-table = sa.Table(
+table = metadata.table(
     "login_buckets",
-    metadata,
     sa.Column("bucket", types.key(64), primary_key=True),
     # Unix milliseconds at which the bucket is full. Before that, each missing token accounts for one interval.
     sa.Column("full_at", types.milliseconds(), nullable=False),
     sa.Index("login_buckets_by_time", "full_at"),
-    mysql_engine="InnoDB",
 )
 
 _now, _interval, _latest, _possible = (

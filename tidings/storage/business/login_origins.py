@@ -13,14 +13,12 @@ from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import save_rows
 
-table = sa.Table(
+table = metadata.table(
     "login_origins",
-    metadata,
     sa.Column("username", types.text(64), primary_key=True),
     sa.Column("origin", types.key(64), primary_key=True),
     sa.Column("seen_at", types.milliseconds(), nullable=False),
     sa.Index("login_origins_by_time", "seen_at"),
-    mysql_engine="InnoDB",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,52 +15,36 @@ from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, execute_paged, insert_or_ignore, select_paged
 from tidings.storage.rows import write_rows
 
-table = sa.Table(
-    "media",
-    metadata,
-    sa.Column("id", types.key(36), primary_key=True),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("mime_type", types.key(255), nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("sha256", types.key(64), nullable=False),
-    sa.Column("file", types.key(64), nullable=False),
-    sa.Column("filename", types.text(255), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("used_at", types.milliseconds(), nullable=False),
-    sa.Column("blob", types.blob(), nullable=True),
-    sa.Column("blob_expires_at", types.milliseconds(), nullable=True),
-    sa.Index("media_by_file", "file"),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MediaRow:
     """Media file."""
 
     # A UUID.
-    id: str
-    account: str
+    id: Annotated[str, types.key(36)]
+    account: Annotated[str, types.key(20)]
     # Message type that it is sent as by default, such as "image".
-    kind: str
-    mime_type: str
+    kind: Annotated[str, types.key(16)]
+    mime_type: Annotated[str, types.key(255)]
     # Bytes.
-    size: int
+    size: Annotated[int, sa.BigInteger]
     # Hash of the file, in hexadecimal.
-    sha256: str
+    sha256: Annotated[str, types.key(64)]
     # Name in the file store.
-    file: str
+    file: Annotated[str, types.key(64)]
     # Name given by its owner, for documents; may be empty.
-    filename: str
+    filename: Annotated[str, types.text(255)]
     # Unix milliseconds.
-    created_at: int
+    created_at: Annotated[int, types.milliseconds()]
     # Unix milliseconds of the last upload, sending or download, accurate to about one day.
-    used_at: int
+    used_at: Annotated[int, types.milliseconds()]
     # Sealed pointer to its encrypted copy in the network; None for no copy.
     blob: bytes | None = dataclasses.field(default=None, repr=False)
     # Unix milliseconds at which the network deletes the copy; None for no copy.
-    blob_expires_at: int | None = None
+    blob_expires_at: Annotated[int | None, types.milliseconds()] = None
+
+
+table = metadata.table_of(MediaRow, "media", sa.Index("media_by_file", "file"), key=("id",))
 
 
 _COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(MediaRow))

@@ -12,9 +12,8 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore
 
-table = sa.Table(
+table = metadata.table(
     "media_downloads",
-    metadata,
     sa.Column("id", types.key(64), primary_key=True),
     sa.Column("shard", sa.Integer, nullable=False),
     sa.Column("account", types.key(20), nullable=False),
@@ -27,7 +26,6 @@ table = sa.Table(
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
     sa.Index("media_downloads_by_due", "shard", "due_at"),
-    mysql_engine="InnoDB",
 )
 
 

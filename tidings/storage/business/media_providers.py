@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,27 +13,20 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import save_rows
 
-table = sa.Table(
-    "media_providers",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("name", types.text(128), primary_key=True),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("config", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MediaProviderRow:
     """Provider of media by link."""
 
-    account: str
-    name: str
+    account: Annotated[str, types.key(20)]
+    name: Annotated[str, types.text(128)]
     # Always "www".
-    kind: str
+    kind: Annotated[str, types.key(16)]
     # JSON of the API's `config`, sealed.
     config: bytes
+
+
+table = metadata.table_of(MediaProviderRow, "media_providers", key=("account", "name"))
 
 
 async def list_providers(connection: AsyncConnection, account: str) -> Sequence[MediaProviderRow]:

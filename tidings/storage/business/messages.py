@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,43 +29,29 @@ class Status(enum.IntEnum):
     MARKED_READ = 10  # inbound message that the business has marked as read
 
 
-table = sa.Table(
-    "messages",
-    metadata,
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("peer", types.key(40), nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("status", sa.SmallInteger, nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("request_id", types.key(64), nullable=False),
-    sa.Column("category", types.key(16), nullable=False, server_default=""),
-    sa.Column("kept", types.blob()),
-    mysql_engine="InnoDB",
-)
-
-
 @dataclasses.dataclass(slots=True)
 class MessageRow:
     """Message in either direction."""
 
-    id: str
-    account: str
+    id: Annotated[str, types.key(64)]
+    account: Annotated[str, types.key(20)]
     shard: int
     # Recipient, or sender of an inbound message.
-    peer: str
+    peer: Annotated[str, types.key(40)]
     # Type of the message.
-    kind: str
+    kind: Annotated[str, types.key(16)]
     # A `Status`.
-    status: int
+    status: Annotated[int, sa.SmallInteger]
     # Unix milliseconds.
-    created_at: int
-    request_id: str
+    created_at: Annotated[int, types.milliseconds()]
+    request_id: Annotated[str, types.key(64)]
     # Category of the message's template; empty for messages without a template.
-    category: str = ""
+    category: Annotated[str, types.key(16), sa.DefaultClause("")] = ""
     # Sealed content for sending the message again; None once it is delivered or has failed.
     kept: bytes | None = dataclasses.field(default=None, repr=False)
+
+
+table = metadata.table_of(MessageRow, "messages", key=("id",))
 
 
 _TO_ADVANCE = table.update().where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))

@@ -16,9 +16,8 @@ from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_update
 
-table = sa.Table(
+table = metadata.table(
     "coreapp_nodes",
-    metadata,
     sa.Column("node", types.key(64), primary_key=True),
     sa.Column("incarnation", types.key(32), nullable=False),
     sa.Column("address", types.key(255), nullable=False),
@@ -28,7 +27,6 @@ table = sa.Table(
     # Equal to `incarnation` if the process runs a release that evaluates the reports of Webapps (see
     # `NodeRecord.heeds`).
     sa.Column("heeding", types.key(32)),
-    mysql_engine="InnoDB",
 )
 
 

@@ -14,16 +14,14 @@ from tidings.storage.database import insert_or_ignore
 
 # `photo_type` and `photo` are empty without a photo; `business` is a `StoredProfile` as JSON; `compliance` is a
 # `StoredCompliance` as JSON.
-table = sa.Table(
+table = metadata.table(
     "profiles",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("about", types.text(255), nullable=False),
     sa.Column("photo_type", types.key(32), nullable=False),
     sa.Column("photo", types.blob(), nullable=False),
     sa.Column("business", types.long_text(), nullable=False),
     sa.Column("compliance", types.long_text(), nullable=True),
-    mysql_engine="InnoDB",
 )
 
 

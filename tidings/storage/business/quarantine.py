@@ -9,7 +9,7 @@ import dataclasses
 import enum
 import hashlib
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -48,33 +48,18 @@ def name(kind: str, item_id: str) -> Item:
     return Item(kind, item_id)
 
 
-table = sa.Table(
-    "quarantine",
-    metadata,
-    sa.Column("kind", types.key(16), primary_key=True),
-    sa.Column("id", types.key(64), primary_key=True),
-    # Sender of a quarantined delivery; empty otherwise. There is no shard column, so that items move with their peer.
-    sa.Column("peer", types.key(40), nullable=False, server_default=""),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("last_error", types.text(MAX_ERROR), nullable=False),
-    sa.Column("tried_at", types.milliseconds(), nullable=False),
-    # Encoded delivery; NULL for other items and before the quarantine.
-    sa.Column("body", types.blob()),
-    mysql_engine="InnoDB",
-)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suspect:
     """An item and its attempts."""
 
-    kind: str
-    id: str
-    peer: str  # sender of a quarantined delivery; empty otherwise
+    kind: Annotated[str, types.key(16)]
+    id: Annotated[str, types.key(64)]
+    # Sender of a quarantined delivery; empty otherwise. There is no shard column, so that items move with their peer.
+    peer: Annotated[str, types.key(40), sa.DefaultClause("")]
     attempts: int
-    last_error: str  # our own description of the last attempt's end
-    tried_at: int  # end of the last attempt, Unix milliseconds
-    body: bytes | None = None  # encoded delivery
+    last_error: Annotated[str, types.text(MAX_ERROR)]  # our own description of the last attempt's end
+    tried_at: Annotated[int, types.milliseconds()]  # end of the last attempt, Unix milliseconds
+    body: bytes | None = None  # encoded delivery; None for other items and before the quarantine
 
     @property
     def item(self) -> Item:
@@ -83,6 +68,9 @@ class Suspect:
     @property
     def is_quarantined(self) -> bool:
         return self.attempts >= MAX_ATTEMPTS
+
+
+table = metadata.table_of(Suspect, "quarantine", key=("kind", "id"))
 
 
 _COLUMNS = table.c

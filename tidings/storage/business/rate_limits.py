@@ -12,13 +12,11 @@ from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-table = sa.Table(
+table = metadata.table(
     "rate_limits",
-    metadata,
     sa.Column("name", types.key(32), primary_key=True),
     # Unix microseconds at which the bucket is full.
     sa.Column("full_at", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

@@ -12,25 +12,21 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-table = sa.Table(
+table = metadata.table(
     "registrations",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("shards", sa.Integer, nullable=False),
     sa.Column("pin_hash", types.key(255), nullable=False),
     sa.Column("registered_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 
-pending = sa.Table(
+pending = metadata.table(
     "pending_registrations",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("by_code", sa.Boolean, nullable=False),
     sa.Column("data_key", types.blob(), nullable=False),
     sa.Column("sealed", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,68 +17,51 @@ from tidings.storage.database import any_of, execute_paged, save_rows, select_pa
 GIVEN = ""  # the network has accepted, or permanently refused, the message that carries the key
 LACKS = "-"  # the participant may have had the key and needs it again
 
-own_keys = sa.Table(
-    "own_sender_keys",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("group_id", types.key(ID_LENGTH), primary_key=True),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("record", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
-holders = sa.Table(
-    "sender_key_holders",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("group_id", types.key(ID_LENGTH), primary_key=True),
-    sa.Column("member", types.key(20), primary_key=True),
-    sa.Column("job", types.key(64), nullable=False),
-    sa.Index("sender_key_holders_by_job", "account", "job"),
-    mysql_engine="InnoDB",
-)
-
-peer_keys = sa.Table(
-    "peer_sender_keys",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("sender", types.key(20), primary_key=True),
-    sa.Column("group_id", types.key(ID_LENGTH), primary_key=True),
-    sa.Column("record", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnKey:
     """Key that encrypts the business's messages to one group."""
 
-    account: str
-    group_id: str
+    account: Annotated[str, types.key(20)]
+    group_id: Annotated[str, types.key(ID_LENGTH)]
     # Epoch of the group when the key was made.
-    epoch: int
+    epoch: Annotated[int, sa.BigInteger]
     record: bytes
+
+
+own_keys = metadata.table_of(OwnKey, "own_sender_keys", key=("account", "group_id"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyHolder:
     """Participant who may have an own key."""
 
-    account: str
-    group_id: str
-    member: str
+    account: Annotated[str, types.key(20)]
+    group_id: Annotated[str, types.key(ID_LENGTH)]
+    member: Annotated[str, types.key(20)]
     # Id of the job that sends the key, `GIVEN` or `LACKS`.
-    job: str
+    job: Annotated[str, types.key(64)]
+
+
+holders = metadata.table_of(
+    KeyHolder,
+    "sender_key_holders",
+    sa.Index("sender_key_holders_by_job", "account", "job"),
+    key=("account", "group_id", "member"),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeerKey:
     """Key that encrypts one participant's messages to one group."""
 
-    account: str
-    sender: str
-    group_id: str
+    account: Annotated[str, types.key(20)]
+    sender: Annotated[str, types.key(20)]
+    group_id: Annotated[str, types.key(ID_LENGTH)]
     record: bytes
+
+
+peer_keys = metadata.table_of(PeerKey, "peer_sender_keys", key=("account", "sender", "group_id"))
 
 
 async def save_own(connection: AsyncConnection, keys: Sequence[OwnKey]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,25 +20,12 @@ from tidings.storage.database import (
 )
 from tidings.storage.rows import write_rows
 
-threads = sa.Table(
+threads = metadata.table(
     "threads",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("peer", types.key(20), primary_key=True),
     # Unix milliseconds of the last message of the peer.
     sa.Column("heard_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
-unread = sa.Table(
-    "unread_messages",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("peer", types.key(20), primary_key=True),
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("received_at", types.milliseconds(), nullable=False),
-    sa.Index("unread_messages_by_time", "account", "received_at"),
-    mysql_engine="InnoDB",
 )
 
 
@@ -45,11 +33,19 @@ unread = sa.Table(
 class Unread:
     """Message of a recipient that the business has not marked as read."""
 
-    account: str
-    peer: str
-    id: str
+    account: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(20)]
+    id: Annotated[str, types.key(64)]
     # Unix milliseconds.
-    received_at: int
+    received_at: Annotated[int, types.milliseconds()]
+
+
+unread = metadata.table_of(
+    Unread,
+    "unread_messages",
+    sa.Index("unread_messages_by_time", "account", "received_at"),
+    key=("account", "peer", "id"),
+)
 
 
 async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:

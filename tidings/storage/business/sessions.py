@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,25 +13,18 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, execute_paged, save_rows, select_paged
 
-table = sa.Table(
-    "sessions",
-    metadata,
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("peer", types.key(20), primary_key=True),
-    sa.Column("sending", types.blob(), nullable=False),
-    sa.Column("receiving", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SealedSession:
     """Session with one recipient, sealed."""
 
-    account: str
-    peer: str
+    account: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(20)]
     sending: bytes
     receiving: bytes
+
+
+table = metadata.table_of(SealedSession, "sessions", key=("account", "peer"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

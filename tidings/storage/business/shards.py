@@ -30,9 +30,8 @@ LATE = Counter("tidings_shard_late_commits_total", "Commits refused because the 
 
 Value = TypeVar("Value")
 
-table = sa.Table(
+table = metadata.table(
     "shards",
-    metadata,
     sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("owner", types.key(64), nullable=False),
     sa.Column("address", types.key(255), nullable=False),
@@ -42,7 +41,6 @@ table = sa.Table(
     sa.Column("commits", sa.BigInteger, nullable=False, server_default="0"),
     # Node for which the last owner released the shard; empty while the shard has an owner.
     sa.Column("successor", types.key(64), nullable=False, server_default=""),
-    mysql_engine="InnoDB",
 )
 
 

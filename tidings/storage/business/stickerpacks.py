@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 import sqlalchemy as sa
@@ -12,52 +13,36 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 
-packs = sa.Table(
-    "stickerpacks",
-    metadata,
-    sa.Column("id", types.key(36), primary_key=True),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("publisher", types.text(128), nullable=False),
-    sa.Column("name", types.text(128), nullable=False),
-    sa.Column("ios_app_store_link", types.text(1024), nullable=False),
-    sa.Column("android_app_store_link", types.text(1024), nullable=False),
-    sa.Index("stickerpacks_by_account", "account", "id"),
-    mysql_engine="InnoDB",
-)
-
 # emojis: a JSON array of strings.
-stickers = sa.Table(
-    "stickers",
-    metadata,
-    sa.Column("pack", types.key(36), primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("image_data_id", types.text(128), nullable=False),
-    sa.Column("emojis", types.text(255), nullable=False),
-    mysql_engine="InnoDB",
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pack:
     """Sticker pack; fields are named as in the API."""
 
-    id: str
-    account: str
-    publisher: str
-    name: str
-    ios_app_store_link: str = ""
-    android_app_store_link: str = ""
+    id: Annotated[str, types.key(36)]
+    account: Annotated[str, types.key(20)]
+    publisher: Annotated[str, types.text(128)]
+    name: Annotated[str, types.text(128)]
+    ios_app_store_link: Annotated[str, types.text(1024)] = ""
+    android_app_store_link: Annotated[str, types.text(1024)] = ""
+
+
+packs = metadata.table_of(Pack, "stickerpacks", sa.Index("stickerpacks_by_account", "account", "id"), key=("id",))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sticker:
     """Sticker of a pack."""
 
-    pack: str
+    pack: Annotated[str, types.key(36)]
     # From 0; does not change when other stickers are deleted.
     position: int
-    image_data_id: str
-    emojis: tuple[str, ...]
+    image_data_id: Annotated[str, types.text(128)]
+    emojis: Annotated[tuple[str, ...], types.text(255)]
+
+
+stickers = metadata.table_of(Sticker, "stickers", key=("pack", "position"))
 
 
 class PackFull(Exception):

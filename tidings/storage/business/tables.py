@@ -1,5 +1,6 @@
 """Metadata of all tables of the business family, used by Webapps and Coreapps."""
 
-import sqlalchemy as sa
+from tidings.storage import file_stores, types
 
-metadata = sa.MetaData()
+metadata = types.TableFamily()
+file_stores.define(metadata)

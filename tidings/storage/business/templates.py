@@ -15,9 +15,8 @@ from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-table = sa.Table(
+table = metadata.table(
     "templates",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("namespace", types.key(64), primary_key=True),
     sa.Column("name", types.key(512), primary_key=True),
@@ -27,16 +26,13 @@ table = sa.Table(
     sa.Column("parameter_format", types.key(16), nullable=False),
     sa.Column("components", types.long_text(), nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 # Increases with each change of an account's templates, so that a process that caches them detects it by a short query.
-versions = sa.Table(
+versions = metadata.table(
     "template_versions",
-    metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

@@ -13,15 +13,13 @@ from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-table = sa.Table(
+table = metadata.table(
     "revoked_tokens",
-    metadata,
     sa.Column("jti", types.key(32), primary_key=True),
     sa.Column("expires_at", types.milliseconds(), nullable=False),
     sa.Column("revoked_at", types.milliseconds(), nullable=False),
     sa.Index("revoked_tokens_by_time", "revoked_at"),
     sa.Index("revoked_tokens_by_expiry", "expires_at"),
-    mysql_engine="InnoDB",
 )
 
 

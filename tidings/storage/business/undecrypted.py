@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,37 +17,26 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, insert_or_update
 
-table = sa.Table(
-    "undecrypted_messages",
-    metadata,
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("sender", types.key(20), nullable=False),
-    sa.Column("timestamp", types.milliseconds(), nullable=False),
-    sa.Column("due_at", types.milliseconds(), nullable=False),
-    sa.Column("request_id", types.key(64), nullable=False),
-    sa.Column("counted", sa.Integer, nullable=False),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Undecrypted:
     """Message that was requested again, or number of further undecryptable messages of one sender."""
 
     # Id of the message, or of the count.
-    id: str
+    id: Annotated[str, types.key(64)]
     shard: int
-    account: str
-    sender: str
+    account: Annotated[str, types.key(20)]
+    sender: Annotated[str, types.key(20)]
     # Unix milliseconds at which the network accepted the message, or the first of the counted ones.
-    timestamp: int
+    timestamp: Annotated[int, types.milliseconds()]
     # Unix milliseconds at which the message is given up, or the count reported.
-    due_at: int
-    request_id: str = ""
+    due_at: Annotated[int, types.milliseconds()]
+    request_id: Annotated[str, types.key(64)] = ""
     # Number of messages; 0 for a single message.
     counted: int = 0
+
+
+table = metadata.table_of(Undecrypted, "undecrypted_messages", key=("id",))
 
 
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))

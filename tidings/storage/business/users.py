@@ -15,9 +15,8 @@ from tidings.storage.database import insert_or_ignore
 ADMIN = "admin"
 USER = "user"
 
-table = sa.Table(
+table = metadata.table(
     "users",
-    metadata,
     sa.Column("username", types.text(64), primary_key=True),
     sa.Column("account", types.key(20), nullable=False),
     sa.Column("role", types.key(16), nullable=False),
@@ -25,7 +24,6 @@ table = sa.Table(
     sa.Column("must_change_password", sa.Boolean, nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("generation", sa.Integer, nullable=False, server_default="0"),
-    mysql_engine="InnoDB",
 )
 
 

@@ -11,14 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 
-table = sa.Table(
+table = metadata.table(
     "webapp_nodes",
-    metadata,
     sa.Column("incarnation", types.key(32), primary_key=True),
     sa.Column("node", types.key(255), nullable=False),
     sa.Column("started_at", types.milliseconds(), nullable=False),
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

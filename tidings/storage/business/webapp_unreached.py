@@ -16,16 +16,14 @@ from tidings.storage.business import webapp_nodes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-table = sa.Table(
+table = metadata.table(
     "webapp_unreached",
-    metadata,
     # The Webapp's, as in `webapp_nodes`.
     sa.Column("incarnation", types.key(32), primary_key=True),
     # `host:port` of the Coreapp's link.
     sa.Column("address", types.key(255), primary_key=True),
     # Time of the first failed call, Unix milliseconds.
     sa.Column("since", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

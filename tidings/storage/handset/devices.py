@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage import types
 from tidings.storage.database import insert_or_update
-from tidings.storage.handset.tables import devices
+from tidings.storage.handset.tables import metadata
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceRow:
     """Device of one recipient."""
 
-    number: str
-    fleet: str
+    number: Annotated[str, types.key(20)]
+    fleet: Annotated[str, types.key(40)]
     registration_id: int
     # Private identity key, sealed.
     identity: bytes
@@ -26,7 +28,12 @@ class DeviceRow:
     # First id that no pre-key of this device has had.
     next_key_id: int
     # Number that the device has asked the network to block; empty for none.
-    blocked: str = ""
+    blocked: Annotated[str, types.key(20)] = ""
+
+
+devices = metadata.table_of(
+    DeviceRow, "handset_devices", sa.Index("handset_devices_by_fleet", "fleet"), key=("number",)
+)
 
 
 async def save(connection: AsyncConnection, rows: Sequence[DeviceRow]) -> None:

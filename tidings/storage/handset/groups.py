@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage import types
 from tidings.storage.database import insert_or_ignore, save_rows, select_paged
-from tidings.storage.handset.tables import groups, key_holders, sender_keys
+from tidings.storage.handset.tables import key_holders, metadata
 from tidings.storage.row_lists import any_row_of, row_list
 
 Key = tuple[str, str, str]  # number, group, sender
@@ -21,23 +23,29 @@ LEAVING = -1
 class GroupRow:
     """Group that a number is in."""
 
-    number: str
-    group_id: str
-    subject: str
+    number: Annotated[str, types.key(20)]
+    group_id: Annotated[str, types.key(32)]
+    subject: Annotated[str, types.text(100)]
     # Epoch for which all participants have this number's sender key; 0 if unknown; `LEAVING` while it is being sent.
-    epoch: int
+    epoch: Annotated[int, sa.BigInteger]
     # Increases with everything that may change who must have the key.
-    version: int
+    version: Annotated[int, sa.BigInteger]
+
+
+groups = metadata.table_of(GroupRow, "handset_groups", key=("number", "group_id"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SenderKeyRow:
     """Chains of one sender in a group as a number holds them, sealed. The sender may be the number itself."""
 
-    number: str
-    group_id: str
-    sender: str
+    number: Annotated[str, types.key(20)]
+    group_id: Annotated[str, types.key(32)]
+    sender: Annotated[str, types.key(20)]
     record: bytes
+
+
+sender_keys = metadata.table_of(SenderKeyRow, "handset_sender_keys", key=("number", "group_id", "sender"))
 
 
 async def save_group(connection: AsyncConnection, group: GroupRow) -> None:

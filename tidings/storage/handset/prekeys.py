@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage import types
 from tidings.storage.database import execute_paged, select_paged
-from tidings.storage.handset.tables import devices, prekeys
+from tidings.storage.handset.devices import devices
+from tidings.storage.handset.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
@@ -20,24 +22,28 @@ KYBER_ONE_TIME = "kyber"  # deleted like the EC ones
 KYBER_LAST = "kyber_last"  # last-resort key, used repeatedly
 
 _LASTING = (SIGNED, KYBER_LAST)
-_OF_PAIRS = any_row_of("pairs", prekeys.c.number, prekeys.c.key_id)
-_PREKEYS = sa.select(prekeys).where(_OF_PAIRS)
-_DELETE_PREKEYS = prekeys.delete().where(_OF_PAIRS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandsetPreKeyRow:
     """Private part of one pre-key, sealed."""
 
-    number: str
+    number: Annotated[str, types.key(20)]
     key_id: int
-    kind: str
+    kind: Annotated[str, types.key(12)]
     sealed: bytes
     # Unix milliseconds.
-    created_at: int = 0
+    created_at: Annotated[int, types.milliseconds()] = 0
     # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, is gone
     # from the network, or is not there yet. 0 for a key in use.
-    retired_at: int = 0
+    retired_at: Annotated[int, types.milliseconds()] = 0
+
+
+prekeys = metadata.table_of(HandsetPreKeyRow, "handset_prekeys", key=("number", "key_id"))
+
+_OF_PAIRS = any_row_of("pairs", prekeys.c.number, prekeys.c.key_id)
+_PREKEYS = sa.select(prekeys).where(_OF_PAIRS)
+_DELETE_PREKEYS = prekeys.delete().where(_OF_PAIRS)
 
 
 async def add(connection: AsyncConnection, rows: Sequence[HandsetPreKeyRow]) -> None:

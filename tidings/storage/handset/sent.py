@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage import types
 from tidings.storage.database import any_of, select_paged
-from tidings.storage.handset.tables import sent
+from tidings.storage.handset.tables import metadata
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentRow:
     """Sent message."""
 
-    fleet: str
+    fleet: Annotated[str, types.key(40)]
     # Position of its envelope in the outbox.
-    position: int
-    number: str
-    peer: str
-    id: str
+    position: Annotated[int, sa.BigInteger]
+    number: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(20)]
+    id: Annotated[str, types.key(64)]
     # Sealed.
     content: bytes = dataclasses.field(repr=False)
     # Tag, 8 bytes, of the session with this peer in which it was last encrypted.
-    session: bytes
+    session: Annotated[bytes, types.fixed_bytes(8)]
     # Unix milliseconds.
-    sent_at: int
+    sent_at: Annotated[int, types.milliseconds()]
     # Number of attempts to send it again.
     attempts: int = 0
     # Id of the latest envelope that requested it again; empty for none.
-    asked_by: str = ""
+    asked_by: Annotated[str, types.key(64)] = ""
     # True while it waits for a session other than `session`.
     waits: bool = False
+
+
+sent = metadata.table_of(SentRow, "handset_sent", sa.Index("handset_sent_by_id", "id"), key=("fleet", "position"))
 
 
 _COLUMNS = tuple(sent.c[field.name] for field in dataclasses.fields(SentRow))

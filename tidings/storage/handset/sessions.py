@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage import types
 from tidings.storage.database import execute_paged, save_rows, select_paged
-from tidings.storage.handset.tables import sessions
+from tidings.storage.handset.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
-
-_OF_PAIRS = any_row_of("pairs", sessions.c.number, sessions.c.peer)
-_SESSIONS = sa.select(sessions).where(_OF_PAIRS)
-_DELETE = sessions.delete().where(_OF_PAIRS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionRow:
     """Session with a peer in two halves, sealed."""
 
-    number: str
-    peer: str
+    number: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(20)]
     sending: bytes
     receiving: bytes
+
+
+sessions = metadata.table_of(SessionRow, "handset_sessions", key=("number", "peer"))
+
+_OF_PAIRS = any_row_of("pairs", sessions.c.number, sessions.c.peer)
+_SESSIONS = sa.select(sessions).where(_OF_PAIRS)
+_DELETE = sessions.delete().where(_OF_PAIRS)
 
 
 async def save(connection: AsyncConnection, rows: Sequence[SessionRow]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,35 +13,31 @@ from tidings.storage import types
 from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
 from tidings.storage.network.tables import metadata
 
-table = sa.Table(
-    "blobs",
-    metadata,
-    sa.Column("id", types.key(43), primary_key=True),
-    sa.Column("owner", types.key(15), nullable=False),
-    sa.Column("file", types.key(64), nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("expires_at", types.milliseconds(), nullable=False),
-    sa.Index("blobs_by_file", "file"),
-    sa.Index("blobs_by_expiry", "expires_at"),
-    sa.Index("blobs_by_owner", "owner", "size"),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blob:
     """File of ciphertext."""
 
     # Id by which devices name the file. A device that knows it may fetch the file.
-    id: str
+    id: Annotated[str, types.key(43)]
     # Number that uploaded the file.
-    owner: str
+    owner: Annotated[str, types.key(15)]
     # Name in the file store.
-    file: str
+    file: Annotated[str, types.key(64)]
     # Bytes.
-    size: int
+    size: Annotated[int, sa.BigInteger]
     # Unix milliseconds.
-    expires_at: int
+    expires_at: Annotated[int, types.milliseconds()]
+
+
+table = metadata.table_of(
+    Blob,
+    "blobs",
+    sa.Index("blobs_by_file", "file"),
+    sa.Index("blobs_by_expiry", "expires_at"),
+    sa.Index("blobs_by_owner", "owner", "size"),
+    key=("id",),
+)
 
 
 _COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Blob))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,30 +13,13 @@ from tidings.storage.database import insert_or_ignore, insert_or_update
 from tidings.storage.network.tables import metadata
 
 # One code per number and address. A code requested from another address neither replaces it nor uses it up.
-challenges = sa.Table(
-    "registration_challenges",
-    metadata,
-    sa.Column("number", types.key(15), primary_key=True),
-    sa.Column("origin", types.key(64), primary_key=True),
-    sa.Column("code_hash", types.fixed_bytes(32), nullable=False),
-    sa.Column("digits", sa.Integer, nullable=False),
-    sa.Column("issued_at", types.milliseconds(), nullable=False),
-    sa.Column("expires_at", types.milliseconds(), nullable=False),
-    sa.Column("attempts_left", sa.Integer, nullable=False),
-    sa.Column("window_started_at", types.milliseconds(), nullable=False),
-    sa.Column("issued_in_window", sa.Integer, nullable=False),
-    sa.Index("registration_challenges_by_time", "issued_at"),
-    mysql_engine="InnoDB",
-)
 
 # Wrong tries of short codes per number, as Unix milliseconds at which the number's token bucket is full.
-tries = sa.Table(
+tries = metadata.table(
     "registration_tries",
-    metadata,
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("full_at", types.milliseconds(), nullable=False),
     sa.Index("registration_tries_by_time", "full_at"),
-    mysql_engine="InnoDB",
 )
 
 
@@ -43,23 +27,31 @@ tries = sa.Table(
 class Challenge:
     """Registration code, and number of codes that this address requested for this number recently."""
 
-    number: str
+    number: Annotated[str, types.key(15)]
     # Address that requested the code; an IPv6 address is reduced to its /64 prefix.
-    origin: str
+    origin: Annotated[str, types.key(64)]
     # Keyed hash of the code.
-    code_hash: bytes
+    code_hash: Annotated[bytes, types.fixed_bytes(32)]
     # Length of the code.
     digits: int
     # Unix milliseconds.
-    issued_at: int
+    issued_at: Annotated[int, types.milliseconds()]
     # Unix milliseconds.
-    expires_at: int
+    expires_at: Annotated[int, types.milliseconds()]
     # Wrong tries until the code is void; 0 once it was used.
     attempts_left: int
     # Start of the window that `issued_in_window` counts, Unix milliseconds.
-    window_started_at: int
+    window_started_at: Annotated[int, types.milliseconds()]
     # Number of codes issued in the window.
     issued_in_window: int
+
+
+challenges = metadata.table_of(
+    Challenge,
+    "registration_challenges",
+    sa.Index("registration_challenges_by_time", "issued_at"),
+    key=("number", "origin"),
+)
 
 
 async def find(connection: AsyncConnection, number: str, origin: str) -> Challenge | None:

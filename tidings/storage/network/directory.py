@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,27 +16,10 @@ from tidings.storage.network.tables import metadata
 # Maximum number of values in one `IN (…)`.
 CHUNK = 1000
 
-registrations = sa.Table(
-    "registrations",
-    metadata,
-    sa.Column("number", types.key(15), primary_key=True),
-    sa.Column("registration_id", sa.BigInteger, nullable=False),
-    sa.Column("identity_key", types.fixed_bytes(33), nullable=False),
-    sa.Column("signed_prekey_id", sa.BigInteger, nullable=False),
-    sa.Column("signed_prekey", types.fixed_bytes(33), nullable=False),
-    sa.Column("signed_prekey_signature", types.fixed_bytes(64), nullable=False),
-    sa.Column("kyber_prekey_id", sa.BigInteger),
-    sa.Column("kyber_prekey", types.fixed_bytes(1569)),
-    sa.Column("kyber_prekey_signature", types.fixed_bytes(64)),
-    sa.Column("token_hash", types.fixed_bytes(32), nullable=False),
-    sa.Column("registered_at", types.milliseconds(), nullable=False),
-    mysql_engine="InnoDB",
-)
 
 # This program does not use this table; programs before network revision 0011 do. See `challenges`.
-codes = sa.Table(
+codes = metadata.table(
     "registration_codes",
-    metadata,
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("code_hash", types.fixed_bytes(32), nullable=False),
     sa.Column("issued_at", types.milliseconds(), nullable=False),
@@ -43,34 +27,27 @@ codes = sa.Table(
     sa.Column("attempts_left", sa.Integer, nullable=False),
     sa.Column("window_started_at", types.milliseconds(), nullable=False),
     sa.Column("issued_in_window", sa.Integer, nullable=False),
-    mysql_engine="InnoDB",
 )
 
-blocks = sa.Table(
+blocks = metadata.table(
     "blocks",
-    metadata,
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("other", types.key(15), primary_key=True),
-    mysql_engine="InnoDB",
 )
 
 # For numbers whose devices are several programs, one after another: the highest epoch in which one of them registered
 # the number or uploaded keys.
-epochs = sa.Table(
+epochs = metadata.table(
     "registration_epochs",
-    metadata,
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",
 )
 
 # Identity keys that numbers had when they unregistered. The next registration of a number is compared with its key.
-former_identities = sa.Table(
+former_identities = metadata.table(
     "former_identities",
-    metadata,
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("identity_key", types.fixed_bytes(33), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 
@@ -78,20 +55,23 @@ former_identities = sa.Table(
 class RegisteredDevice:
     """Device with its lasting keys: identity, signed pre-key and last-resort Kyber pre-key."""
 
-    number: str
-    registration_id: int
-    identity_key: bytes
-    signed_prekey_id: int
-    signed_prekey: bytes
-    signed_prekey_signature: bytes
+    number: Annotated[str, types.key(15)]
+    registration_id: Annotated[int, sa.BigInteger]
+    identity_key: Annotated[bytes, types.fixed_bytes(33)]
+    signed_prekey_id: Annotated[int, sa.BigInteger]
+    signed_prekey: Annotated[bytes, types.fixed_bytes(33)]
+    signed_prekey_signature: Annotated[bytes, types.fixed_bytes(64)]
     # The Kyber fields are None for a device without post-quantum keys.
-    kyber_prekey_id: int | None
-    kyber_prekey: bytes | None
-    kyber_prekey_signature: bytes | None
+    kyber_prekey_id: Annotated[int | None, sa.BigInteger]
+    kyber_prekey: Annotated[bytes | None, types.fixed_bytes(1569)]
+    kyber_prekey_signature: Annotated[bytes | None, types.fixed_bytes(64)]
     # SHA-256 of the token that the device logs in with.
-    token_hash: bytes
+    token_hash: Annotated[bytes, types.fixed_bytes(32)]
     # Unix milliseconds.
-    registered_at: int
+    registered_at: Annotated[int, types.milliseconds()]
+
+
+registrations = metadata.table_of(RegisteredDevice, "registrations", key=("number",))
 
 
 def _chunks(numbers: Iterable[str]) -> Iterable[list[str]]:

@@ -17,12 +17,10 @@ from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
 from tidings.storage.rows import write_rows
 
-table = sa.Table(
+table = metadata.table(
     "group_messages",
-    metadata,
     *messages.columns(),
     sa.Column("copies", types.long_text(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,47 +15,27 @@ from tidings.storage.network.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
 
-chats = sa.Table(
-    "group_chats",
-    metadata,
-    sa.Column("id", types.key(32), primary_key=True),
-    sa.Column("creator", types.key(15), nullable=False),
-    sa.Column("subject", types.text(100), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("code", types.key(32), nullable=False),
-    sa.Column("icon_type", types.key(16), nullable=False),
-    sa.Index("group_chats_by_code", "code", unique=True),
-    mysql_engine="InnoDB",
-)
-
-members = sa.Table(
+members = metadata.table(
     "group_chat_members",
-    metadata,
     sa.Column("group_id", types.key(32), primary_key=True),
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("admin", sa.Boolean, nullable=False),
     sa.Column("position", sa.BigInteger, nullable=False),
     sa.Index("group_chat_members_by_number", "number"),
-    mysql_engine="InnoDB",
 )
 
-icons = sa.Table(
+icons = metadata.table(
     "group_chat_icons",
-    metadata,
     sa.Column("group_id", types.key(32), primary_key=True),
     sa.Column("data", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
 )
 
-sends = sa.Table(
+sends = metadata.table(
     "group_chat_sends",
-    metadata,
     sa.Column("sender", types.key(15), primary_key=True),
     sa.Column("id", types.key(64), primary_key=True),
     sa.Column("taken_at", types.milliseconds(), nullable=False),
     sa.Index("group_chat_sends_by_age", "taken_at"),
-    mysql_engine="InnoDB",
 )
 
 
@@ -62,17 +43,20 @@ sends = sa.Table(
 class Chat:
     """Group. A group without members is kept, so that its id is never used again."""
 
-    id: str
-    creator: str
-    subject: str
+    id: Annotated[str, types.key(32)]
+    creator: Annotated[str, types.key(15)]
+    subject: Annotated[str, types.text(100)]
     # Unix milliseconds.
-    created_at: int
+    created_at: Annotated[int, types.milliseconds()]
     # Starts at 1; increases whenever a participant joins, leaves or is removed.
-    epoch: int
+    epoch: Annotated[int, sa.BigInteger]
     # Invite code, with which a number joins.
-    code: str
+    code: Annotated[str, types.key(32)]
     # MIME type of the icon; empty without an icon.
-    icon_type: str
+    icon_type: Annotated[str, types.key(16)]
+
+
+chats = metadata.table_of(Chat, "group_chats", sa.Index("group_chats_by_code", "code", unique=True), key=("id",))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

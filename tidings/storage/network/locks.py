@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,32 +13,25 @@ from tidings.storage import types
 from tidings.storage.database import any_of, execute_paged, insert_or_update
 from tidings.storage.network.tables import metadata
 
-locks = sa.Table(
-    "registration_locks",
-    metadata,
-    sa.Column("number", types.key(15), primary_key=True),
-    sa.Column("pin_hash", types.key(255), nullable=False),
-    sa.Column("active_at", types.milliseconds(), nullable=False),
-    sa.Column("daily_full_at", types.milliseconds(), nullable=False),
-    sa.Column("yearly_full_at", types.milliseconds(), nullable=False),
-    sa.Index("registration_locks_by_activity", "active_at", "number"),
-    mysql_engine="InnoDB",
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lock:
     """Registration lock of one number."""
 
-    number: str
+    number: Annotated[str, types.key(15)]
     # In argon2's text form.
-    pin_hash: str = dataclasses.field(repr=False)
+    pin_hash: Annotated[str, types.key(255)] = dataclasses.field(repr=False)
     # Last time that the device was seen, Unix milliseconds, accurate to one hour.
-    active_at: int
+    active_at: Annotated[int, types.milliseconds()]
     # Time at which the daily bucket of wrong PINs is full, Unix milliseconds.
-    daily_full_at: int = 0
+    daily_full_at: Annotated[int, types.milliseconds()] = 0
     # Time at which the yearly bucket of wrong PINs is full, Unix milliseconds.
-    yearly_full_at: int = 0
+    yearly_full_at: Annotated[int, types.milliseconds()] = 0
+
+
+locks = metadata.table_of(
+    Lock, "registration_locks", sa.Index("registration_locks_by_activity", "active_at", "number"), key=("number",)
+)
 
 
 async def find(connection: AsyncConnection, number: str, *, lock: bool = False) -> Lock | None:

@@ -23,9 +23,8 @@ _FRAME = 256
 # Bytes that count for each character of `refs`, of which there may be 64,000. A character takes up to 6 bytes in JSON.
 _REF_CHARACTER = 4
 
-table = sa.Table(
+table = metadata.table(
     "envelopes",
-    metadata,
     *messages.columns(),
     sa.Column("recipient", types.key(15), nullable=False),
     sa.Column("kind", types.key(16), nullable=False),
@@ -34,7 +33,6 @@ table = sa.Table(
     sa.Index("envelopes_by_slot", "recipient", "slot", "seq"),
     sa.Index("envelopes_by_expiry", "expires_at", "seq"),
     sa.Index("envelopes_by_copy", "sender", "id", "recipient", unique=True),
-    mysql_engine="InnoDB",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,31 +17,11 @@ from tidings.storage.row_lists import any_row_of, row_list
 # Maximum number of values in one `IN (…)`.
 CHUNK = 500
 
-table = sa.Table(
-    "prekeys",
-    metadata,
-    sa.Column("number", types.key(15), primary_key=True),
-    sa.Column("key_id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("public", types.fixed_bytes(33), nullable=False),
-    mysql_engine="InnoDB",
-)
 
-kyber = sa.Table(
-    "kyber_prekeys",
-    metadata,
-    sa.Column("number", types.key(15), primary_key=True),
-    sa.Column("key_id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("public", types.fixed_bytes(1569), nullable=False),
-    sa.Column("signature", types.fixed_bytes(64), nullable=False),
-    mysql_engine="InnoDB",
-)
-
-fetches = sa.Table(
+fetches = metadata.table(
     "bundle_fetches",
-    metadata,
     sa.Column("target", types.key(15), primary_key=True),
     sa.Column("fetcher", types.key(15), primary_key=True),
-    mysql_engine="InnoDB",
 )
 
 
@@ -53,19 +33,25 @@ class TakenMeanwhile(Exception):
 class PreKeyRow:
     """One-time pre-key of a device."""
 
-    number: str
-    key_id: int
-    public: bytes
+    number: Annotated[str, types.key(15)]
+    key_id: Annotated[int, sa.BigInteger]
+    public: Annotated[bytes, types.fixed_bytes(33)]
+
+
+table = metadata.table_of(PreKeyRow, "prekeys", key=("number", "key_id"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KyberPreKeyRow:
     """One-time Kyber pre-key of a device."""
 
-    number: str
-    key_id: int
-    public: bytes
-    signature: bytes
+    number: Annotated[str, types.key(15)]
+    key_id: Annotated[int, sa.BigInteger]
+    public: Annotated[bytes, types.fixed_bytes(1569)]
+    signature: Annotated[bytes, types.fixed_bytes(64)]
+
+
+kyber = metadata.table_of(KyberPreKeyRow, "kyber_prekeys", key=("number", "key_id"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

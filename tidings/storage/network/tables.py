@@ -1,5 +1,6 @@
 """Metadata of all tables of the network family. Each module of the family adds its own tables."""
 
-import sqlalchemy as sa
+from tidings.storage import file_stores, types
 
-metadata = sa.MetaData()
+metadata = types.TableFamily()
+file_stores.define(metadata)
