@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,33 @@ from webapp.http import envelope, server
 from webapp.http.bodies import BodyLimit
 from webapp.http.tap import Tap
 from webapp.http.tls import ServerTLS
-from webapp.maintenance import Maintenance
 from webapp.membership import WebappMembership
 from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shared_limits import SharedLimit
 from webapp.settings import Settings
+
+INTERVAL = 60.0  # seconds
+
+
+class Maintenance:
+    """Service that runs named maintenance tasks. A failed task does not prevent the others."""
+
+    name = "upkeep"
+
+    def __init__(self, chores: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+        self._chores = chores
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, INTERVAL):
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        for name, chore in self._chores.items():
+            try:
+                await chore()
+            except Exception as error:
+                log.warning("upkeep.failed", extra={"chore": name, "error": repr(error)[:200]})
+
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
 from webapp.api.profile import schemas
-from webapp.http import multipart
+from webapp.http import pictures
 from webapp.http.errors import InvalidRequest
 
 ABOUT = "/v1/settings/profile/about"
@@ -108,9 +108,9 @@ def test_the_file_field_of_a_form_is_found_with_preamble_and_epilogue() -> None:
     head = b'--x\r\nContent-Type: image/png\r\ncontent-disposition: form-data; filename="n"; name=file\r\n\r\n'
     content = b"\r\n--y\r\n\0"
     raw = b"preamble\r\n" + head + content + b"\r\n--x--\r\nepilogue"
-    assert multipart.take_file(b"multipart/form-data; Boundary=x", raw, "File") == content
+    assert pictures.take_file(b"multipart/form-data; Boundary=x", raw, "File") == content
     with pytest.raises(InvalidRequest):
-        multipart.take_file(b"multipart/form-data; boundary=y", raw, "File")
+        pictures.take_file(b"multipart/form-data; boundary=y", raw, "File")
 
 
 async def business(api: Served) -> Any:

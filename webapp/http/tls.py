@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import logging
 import ssl
@@ -19,21 +20,18 @@ from webapp.http.pem import CertificateBundle, UnusablePem
 log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ServerTLS:
     """Keeps the listener's certificate equal to the one in the database. New connections use a new one at once."""
 
-    def __init__(
-        self, database: Database, account: str, *, safe: SecretSealer, names: tuple[str, ...], clock: Clock
-    ) -> None:
-        """Create the context.
+    database: Database
+    account: str
+    _: dataclasses.KW_ONLY
+    safe: SecretSealer
+    names: tuple[str, ...]  # host names and addresses that clients call, for the generated certificate
+    clock: Clock
 
-        names: host names and addresses that clients call, for the generated certificate
-        """
-        self._database = database
-        self._account = account
-        self._safe = safe
-        self._names = names
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._current: ssl.SSLContext | None = None
         self._pem = b""
         self._unusable: bytes | None = None
@@ -65,40 +63,40 @@ class ServerTLS:
             socket.context = self._current
 
     async def _find(self) -> CertificateBundle:
-        async with self._database.reading() as connection:
-            uploaded = await certificates.find_certificate(connection, self._account, certificates.EXTERNAL)
-            made = await certificates.find_certificate(connection, self._account, certificates.SELF_SIGNED)
+        async with self.database.reading() as connection:
+            uploaded = await certificates.find_certificate(connection, self.account, certificates.EXTERNAL)
+            made = await certificates.find_certificate(connection, self.account, certificates.SELF_SIGNED)
         if uploaded is not None:
             bundle = await self._open_uploaded(uploaded)
             if bundle is not None:
                 return bundle
-        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        now = datetime.datetime.fromtimestamp(self.clock.now(), datetime.UTC)
         present = self._open_made(made)
-        if present is not None and present.is_fresh(now) and set(self._names) <= set(present.names):
+        if present is not None and present.is_fresh(now) and set(self.names) <= set(present.names):
             return present
         # The names of other Webapps are kept, so that Webapps with different names agree on one certificate.
         others = present.names if present is not None else ()
-        bundle = await asyncio.to_thread(CertificateBundle.make, list(dict.fromkeys((*self._names, *others))), now)
-        sealed = self._safe.seal(self._account, certificates.SELF_SIGNED, bundle.pem)
+        bundle = await asyncio.to_thread(CertificateBundle.make, list(dict.fromkeys((*self.names, *others))), now)
+        sealed = self.safe.seal(self.account, certificates.SELF_SIGNED, bundle.pem)
 
         async def keep(connection: Connection) -> bytes | None:
             if present is None and made is None:
                 # If several Webapps start at once, only one stores its certificate.
                 await certificates.add_certificate_if_missing(
-                    connection, self._account, certificates.SELF_SIGNED, sealed
+                    connection, self.account, certificates.SELF_SIGNED, sealed
                 )
             else:
-                await certificates.set_certificate(connection, self._account, certificates.SELF_SIGNED, sealed)
-            return await certificates.find_certificate(connection, self._account, certificates.SELF_SIGNED)
+                await certificates.set_certificate(connection, self.account, certificates.SELF_SIGNED, sealed)
+            return await certificates.find_certificate(connection, self.account, certificates.SELF_SIGNED)
 
-        kept = self._open_made(await self._database.persist(keep, patience=20.0))
+        kept = self._open_made(await self.database.persist(keep, patience=20.0))
         return kept or bundle
 
     async def _open_uploaded(self, sealed: bytes) -> CertificateBundle | None:
         """Return the uploaded certificate; `None` when a server cannot use it. Raises `UnreadableSecret`."""
         if sealed == self._unusable:
             return None
-        content = self._safe.open(self._account, certificates.EXTERNAL, sealed)
+        content = self.safe.open(self.account, certificates.EXTERNAL, sealed)
         try:
             bundle = CertificateBundle.load(content)
             if bundle.pem != self._pem:
@@ -115,7 +113,7 @@ class ServerTLS:
             return (
                 None
                 if sealed is None
-                else CertificateBundle.load(self._safe.open(self._account, certificates.SELF_SIGNED, sealed))
+                else CertificateBundle.load(self.safe.open(self.account, certificates.SELF_SIGNED, sealed))
             )
         except (UnreadableSecret, UnusablePem):
             return None

@@ -4,27 +4,57 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import pydantic
 from fastapi import APIRouter, Response
 
-from webapp.api.backup import schemas
 from webapp.api.backup.service import Backups
 from webapp.auth.authenticator import Administrator
 from webapp.http import answers
-from webapp.http.bodies import json_body
+from webapp.http.bodies import Body, json_body
 from webapp.http.dependencies import part
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, Meta, MetaAnswer
+
+# Room for a photo of 5 MB that is encoded in base64 twice, and the other parts.
+MAX_BACKUP = 12 * 1024 * 1024  # bytes of a body
+
+BackupPassword = Annotated[str, pydantic.Field(min_length=8, max_length=1024, examples=["Tidings-2026!"])]
+# Shorter passwords are accepted for backups from before the minimum length.
+RestorePassword = Annotated[str, pydantic.Field(min_length=1, max_length=1024, examples=["Tidings-2026!"])]
+
+
+class BackupRequest(Body):
+    """Password of a new backup. The password and the backup together give access to the number's keys."""
+
+    password: BackupPassword
+
+
+class RestoreRequest(Body):
+    """Backup to put in force. `data` is the value that `POST /v1/settings/backup` returned."""
+
+    password: RestorePassword
+    data: Annotated[str, pydantic.Field(min_length=1, examples=["dGlkaW5ncy1iYWNrdXA="])]
+
+
+class BackupData(pydantic.BaseModel):
+    """The backup in base64."""
+
+    data: str = pydantic.Field(examples=["dGlkaW5ncy1iYWNrdXA="])
+
+
+class BackupAnswer(pydantic.BaseModel):
+    """Response with the backup. Keep it apart from stored messages."""
+
+    settings: BackupData
+    meta: Meta
+
 
 router = APIRouter(tags=["settings"], responses=RESPONSES)
 Service = Annotated[Backups, part(Backups)]
 
 
-@router.post(
-    "/v1/settings/backup",
-    summary="Back up settings and keys, encrypted with a password",
-    response_model=schemas.BackupAnswer,
-)
+@router.post("/v1/settings/backup", summary="Settings and keys under a password", response_model=BackupAnswer)
 async def make_backup(
-    caller: Administrator, body: Annotated[schemas.BackupRequest, json_body(schemas.BackupRequest)], backups: Service
+    caller: Administrator, body: Annotated[BackupRequest, json_body(BackupRequest)], backups: Service
 ) -> Response:
     return answers.answer({"settings": {"data": await backups.make(caller, body.password)}})
 
@@ -32,7 +62,7 @@ async def make_backup(
 @router.post("/v1/settings/restore", summary="Restore a backup", response_model=MetaAnswer)
 async def restore(
     caller: Administrator,
-    body: Annotated[schemas.RestoreRequest, json_body(schemas.RestoreRequest, schemas.MAX_BACKUP)],
+    body: Annotated[RestoreRequest, json_body(RestoreRequest, MAX_BACKUP)],
     backups: Service,
 ) -> Response:
     await backups.restore(caller, body.password, body.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import logging
 
@@ -31,27 +32,26 @@ _PURPOSE = "tidings backup"
 _PATIENCE = 5.0
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Backups:
     """Backups of the caller's account: settings and keys, but no users, messages, callbacks or sessions."""
 
-    def __init__(
-        self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, guard: URLGuard, clock: Clock
-    ) -> None:
-        self._database = database
-        self._coreapps = coreapps
-        self._safe = safe
-        self._guard = guard
-        self._clock = clock
+    database: Database
+    coreapps: Coreapps
+    _: dataclasses.KW_ONLY
+    safe: SecretSealer
+    guard: URLGuard
+    clock: Clock
 
     async def make(self, caller: Caller, password: str) -> str:
         """Return a backup in base64, encrypted with the password. Raises the errors of the Coreapp link."""
         account = caller.account
-        exported = await self._coreapps.call_primary_repeatable(
+        exported = await self.coreapps.call_primary_repeatable(
             lambda n: core.ExportKeys(n=n, account=account, password=password), core.Exported
         )
         try:
-            async with self._database.reading() as connection:
-                found = await contents.read(connection, self._safe, account, exported.data)
+            async with self.database.reading() as connection:
+                found = await contents.read(connection, self.safe, account, exported.data)
         except UnreadableSecret as error:
             raise InvalidRequest.because(INTERNAL_ERROR, f"it was encrypted with another key: {error}") from error
         data = await asyncio.to_thread(password_box.seal, password, msgspec.json.encode(found), purpose=_PURPOSE)
@@ -65,12 +65,12 @@ class Backups:
         """
         account = caller.account
         found = await asyncio.to_thread(_open, password, data)
-        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        now = datetime.datetime.fromtimestamp(self.clock.now(), datetime.UTC)
         checked = await asyncio.to_thread(checks.check, found, account, now)
         settings = msgspec.json.decode(checked.contents.settings, type=ApplicationSettings)
-        await require_callable(self._guard, settings.webhooks.url, "data: settings.webhooks.url")
+        await require_callable(self.guard, settings.webhooks.url, "data: settings.webhooks.url")
         try:
-            await self._coreapps.call_primary(
+            await self.coreapps.call_primary(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
             )
         except QuestionTooLarge as error:
@@ -78,9 +78,9 @@ class Backups:
         if checked.outdated:
             log.warning("backup.certificate_left_out", extra={"error": checked.outdated})
         try:
-            await self._database.persist(
+            await self.database.persist(
                 lambda connection: contents.write(
-                    connection, self._safe, account, checked.contents, keep_external=bool(checked.outdated)
+                    connection, self.safe, account, checked.contents, keep_external=bool(checked.outdated)
                 ),
                 patience=5.0,
             )
@@ -89,9 +89,7 @@ class Backups:
                 # The keys are in force already, so this is not a refusal before any effect.
                 raise DatabaseFailed() from error
             raise
-        await self._coreapps.call_all(
-            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
-        )
+        await self.coreapps.call_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
         log.info("backup.restored", extra={"username": caller.username})
 
 
