@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import logging
 import ssl
@@ -27,45 +28,40 @@ log = logging.getLogger(__name__)
 _PATIENCE = 5.0
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Certificates:
     """Certificates of the caller's account."""
 
-    def __init__(
-        self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, server: ServerTLS | None, clock: Clock
-    ) -> None:
-        """Create the service.
-
-        server: listener that presents the API's certificate; `None` when the API uses plain HTTP
-        """
-        self._database = database
-        self._coreapps = coreapps
-        self._safe = safe
-        self._server = server
-        self._clock = clock
+    database: Database
+    coreapps: Coreapps
+    _: dataclasses.KW_ONLY
+    safe: SecretSealer
+    server: ServerTLS | None  # listener that presents the API's certificate; `None` when the API uses plain HTTP
+    clock: Clock
 
     async def set_external(self, caller: Caller, text: bytes) -> None:
         """Store the API's certificate, and use it for new connections.
 
         It is in force at once in this process, and within seconds in others. Raises `InvalidRequest`.
         """
-        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        now = datetime.datetime.fromtimestamp(self.clock.now(), datetime.UTC)
         try:
             bundle = await asyncio.to_thread(CertificateBundle.parse, text, now)
             await asyncio.to_thread(tls.check, bundle.pem)
         except (UnusablePem, ssl.SSLError) as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
-        sealed = self._safe.seal(caller.account, certificates.EXTERNAL, bundle.pem)
+        sealed = self.safe.seal(caller.account, certificates.EXTERNAL, bundle.pem)
         await self._set(caller, certificates.EXTERNAL, sealed)
-        if self._server is not None:
-            await self._server.load()
+        if self.server is not None:
+            await self.server.load()
 
     async def external_authorities(self, caller: Caller) -> bytes:
         """Return the certificates that clients of the API may trust, PEM. Raises `InvalidRequest` when none is set."""
-        if self._server is not None:
-            return await self._server.authorities()
+        if self.server is not None:
+            return await self.server.authorities()
         sealed = await self._find(caller, certificates.EXTERNAL)
         try:
-            return CertificateBundle.load(self._safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
+            return CertificateBundle.load(self.safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
         except (UnreadableSecret, UnusablePem):
             raise _missing() from None
 
@@ -86,7 +82,7 @@ class Certificates:
     async def delete_webhook_authorities(self, caller: Caller) -> None:
         """Verify webhook servers against the system's authorities again. Raises `InvalidRequest` when none are set."""
         await self._find(caller, certificates.WEBHOOK_CA)
-        await self._database.persist(
+        await self.database.persist(
             lambda connection: certificates.delete_certificate(connection, caller.account, certificates.WEBHOOK_CA),
             patience=5.0,
         )
@@ -94,20 +90,20 @@ class Certificates:
         await self._tell(caller)
 
     async def _find(self, caller: Caller, kind: str) -> bytes:
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             found = await certificates.find_certificate(connection, caller.account, kind)
         if found is None:
             raise _missing()
         return found
 
     async def _set(self, caller: Caller, kind: str, content: bytes) -> None:
-        await self._database.persist(
+        await self.database.persist(
             lambda connection: certificates.set_certificate(connection, caller.account, kind, content), patience=5.0
         )
         log.info("certificate.set", extra={"username": caller.username, "kind": kind})
 
     async def _tell(self, caller: Caller) -> None:
-        await self._coreapps.call_all(
+        await self.coreapps.call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
 

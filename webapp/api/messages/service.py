@@ -73,23 +73,18 @@ class _Checked:
     has_media: bool = False  # whether it contains files
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Messages:
     """Sends messages and marks received ones as read."""
 
-    def __init__(
-        self,
-        coreapps: ShardOwners,
-        *,
-        templates: TemplateFinder,
-        media: AttachmentChecker,
-        first_answers: FirstAnswers,
-        received: ReceivedMessages,
-    ) -> None:
-        self._coreapps = coreapps
-        self._media = media
-        self._templates = templates
-        self._first_answers = first_answers
-        self._received = received
+    coreapps: ShardOwners
+    _: dataclasses.KW_ONLY
+    templates: TemplateFinder
+    media: AttachmentChecker
+    first_answers: FirstAnswers
+    received: ReceivedMessages
+
+    def __post_init__(self) -> None:
         self._ids = MessageIds()
 
     async def send(self, caller: Caller, message: AnyMessage, origin: RequestOrigin) -> SentMessage:
@@ -136,9 +131,9 @@ class Messages:
 
         if to_group:
             # Groups belong to the first shard, whatever their participants.
-            accepted = await self._coreapps.call_primary(make, core.Accepted, again=make_again)
+            accepted = await self.coreapps.call_primary(make, core.Accepted, again=make_again)
             return SentMessage(accepted.id, "")
-        accepted = await self._coreapps.call(to, make, core.Accepted, again=make_again)
+        accepted = await self.coreapps.call(to, make, core.Accepted, again=make_again)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
@@ -147,16 +142,16 @@ class Messages:
         Raises the errors of the Coreapp link, and 1006 for a message that was not received.
         """
         sender = ""
-        if self._coreapps.has_shards:
-            sender = await self._received.sender(caller.account, message_id)
+        if self.coreapps.has_shards:
+            sender = await self.received.sender(caller.account, message_id)
 
         def make(n: int) -> core.MarkRead:
             return core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender)
 
         if sender:
-            await self._coreapps.call_repeatable(sender, make, core.Done)
+            await self.coreapps.call_repeatable(sender, make, core.Done)
         else:
-            await self._coreapps.call_primary_repeatable(make, core.Done)
+            await self.coreapps.call_primary_repeatable(make, core.Done)
 
     async def _check(self, caller: Caller, message: AnyMessage) -> _Checked:
         """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
@@ -166,14 +161,14 @@ class Messages:
         content = other_content(message, more)
         attached = attachments.find(message)
         if attached:
-            await self._media.check(caller, attached)
+            await self.media.check(caller, attached)
         return _Checked(content, category, has_media=bool(attached))
 
     async def _find_first(self, caller: Caller, origin: RequestOrigin) -> str | None:
         """Return the id of the message that an earlier request with the same key sent; `None` without one."""
         if not origin.key:
             return None
-        return await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
+        return await self.first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
     async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
         """Return the template's category, and the fields to add to the content of the message."""
@@ -188,7 +183,7 @@ class Messages:
         return "", {}
 
     async def _find(self, name: str, language: str, namespace: str | None) -> TemplateRow:
-        found, languages = await self._templates.find(name, language, namespace)
+        found, languages = await self.templates.find(name, language, namespace)
         return filling.choose(name, language, namespace, found, languages)
 
 
