@@ -79,20 +79,17 @@ class Application(Protocol):
 
         Must be pure: it is called before the message is stored, and again after a failed commit.
         """
-        ...
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
         """Show messages in order.
 
         Called once per message, after it is on disk and before a receipt or reply is sent.
         """
-        ...
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         """Return the (number, id) of those messages that were shown.
 
         Called at the start, because a crash may have prevented some from being shown.
         """
-        ...
 
     def notify(self, event: DeviceEvent) -> None: ...

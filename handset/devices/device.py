@@ -14,7 +14,6 @@ class Channel(Protocol):
 
     def offer(self, device: Device, envelope: OutboxRow) -> None:
         """Send an envelope as soon as there is room."""
-        ...
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)

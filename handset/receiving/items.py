@@ -25,7 +25,6 @@ class DeliveryOrigin(Protocol):
 
     def acknowledge(self, deliveries: Sequence[Deliver]) -> None:
         """Acknowledge deliveries that are on disk. The network redelivers those of a closed connection."""
-        ...
 
 
 @dataclasses.dataclass(slots=True, eq=False)

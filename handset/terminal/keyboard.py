@@ -17,7 +17,6 @@ from prompt_toolkit.patch_stdout import patch_stdout
 class Keyboard(Protocol):
     async def read(self, prompt: str) -> str | None:
         """Read the next line without its end. Returns `None` at the end of input, Ctrl-C or Ctrl-D."""
-        ...
 
 
 class Prompt:

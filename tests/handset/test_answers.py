@@ -13,7 +13,7 @@ from coreapp.webhook import bodies, inbound
 from handset.application import ReceivedMessage, SendContent
 from handset.attachments import pointers
 from handset.composing import Content
-from handset.robots import answers
+from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour, actions, number_of
 from tests.coreapp import webhook_schemas
 from tidings.wire import content, media_objects
@@ -117,5 +117,5 @@ def test_opus_audio_is_returned_as_a_voice_message() -> None:
 
 @given(st.sampled_from(["text", "interactive", "image", "template", "x"]), st.text())
 def test_a_message_without_a_request_gets_no_reply(kind: str, raw: str) -> None:
-    assert answers.find(NUMBER, PEER, "m", kind, "", raw) is None
+    assert behaviours.find(NUMBER, PEER, "m", kind, "", raw) is None
     assert asked("text", {"body": "hello location"}) is None

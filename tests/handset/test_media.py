@@ -41,7 +41,7 @@ from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
 from tidings.installation.settings import DatabaseSettings
 from tidings.media import kinds
-from tidings.objects import marker
+from tidings.objects.store import MARKER
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.wire import content, media_objects
@@ -227,7 +227,7 @@ async def test_a_file_that_changes_while_read_is_not_sent(
     with pytest.raises(errors.BadFile, match="changed while it was read"):
         await transfer.upload(api, device, path, progress=grow)
     blobs = live_network.folder / "blobs"
-    await polling.until(lambda: [path.name for path in blobs.iterdir()] == [marker.NAME], pause=0.01)
+    await polling.until(lambda: [path.name for path in blobs.iterdir()] == [MARKER], pause=0.01)
 
 
 @pytest.mark.parametrize(
