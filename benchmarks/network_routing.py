@@ -26,8 +26,8 @@ import uvloop
 
 from network import services
 from network import settings as network_settings
-from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import PreKey, SignedPreKey
+from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import connection as wire
 from tidings.wire import device
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 import aiohttp
 import msgspec
 
-from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import SignedPreKey
+from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import device
 
 # Registrations in one request, and concurrent connection attempts.

@@ -21,8 +21,8 @@ from network import services
 from network.services import NodeAddresses
 from network.settings import BlobSettings, Cluster, Limits, Quotas, Settings
 from tidings.aio.clock import Clock
-from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
+from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.installation.settings import DatabaseSettings
 from tidings.secrets.process_secrets import NetworkSecrets
 from tidings.storage.database import Connection, Database

@@ -12,7 +12,7 @@ import pytest
 from network.settings import Limits, Quotas
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Client, Network, ids, registration, stored
 from tidings.aio.clock import ManualClock
-from tidings.e2ee.identity import IdentityKeyPair
+from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import device
 
 

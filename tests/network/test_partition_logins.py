@@ -8,7 +8,7 @@ import pytest
 
 from tests.network.support import REGISTRATION_KEY, Client, Network, ids, registration
 from tidings.aio.clock import ManualClock
-from tidings.e2ee.identity import IdentityKeyPair
+from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import addresses, device
 from tidings.wire.device import Partition
 

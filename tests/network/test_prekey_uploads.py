@@ -18,7 +18,7 @@ from tests.network.support import (
     registration,
     signed_prekey,
 )
-from tidings.e2ee.identity import IdentityKeyPair
+from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import device
 
 

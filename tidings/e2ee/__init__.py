@@ -39,7 +39,6 @@ from tidings.e2ee.errors import (
     UntrustedIdentity,
 )
 from tidings.e2ee.group_messages import DistributionMessage, GroupMessage
-from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.messages import MESSAGE, PREKEY, VERSION_4, PreKeySignalMessage, SignalMessage
 from tidings.e2ee.prekeys import (
     MAX_KEY_ID,
@@ -54,6 +53,7 @@ from tidings.e2ee.record import SessionRecord
 from tidings.e2ee.sealing import Keyring, Sealer, generate_data_key, wrap_data_key
 from tidings.e2ee.sender_keys import SenderKeyRecord
 from tidings.e2ee.work import SETUP_STEPS, Spend, unlimited
+from tidings.e2ee.xeddsa import IdentityKeyPair
 
 __all__ = [
     "MAX_KEY_ID",

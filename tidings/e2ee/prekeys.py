@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidings.e2ee import curve, errors, identity, kem, messages, xeddsa
+from tidings.e2ee import curve, errors, kem, messages, xeddsa
 
 MAX_KEY_ID: Final = 0xFFFFFF  # of our own keys; official clients use 24 bits too
 
@@ -55,7 +55,7 @@ class SignedPreKey:
     signature: bytes  # 64 bytes, over the typed public key
 
     @classmethod
-    def generate(cls, owner: identity.IdentityKeyPair, key_id: int) -> SignedPreKey:
+    def generate(cls, owner: xeddsa.IdentityKeyPair, key_id: int) -> SignedPreKey:
         pair = curve.KeyPair.generate()
         return cls(key_id, pair.public, pair.private, owner.sign(pair.public))
 
@@ -70,7 +70,7 @@ class KyberPreKey:
     signature: bytes  # 64 bytes, over the typed public key
 
     @classmethod
-    def generate(cls, owner: identity.IdentityKeyPair, key_id: int) -> KyberPreKey:
+    def generate(cls, owner: xeddsa.IdentityKeyPair, key_id: int) -> KyberPreKey:
         public, seed = kem.generate()
         return cls(key_id, public, seed, owner.sign(public))
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from tidings.e2ee import curve, errors, identity, messages, prekeys, ratchet, session_setup, state, work
+from tidings.e2ee import curve, errors, messages, prekeys, ratchet, session_setup, state, work, xeddsa
 
 MAX_ARCHIVED: Final = 10  # sessions; the oldest are dropped
 MAX_LENGTH: Final = 256 * 1024  # bytes of a receiving half; the oldest stored keys are dropped
@@ -28,7 +28,7 @@ class SessionRecord:
 
     def __init__(
         self,
-        own: identity.IdentityKeyPair,
+        own: xeddsa.IdentityKeyPair,
         sending: state.SendingHalf,
         receiving: state.ReceivingHalf | None,
         *,
@@ -44,7 +44,7 @@ class SessionRecord:
     @classmethod
     def initiate(
         cls,
-        own: identity.IdentityKeyPair,
+        own: xeddsa.IdentityKeyPair,
         registration_id: int,
         bundle: prekeys.PreKeyBundle,
         *,
@@ -90,7 +90,7 @@ class SessionRecord:
     def respond(
         cls,
         existing: SessionRecord | None,
-        own: identity.IdentityKeyPair,
+        own: xeddsa.IdentityKeyPair,
         message: messages.PreKeySignalMessage,
         signed_prekey: prekeys.SignedPreKey,
         prekey: prekeys.PreKey | None = None,
@@ -134,7 +134,7 @@ class SessionRecord:
         return cls._begin(own, ratchet.start_as_responder(own.public, message, signed, keys), existing)
 
     @classmethod
-    def load(cls, own: identity.IdentityKeyPair, sending: bytes, rest: bytes) -> SessionRecord:
+    def load(cls, own: xeddsa.IdentityKeyPair, sending: bytes, rest: bytes) -> SessionRecord:
         """Load a record from its two blobs.
 
         Raises CorruptState on a damaged or unknown blob, on halves that do not belong together, and on a record of
@@ -282,7 +282,7 @@ class SessionRecord:
         return b"".join(parts)
 
     @classmethod
-    def _begin(cls, own: identity.IdentityKeyPair, session: _Session, existing: SessionRecord | None) -> SessionRecord:
+    def _begin(cls, own: xeddsa.IdentityKeyPair, session: _Session, existing: SessionRecord | None) -> SessionRecord:
         """Make a record of a new session, with the sessions of `existing` in its archive."""
         archived: list[_Halves] = []
         if existing is not None:

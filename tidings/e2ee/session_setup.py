@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidings.e2ee import curve, errors, identity, kdf, kem, messages, prekeys
+from tidings.e2ee import curve, errors, kdf, kem, messages, prekeys, xeddsa
 
 _INFO_3: Final = b"WhisperText"
 _INFO_4: Final = b"WhisperText_X25519_SHA-256_CRYSTALS-KYBER-1024"
@@ -30,7 +30,7 @@ class Initiation:
     kyber_ciphertext: bytes | None  # 1,569 typed bytes; None in version 3
 
 
-def initiate(own: identity.IdentityKeyPair, bundle: prekeys.PreKeyBundle) -> Initiation:
+def initiate(own: xeddsa.IdentityKeyPair, bundle: prekeys.PreKeyBundle) -> Initiation:
     """X3DH section 3.3, PQXDH section 3.3: Alice's side, from a bundle that has been verified.
 
     Raises InvalidKey on an all-zero shared secret or an invalid Kyber key.
@@ -52,7 +52,7 @@ def initiate(own: identity.IdentityKeyPair, bundle: prekeys.PreKeyBundle) -> Ini
 
 
 def respond(
-    own: identity.IdentityKeyPair,
+    own: xeddsa.IdentityKeyPair,
     message: messages.PreKeySignalMessage,
     signed_prekey: curve.KeyPair,
     prekey: curve.KeyPair | None,

@@ -11,7 +11,18 @@ from typing import Final
 
 from nacl import bindings, exceptions
 
-from tidings.e2ee import curve, errors
+from tidings.e2ee import curve, errors, xeddsa
+
+
+class IdentityKeyPair(curve.KeyPair):
+    """Identity key pair: `public` is 33 typed bytes, `private` 32 raw bytes."""
+
+    __slots__ = ()
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the XEdDSA signature of `message` by this identity, 64 bytes."""
+        return xeddsa.sign(self.private, message)
+
 
 SIGNATURE_LENGTH: Final = 64  # bytes
 _P: Final = curve.FIELD_PRIME
