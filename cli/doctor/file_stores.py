@@ -7,8 +7,7 @@ from typing import Any, Protocol, cast
 
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.objects.identity import StoreIdentity
-from tidings.objects.marker import MarkedStore
-from tidings.objects.store import FileStore
+from tidings.objects.store import FileStore, MarkedStore
 
 
 class LifecycleRules(Protocol):
@@ -17,11 +16,9 @@ class LifecycleRules(Protocol):
     @property
     def files_prefix(self) -> str:
         """Common prefix of the keys of all files."""
-        ...
 
     async def lifecycle(self) -> Sequence[Mapping[str, Any]]:
         """Return the enabled rules. Raises `OSError`."""
-        ...
 
 
 class Bucket:

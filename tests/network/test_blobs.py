@@ -25,9 +25,9 @@ from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Networ
 from tests.network.test_outages import PROCESS
 from tidings.aio import crashpoints
 from tidings.aio.clock import ManualClock
-from tidings.objects import marker
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import WrongStore
+from tidings.objects.store import MARKER
 from tidings.storage.database import Database
 from tidings.storage.network import blobs
 from tidings.wire import device
@@ -72,7 +72,7 @@ async def download(network: Network, id: str, number: str = BOB) -> tuple[int, b
 
 def names(network: Network) -> list[str]:
     """Return the names of the files in the directory, without its marker."""
-    return sorted(path.name for path in network.blobs.directory.iterdir() if path.name != marker.NAME)
+    return sorted(path.name for path in network.blobs.directory.iterdir() if path.name != MARKER)
 
 
 async def rows(network: Network) -> set[str]:

@@ -14,8 +14,7 @@ from tests.conftest import DatabaseFactory
 from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
 from tidings.objects import identity
 from tidings.objects.identity import WrongStore
-from tidings.objects.marker import Marker
-from tidings.objects.store import FileStore, StoredObject
+from tidings.objects.store import FileStore, Marker, StoredObject
 
 MIB = 1024 * 1024
 BIG = 10**9

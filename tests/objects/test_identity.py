@@ -14,9 +14,9 @@ import pytest
 
 from tests.conftest import DatabaseFactory
 from tidings.media.errors import FileGone, StoreAway
-from tidings.objects import marker
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import MEDIA, StoreIdentity, WrongStore
+from tidings.objects.store import MARKER
 from tidings.objects.watch import StoreWatch
 from tidings.storage import file_stores
 from tidings.storage.database import Connection, Database
@@ -62,12 +62,12 @@ async def test_the_first_start_writes_the_marker_and_later_starts_find_it(databa
     first = make(database, tmp_path / "media")
     assert not await first.identity.is_recorded()
     await first.identity.claim()
-    assert first.names == [marker.NAME]
-    kept = (tmp_path / "media" / marker.NAME).read_bytes()
+    assert first.names == [MARKER]
+    kept = (tmp_path / "media" / MARKER).read_bytes()
     second = make(database, tmp_path / "media")
     await second.identity.claim()
     assert second.store.expected == first.store.expected
-    assert (tmp_path / "media" / marker.NAME).read_bytes() == kept
+    assert (tmp_path / "media" / MARKER).read_bytes() == kept
     assert await second.identity.refresh() == ""
 
 
@@ -196,7 +196,7 @@ async def test_an_unreadable_marker_matches_no_store(database: Database, tmp_pat
     place = make(database, tmp_path / "media")
     await place.identity.claim()
     for content in (b"", b"\xff\xfe", b'{"store": 1}', b'{"store": "media"}'):
-        (tmp_path / "media" / marker.NAME).write_bytes(content)
+        (tmp_path / "media" / MARKER).write_bytes(content)
         assert "another database" in await place.identity.refresh()
 
 

@@ -18,7 +18,7 @@ from tests.webapp.conftest import PASSWORD, basic
 from tidings.aio import crashpoints
 from tidings.installation.settings import DatabaseSettings
 from tidings.media import kinds
-from tidings.objects import marker
+from tidings.objects.store import MARKER
 from tidings.storage.business import media
 from tidings.storage.database import Database
 
@@ -28,7 +28,7 @@ MIB = 1024 * 1024
 
 def stored(directory: Path) -> list[str]:
     """Return the files in the directory, without its marker."""
-    return [name for name in os.listdir(directory) if name != marker.NAME]
+    return [name for name in os.listdir(directory) if name != MARKER]
 
 
 @contextlib.asynccontextmanager

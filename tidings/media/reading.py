@@ -14,11 +14,9 @@ class MediaReader(Protocol):
 
     async def read(self, size: int) -> bytes:
         """Return the next `size` bytes, fewer only at the end. Raises `OSError` when they cannot be read now."""
-        ...
 
     async def close(self) -> None:
         """Release resources. May be called again."""
-        ...
 
 
 OpenReader = Callable[[], Awaitable[MediaReader]]

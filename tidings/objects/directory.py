@@ -17,9 +17,8 @@ from typing import BinaryIO
 
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
 from tidings.media.reading import FileReader, to_the_end
-from tidings.objects import marker, store
-from tidings.objects.marker import Marker
-from tidings.objects.store import BLOCK, Check, OpenFile, StoredObject
+from tidings.objects import store
+from tidings.objects.store import BLOCK, Check, Marker, OpenFile, StoredObject
 from tidings.secrets import private_files
 
 # Suffix of unfinished files.
@@ -152,7 +151,9 @@ class DirectoryStore:
     async def write_marker(self, content: Marker) -> None:
         """Write a marker, or replace it; it is on disk when this returns. Raises `OSError`."""
         mode = private_files.shared_mode(self.directory)
-        await asyncio.to_thread(private_files.replace, self.directory / marker.NAME, marker.encode(content), mode)
+        await asyncio.to_thread(
+            private_files.replace, self.directory / store.MARKER, store.encode_marker(content), mode
+        )
 
     async def has_any(self, names: Sequence[str]) -> bool:
         """Return whether one of these files exists. Raises `OSError`."""
@@ -165,7 +166,7 @@ class DirectoryStore:
 
     def _read_marker(self) -> Marker | None:
         try:
-            return marker.decode((self.directory / marker.NAME).read_bytes())
+            return store.decode_marker((self.directory / store.MARKER).read_bytes())
         except FileNotFoundError:
             return None
 
@@ -193,7 +194,7 @@ class DirectoryStore:
         with os.scandir(self.directory) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    if entry.name == marker.NAME:
+                    if entry.name == store.MARKER:
                         continue
                     if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
                         yield entry.name

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from tidings.config.env import SettingsError
-from tidings.objects.marker import MarkedStore, Marker
+from tidings.objects.store import MarkedStore, Marker
 from tidings.storage import file_stores, outages
 from tidings.storage.business import media
 from tidings.storage.database import Connection, Database

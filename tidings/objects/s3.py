@@ -19,10 +19,9 @@ from aiobotocore.session import get_session
 from prometheus_client import Counter
 
 from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway
-from tidings.objects import marker, store
-from tidings.objects.marker import Marker
+from tidings.objects import store
 from tidings.objects.s3_settings import S3Settings
-from tidings.objects.store import BLOCK, Check, OpenFile, StoredObject
+from tidings.objects.store import BLOCK, Check, Marker, OpenFile, StoredObject
 
 CALLS = Counter("tidings_s3_requests_total", "Requests to S3, retries not counted", ["operation", "result"])
 
@@ -172,15 +171,15 @@ class S3Store:
     async def read_marker(self) -> Marker | None:
         """Return the marker; `None` when there is none. Raises `StoreAway`."""
         try:
-            content, _ = await self._read_range(self._settings.prefix + marker.NAME, 0, 4096)
+            content, _ = await self._read_range(self._settings.prefix + store.MARKER, 0, 4096)
         except _Missing:
             return None
-        return marker.decode(content)
+        return store.decode_marker(content)
 
     async def write_marker(self, content: Marker) -> None:
         """Write a marker, or replace it. Raises `StoreAway`."""
-        where = {"Bucket": self._settings.bucket, "Key": self._settings.prefix + marker.NAME}
-        await self._call("put_object", **where, Body=marker.encode(content), **self._settings.encryption)
+        where = {"Bucket": self._settings.bucket, "Key": self._settings.prefix + store.MARKER}
+        await self._call("put_object", **where, Body=store.encode_marker(content), **self._settings.encryption)
 
     async def lifecycle(self) -> Sequence[Any]:
         """Return the enabled lifecycle rules of the bucket. Raises `StoreAway`, also without the right to read them."""

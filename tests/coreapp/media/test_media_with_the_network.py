@@ -18,7 +18,7 @@ from tests.coreapp.real_network import real_network
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.test_with_the_network import LivePhone
 from tidings.e2ee import attachments
-from tidings.objects import marker
+from tidings.objects.store import MARKER
 from tidings.wire import connection as wire
 from tidings.wire import device as frames
 
@@ -105,7 +105,7 @@ async def test_files_pass_encrypted_both_ways_through_the_real_network(
         assert len({pointer["blob"] for pointer in pointers}) == 1
         assert await phone.fetch(pointers[0]) == LARGE
         # The network stores ciphertext, not the file.
-        (stored,) = [path for path in (tmp_path / "blobs").iterdir() if path.name != marker.NAME]
+        (stored,) = [path for path in (tmp_path / "blobs").iterdir() if path.name != MARKER]
         assert LARGE[:1024] not in stored.read_bytes()
 
         phone.say("in-1", {"type": "document", "document": await phone.store(LARGE[1:], "application/zip")})
