@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import socket
 
@@ -85,51 +86,41 @@ class _Protocol(LimitedHttpProtocol):
         return answer.raw_headers, bytes(answer.body)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class HttpServer:
     """Service that serves an ASGI application. It listens from `open` on."""
 
     name = "http"
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        certificate: TlsFiles,
-        app: ASGIApp,
-        *,
-        limiter: ConnectionLimiter,
-        hosts: Hosts = ANY,
-        own_port: int = 0,
-        reuse_port: bool = False,
-        head_timeout: float = HEAD_TIMEOUT,
-    ) -> None:
-        """Create the server.
+    address: tuple[str, int]
+    # Files of the certificate, empty for no TLS. With authorities, client certificates are verified.
+    certificate: TlsFiles
+    app: ASGIApp
+    _: dataclasses.KW_ONLY
+    limiter: ConnectionLimiter
+    hosts: Hosts = ANY  # names by which clients may address the server
+    own_port: int = 0  # second port, of this process alone; 0 for none
+    reuse_port: bool = False  # share the port in `address` with other processes
+    head_timeout: float = HEAD_TIMEOUT
 
-        certificate: files of the certificate, empty for no TLS. With authorities, client certificates are verified.
-        hosts: names by which clients may address the server.
-        own_port: second port, of this process alone; 0 for none.
-        reuse_port: share the port in `address` with other processes.
-        """
-        self._own_port = own_port
-        self._reuse_port = reuse_port
-        limiter.on_refusal.append(REFUSED.inc)
-        self._address = address
-        self._certificate = certificate
+    def __post_init__(self) -> None:
+        self.limiter.on_refusal.append(REFUSED.inc)
         self.tls: FileContext | None = None
         self._sockets: list[socket.socket] = []
-        handshakes = Handshakes("http")
-        self._server = AsgiServer(
-            LimitedConfig(app, _Protocol, HttpLimits(head_timeout=head_timeout), limiter=limiter, hosts=hosts),
-            lambda listening, make: HttpAcceptor(listening, make, limiter, context=self.tls, handshakes=handshakes),
+        limits = HttpLimits(head_timeout=self.head_timeout)
+        self._server = server.LimitedServer(
+            lambda connections: _Protocol(self.app, connections, limits, limiter=self.limiter, hosts=self.hosts),
+            self.limiter,
             grace=GRACE,
         )
 
     def open(self) -> tuple[str, int]:
         """Bind; return the address with the port that was bound. Raises `CannotListen`."""
-        host, port = self._address
-        self.tls = make_tls(self._certificate)
-        self._listen(host, port, reuse_port=self._reuse_port)
-        if self._own_port:
-            self._listen(host, self._own_port)
+        host, port = self.address
+        self._server.tls = self.tls = make_tls(self.certificate)
+        self._listen(host, port, reuse_port=self.reuse_port)
+        if self.own_port:
+            self._listen(host, self.own_port)
         bound: tuple[str, int] = self._sockets[0].getsockname()[:2]
         return bound
 

@@ -178,14 +178,7 @@ def _node_address(value: str) -> tuple[str, int]:
 
 
 def _password(variable: str) -> Any:
-    def read(data: Mapping[str, Any]) -> str:
-        found = secret_sources.find(data["variables"], variable)
-        try:
-            return found.read() if found is not None else ""
-        except secret_sources.SecretUnavailable as error:
-            raise env.mistake(str(error)) from None
-
-    return env.made(read)
+    return env.made(lambda data: secret_sources.given(data["variables"], variable))
 
 
 def _drain(data: Mapping[str, Any]) -> float:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from prometheus_client import Gauge
 
 from network.cluster.frames import Load
 from network.cluster.links import NodeLinks
@@ -18,7 +21,6 @@ from network.context import NetworkContext
 from network.devices.registrations import Registrations
 from network.directory.directory import Directory
 from network.errors import CannotJoin
-from network.load import LoadGauge
 from network.routing.mailbox import SqlMailbox
 from network.routing.mailboxes import Mailboxes
 from network.routing.router import Router
@@ -26,9 +28,57 @@ from network.routing.sequence import NodeSequenceNumbers, SequenceNumbers
 from network.routing.shared_router import SharedRouter
 from network.settings import Settings
 from tidings.aio.clock import Clock
-from tidings.aio.service import Service
+from tidings.aio.service import Service, wait_for
 from tidings.net.tls import FileContext
 from tidings.storage.database import Database
+
+LOAD = Gauge("tidings_network_load", "Part of one processor that this process used in the last second")
+LAG = Gauge("tidings_network_loop_lag_seconds", "The longest that the event loop was late in the last second")
+RATE = Gauge("tidings_network_envelopes_per_second", "Envelopes in the last second, from senders and to devices")
+
+# Seconds between two samples of the event loop's lag, and samples in one measurement.
+TICK, TICKS = 0.1, 10
+
+
+class LoadGauge:
+    """Service that measures the load of this process once a second.
+
+    load: share of one processor core that was used; near 1 the process is at its limit.
+    lag: longest delay of the event loop, seconds.
+    rate: envelopes per second, from senders and to devices.
+    """
+
+    name = "load"
+
+    def __init__(self, handled: Callable[[], int]) -> None:
+        """handled: return the number of envelopes received and delivered since the start."""
+        self._handled = handled
+        self.load = self.lag = self.rate = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        while not stop.is_set():
+            began, used, handled, lag = loop.time(), time.process_time(), self._handled(), 0.0
+            for _ in range(TICKS):
+                due = loop.time() + TICK
+                if await wait_for(stop, TICK):
+                    return
+                lag = max(lag, loop.time() - due)
+            self.note(loop.time() - began, time.process_time() - used, self._handled() - handled, lag)
+
+    def note(self, seconds: float, used: float, handled: int, lag: float) -> None:
+        """Record one measurement.
+
+        seconds: wall-clock time that passed.
+        used: processor time used in it, seconds.
+        handled: envelopes received and delivered in it.
+        lag: longest delay of the event loop in it, seconds.
+        """
+        self.load, self.lag, self.rate = used / seconds, lag, handled / seconds
+        LOAD.set(self.load)
+        LAG.set(self.lag)
+        RATE.set(self.rate)
+
 
 log = logging.getLogger(__name__)
 

@@ -42,17 +42,14 @@ class DeviceCaller(Protocol):
 
     def consume(self) -> None:
         """Consume tokens for a request without effect."""
-        ...
 
     def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
         """Attach this device, which has proved its identity."""
-        ...
 
     def log_out(self, number: str) -> None: ...
 
     def requests_ended(self) -> None:
         """Notify that no request is in flight any longer."""
-        ...
 
 
 class DeviceRequests:

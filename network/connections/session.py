@@ -9,18 +9,128 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from network.connections import sends
 from network.connections.backend import Backend
 from network.connections.requests import DeviceRequests, LoggedIn
-from network.connections.unauthenticated_session import UnauthenticatedSession
 from network.directory.logins import Proven
 from network.routing.delivery_queue import DeliveryQueue
 from tidings.aio.token_buckets import RateLimit
+from tidings.e2ee import messages
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedConnection
 from tidings.storage.network.prekeys import Counts
-from tidings.wire import device
+from tidings.wire import addresses, device
 from tidings.wire.connection import FULL, PACED, Connection
+
+MAX_BODY = 128 * 1024  # Bytes of a body.
+MAX_ID = 64  # Characters of an id.
+MAX_REFS = 1000  # Ids in `refs`.
+# Largest integer that all programs and databases represent exactly.
+MAX_NUMBER = 2**53 - 1
+_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
+
+
+def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
+    """Return the reason and the detail of a refusal, both empty for a well-formed envelope.
+
+    identity: key that the sender is registered with; `None` when the sender is not logged in on its connection.
+    """
+    if identity is None:
+        return device.INVALID, "`from` is not logged in on this connection"
+    if len(frame.body) > MAX_BODY:
+        return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
+    # Some databases ignore blanks at the end of an id.
+    if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
+        return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
+    if frame.kind not in _KINDS:
+        return device.INVALID, f"`kind` is none of {', '.join(sorted(_KINDS))}"
+    if frame.ttl < 0:
+        return device.INVALID, "`ttl` is negative"
+    if not 0 <= frame.epoch <= MAX_NUMBER:
+        return device.INVALID, "`epoch` is not from 0 to 2^53 - 1"
+    if len(frame.refs) > MAX_REFS or (frame.refs and max(map(len, frame.refs)) > MAX_ID):
+        return device.INVALID, f"`refs` has over {MAX_REFS} ids, or one of over {MAX_ID} characters"
+    if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
+        return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
+    if frame.group and not addresses.is_group(frame.group):
+        return device.INVALID, "`group` is no group"
+    if frame.kind == device.GROUP:
+        return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
+    if not addresses.is_number(frame.to):
+        return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
+    if frame.kind == device.PREKEY and not _is_own(frame, identity):
+        return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
+    return "", ""
+
+
+def _is_own(frame: device.Send, identity: bytes) -> bool:
+    """Return whether this envelope may open a session in its sender's name. An unreadable one opens no session and
+    passes.
+    """
+    claimed = messages.claimed_identity(frame.body)
+    return claimed is None or claimed == identity
+
+
+# Rate-limit tokens for a frame other than a login.
+OTHER = 0.1
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class UnauthenticatedSession:
+    """Handler of an unauthenticated connection: logins, one at a time, and pings.
+
+    Each frame waits for its rate-limit token. Other frames are refused and have no effect. Nothing is read while a
+    login waits for the one before it.
+    """
+
+    transport: Connection
+    slot: UnauthenticatedConnection
+    # Carries out the login of a frame, and calls its second argument when the login is over.
+    log_in: Callable[[device.Login, Callable[[], None]], None]
+    _next: device.Login | None = None
+
+    def received(self, frame: device.FromDevice) -> None:
+        """Handle one frame, at once or when its token is available; later frames wait for it."""
+        wait = self.slot.reserve(1.0 if isinstance(frame, device.Login) else OTHER)
+        if wait > 0:
+            self.transport.pause(PACED)
+            asyncio.get_running_loop().call_later(wait, self._received_in_time, frame)
+        else:
+            self._do(frame)
+
+    def _received_in_time(self, frame: device.FromDevice) -> None:
+        if self.transport.is_open:
+            self._do(frame)
+        self.transport.resume(PACED)
+
+    def _do(self, frame: device.FromDevice) -> None:
+        if isinstance(frame, device.Login):
+            if self.slot.busy:
+                self._next = frame
+                self.transport.pause(FULL)
+            else:
+                self._begin(frame)
+        elif isinstance(frame, device.Ping):
+            self.transport.send(device.Pong())
+        elif isinstance(frame, device.Send):
+            reason, detail = judge(frame, None)
+            self.transport.send(device.Refused(n=frame.n, reason=reason, detail=detail))
+        elif isinstance(frame, device.Logout):
+            self.transport.send(device.Ok(n=frame.n))
+        elif not isinstance(frame, device.Ack):
+            detail = "nobody is logged in on this connection"
+            self.transport.send(device.Failed(n=frame.n, reason=device.UNAUTHORIZED, detail=detail))
+
+    def _begin(self, frame: device.Login) -> None:
+        self.slot.busy = True
+        self.log_in(frame, self._answered)
+
+    def _answered(self) -> None:
+        self.slot.busy = False
+        frame, self._next = self._next, None
+        if frame is not None:
+            self.transport.resume(FULL)
+            self._begin(frame)
+
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +150,9 @@ class SessionOwner(Protocol):
 
     def opened(self, session: DeviceSession) -> None:
         """Register a new connection. It may be closed again at once, with a reason."""
-        ...
 
     def closed(self, session: DeviceSession) -> None:
         """Remove a closed connection."""
-        ...
 
 
 # A process may have 100,000 sessions, most of them idle.
@@ -195,13 +303,13 @@ class DeviceSession:
             self._is_full = True
             self.transport.pause(FULL)
         sender = self.devices.get(frame.sender)
-        reason, detail = sends.judge(frame, sender.identity_key if sender is not None else None)
+        reason, detail = judge(frame, sender.identity_key if sender is not None else None)
         if reason:
             self.consume()
             self.refused(frame.n, reason, detail)
             return
         # A larger TTL is capped by the network anyway; this cap keeps it readable for every node.
-        frame.ttl = min(frame.ttl, sends.MAX_NUMBER)
+        frame.ttl = min(frame.ttl, MAX_NUMBER)
         if not self.backend.delay.active:
             self._take(frame)
         elif self.backend.delay.waiting >= MAX_DELAYED:

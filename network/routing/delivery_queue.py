@@ -42,11 +42,9 @@ class EnvelopeOrigin(Protocol):
 
         retry_after: seconds, for a temporary reason; 0 otherwise.
         """
-        ...
 
     def superseded(self, n: int) -> None:
         """Notify that the same envelope was sent again, and that the decision is sent under the later number."""
-        ...
 
 
 class Original(Protocol):
@@ -54,7 +52,6 @@ class Original(Protocol):
 
     def decided(self) -> None:
         """Record that a copy was acknowledged or stored, or that the database will never accept it."""
-        ...
 
 
 class Transit(msgspec.Struct, eq=False):
@@ -121,11 +118,9 @@ class RecipientConnection(Protocol):
 
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send a delivery under a number of this connection; return the number."""
-        ...
 
     def detached(self, number: str, reason: str) -> None:
         """Remove a device from this connection."""
-        ...
 
 
 @dataclasses.dataclass(slots=True, eq=False)

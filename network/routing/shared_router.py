@@ -25,26 +25,21 @@ class NodePeers(Protocol):
         here: its recipient is attached to this node.
         storing: an envelope for its recipient is being stored.
         """
-        ...
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
         """Announce stored envelopes of a device that is not attached here, so that its node reads the mailbox.
 
         rows: the envelopes; empty when the caller no longer has them.
         """
-        ...
 
     def attached(self, number: str) -> None:
         """Record that a device, or a partition of it, attached here."""
-        ...
 
     def take_first_copy(self, sender: str, number: str) -> bool:
         """Return whether the mailbox of a device must be read before the next group copy; True only once."""
-        ...
 
     def detached(self, number: str, part: device.Partition) -> None:
         """Record that a device or one of its partitions has detached from this node."""
-        ...
 
 
 class SharedRouter(Router):

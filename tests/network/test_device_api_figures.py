@@ -15,13 +15,7 @@ from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
 from network.connections import connections as live_connections
-from network.connections import (
-    sends,
-    session,
-    websocket,
-    websocket_connection,
-    websocket_frames,
-)
+from network.connections import session, websocket, websocket_connection, websocket_frames
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.devices import codes, keys, locks, registering, routes
@@ -57,9 +51,9 @@ def test_documented_limits_match_the_code() -> None:
     http_clients = UnauthenticatedSettings()
     expected = {
         "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
-        "`id`": [sends.MAX_ID],
-        "`body` of an envelope": [sends.MAX_BODY],
-        "`refs` of an envelope": [sends.MAX_REFS, sends.MAX_ID],
+        "`id`": [session.MAX_ID],
+        "`body` of an envelope": [session.MAX_BODY],
+        "`refs` of an envelope": [session.MAX_REFS, session.MAX_ID],
         "a frame, or WebSocket message": [connection.MAX_FRAME, unauthenticated.FRAME],
         "an incomplete frame": [int(unfinished.FRAME_SECONDS), unfinished.MAX_UNFINISHED],
         "numbers in an `ack`": [device.MAX_ACKED],

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from harness import metrics
-from network.blobs.quota import BlobQuota
+from network.blobs.store import BlobQuota
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.errors import Full, QuotaUsed
 from network.settings import BlobSettings, DeviceRateLimits

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import metrics
-from network.connections.sends import MAX_BODY, MAX_ID, MAX_REFS
+from network.connections.session import MAX_BODY, MAX_ID, MAX_REFS
 from network.routing.delivery_queue import DeliveryQueue, from_send
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.connections import sends
+from network.connections import session
 from network.settings import Limits
 from tests.network.support import Client, Network
 from tidings.aio.clock import ManualClock
@@ -15,7 +15,7 @@ COUNT = 200
 
 def body(i: int) -> bytes:
     """Return a body of the maximum size, different for each `i`."""
-    return i.to_bytes(2, "big") * (sends.MAX_BODY // 2)
+    return i.to_bytes(2, "big") * (session.MAX_BODY // 2)
 
 
 async def send_all(client: Client, to: str, *, accepted: bool) -> None:
@@ -60,7 +60,7 @@ async def test_a_burst_for_an_attached_device_waits_for_its_acknowledgements(net
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
     await send_all(alice, BOB, accepted=False)
-    first = await bob.deliveries(4 * MIB // sends.MAX_BODY)
+    first = await bob.deliveries(4 * MIB // session.MAX_BODY)
     await bob.nothing_came()
 
     bob.ack(*first)
