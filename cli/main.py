@@ -5,13 +5,55 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 import tidings
-from cli import env_files, first_settings, guard
+from cli import first_settings, guard
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def read(path: Path) -> dict[str, str]:
+    """Return the variables of a file with lines of NAME=VALUE.
+
+    Values are quoted as in a shell, and lines that start with `#` or `;` are comments. A leading `-` in the path
+    allows the file to be absent, as in a systemd unit. Raises `CommandFailure`.
+    """
+    optional = str(path).startswith("-")
+    path = Path(str(path)[1:]) if optional else path
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        if optional:
+            return {}
+        raise guard.CommandFailure(f"--env-file {path}: No such file or directory") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise guard.CommandFailure(f"--env-file {path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+    return dict(
+        _variable(line, f"--env-file {path}, line {number}")
+        for number, line in enumerate(text.replace("\\\n", "").splitlines(), 1)
+        if line.strip() and line.strip()[0] not in "#;"
+    )
+
+
+def _variable(line: str, where: str) -> tuple[str, str]:
+    name, separator, raw = line.strip().partition("=")
+    if not separator or not _NAME.fullmatch(name):
+        raise guard.CommandFailure(f"{where}: not NAME=VALUE")
+    value = raw.strip()
+    if value[:1] in ("'", '"'):
+        try:
+            words = shlex.split(value)
+        except ValueError:
+            raise guard.CommandFailure(f"{where}: {name} has no closing quotation mark") from None
+        value = " ".join(words)
+    return name, value
+
 
 COMMANDS = {
     "up": "start everything on this machine and stay until Ctrl-C",
@@ -77,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, words = given.command, given.words
     with guard.one_line(f"tidings {name}") as outcome:
         for path in given.env_file:
-            os.environ.update(env_files.read(Path(path)))
+            os.environ.update(read(Path(path)))
         command = cast(Command, importlib.import_module(f"cli.commands.{name.replace('-', '_')}"))
         own = argparse.ArgumentParser(prog=f"tidings {name}", description=COMMANDS[name])
         if settings := first_settings.describe(name):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
+import contextlib
 import dataclasses
 import json
 import logging
@@ -11,15 +13,47 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any, TypeVar
 
 from cli import process_records, unread_variables
 from tidings import __version__
 from tidings.aio import crashpoints, service
 from tidings.installation.settings import LogSettings, ProcessSettings
-from tidings.observability import interpreter_gc, log, sampling, tracing
+from tidings.observability import interpreter_gc, log, tracing
 from tidings.secrets import private_files
+
+INTERVAL = 0.001  # seconds of CPU time of the whole process
+MAX_DEPTH = 100
+
+
+@contextlib.contextmanager
+def profiling(path: str) -> Iterator[None]:
+    """Sample the main thread while the block runs, then write `path`; an empty path does nothing."""
+    if not path:
+        yield
+        return
+    stacks: collections.Counter[tuple[str, ...]] = collections.Counter()
+
+    def sample(number: int, frame: FrameType | None) -> None:
+        stack: list[str] = []
+        while frame is not None and len(stack) < MAX_DEPTH:
+            code = frame.f_code
+            stack.append(f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}:{frame.f_lineno}")
+            frame = frame.f_back
+        stacks[tuple(reversed(stack))] += 1
+
+    earlier = signal.signal(signal.SIGPROF, sample)
+    signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, earlier)
+        with open(path, "w", opener=private_files.opener) as file:
+            file.writelines(f"{';'.join(stack)} {count}\n" for stack, count in stacks.most_common())
+
 
 try:
     import uvloop
@@ -73,7 +107,7 @@ def run(
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     with (
         process_records.kept(name, settings.data_dir, os.environ),
-        sampling.profiling(settings.profile),
+        profiling(settings.profile),
         tracing.kept(name, __version__, wanted=settings.traces),
     ):
         run_loop(_serve(name, settings, serve, options.ready_fd))

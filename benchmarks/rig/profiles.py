@@ -23,7 +23,7 @@ LEAST = 0.02
 
 
 def parse(text: str) -> Stacks:
-    """Parse lines of `outermost:line;…;innermost:line count`, as `tidings.observability.sampling` writes them."""
+    """Parse lines of `outermost:line;…;innermost:line count`, as `cli.process` writes them."""
     stacks: Stacks = collections.Counter()
     for line in text.splitlines():
         frames, _, count = line.rpartition(" ")

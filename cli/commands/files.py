@@ -5,13 +5,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from pathlib import Path
+from typing import Annotated
 
 from cli import guard
-from cli.file_settings import FilesSettings
+from cli.settings import TableSettings
+from network.settings import BlobSettings, read_blobs
+from tidings.config import env
+from tidings.installation import settings
 from tidings.objects import identity
 from tidings.objects.identity import BLOBS, MEDIA, WrongStore
+from tidings.objects.s3_settings import MediaBucket
 from tidings.objects.stores import open_store
 from tidings.storage.database import Database
+
+
+class FilesSettings(TableSettings):
+    """Locations of the business's media and the network's blobs."""
+
+    media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
+    media_bucket: MediaBucket = env.MADE  # in the place of the directory, if one is set
+    blobs: Annotated[BlobSettings, env.made(read_blobs)] = env.MADE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cli import child_process, guard
 from cli.child_process import ChildProcess
-from cli.workers import Workers
+from cli.commands.network import Workers
 
 # Replacement for `python -m cli.main <command>`: writes its process id to $STARTS, and acts as $PLAN states for this
 # start: never ready, dead once ready, or running.
@@ -78,7 +78,7 @@ def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def parent_log() -> Iterator[LogQueue]:
-    logger, handler = logging.getLogger("cli.workers"), LogQueue()
+    logger, handler = logging.getLogger("cli.commands.network"), LogQueue()
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)

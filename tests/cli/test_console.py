@@ -6,8 +6,8 @@ import contextlib
 import os
 import time
 
-from cli import console
-from cli.console import Console
+from cli.commands import up
+from cli.commands.up import Console
 from tests.cli.terminal import open_terminal
 
 
@@ -40,7 +40,7 @@ def test_a_blocked_terminal_delays_nothing_and_later_shows_the_lost_lines() -> N
     os.set_blocking(reading, False)
     printer = Console(writing)
     started = time.monotonic()
-    for _ in range(console.LIMIT + 200):
+    for _ in range(up.LIMIT + 200):
         printer.say("x" * 4000)
     assert time.monotonic() - started < 30
     assert printer.lost > 100
@@ -51,7 +51,7 @@ def test_a_blocked_terminal_delays_nothing_and_later_shows_the_lost_lines() -> N
         return b""
 
     seen = b""
-    while seen.count(b"x\n") < console.LIMIT:
+    while seen.count(b"x\n") < up.LIMIT:
         seen += read()
     printer.say("after")
     while b"after" not in seen:

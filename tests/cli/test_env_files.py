@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import env_files, guard
+from cli import guard, main
 from tests.cli.test_main import assert_one_line, run
 
 TEXT = """\
@@ -27,7 +27,7 @@ EMPTY=
 def test_an_env_file_is_parsed_like_systemd_parses_it(tmp_path: Path) -> None:
     path = tmp_path / "tidings.env"
     path.write_text(TEXT.replace(" TIDINGS_LOG_STYLE = json", "TIDINGS_LOG_STYLE=json "))
-    assert env_files.read(path) == {
+    assert main.read(path) == {
         "TIDINGS_SHARDS": "2",
         "TIDINGS_LOG_STYLE": "json",
         "WA_DB_PASSWORD": "with = and # inside",
@@ -35,7 +35,7 @@ def test_an_env_file_is_parsed_like_systemd_parses_it(tmp_path: Path) -> None:
         "TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8,192.168.0.0/16",
         "EMPTY": "",
     }
-    assert env_files.read(Path(f"-{tmp_path}/absent")) == {}
+    assert main.read(Path(f"-{tmp_path}/absent")) == {}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, text: str, said: str) -> None
     path = tmp_path / "tidings.env"
     path.write_text(text)
     with pytest.raises(guard.CommandFailure, match=said):
-        env_files.read(path)
+        main.read(path)
 
 
 def test_the_last_env_file_wins(tmp_path: Path) -> None:

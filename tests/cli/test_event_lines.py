@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli import event_lines
+from cli.commands import listen
 
 MESSAGE = {"from": "15550140001", "id": "ABGG1", "timestamp": "1795226400"}
 
@@ -60,11 +60,11 @@ MESSAGE = {"from": "15550140001", "id": "ABGG1", "timestamp": "1795226400"}
     ],
 )
 def test_each_event_of_a_callback_is_one_line(body: object, lines: list[str]) -> None:
-    assert event_lines.of(json.dumps(body).encode()) == lines
+    assert listen.lines_of(json.dumps(body).encode()) == lines
 
 
 def test_invalid_json_is_shown_escaped() -> None:
-    assert event_lines.of(b"a\x1b[2J\nb\xff") == ['no JSON   "a\\u001b[2J\\nb�"']
+    assert listen.lines_of(b"a\x1b[2J\nb\xff") == ['no JSON   "a\\u001b[2J\\nb�"']
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[31m", "\u202e", "\r", "\x9b", "\n"])
@@ -76,12 +76,12 @@ def test_no_control_character_of_a_sender_reaches_the_terminal(hostile: str) -> 
         {"statuses": [{"id": text, "recipient_id": text, "status": text, "errors": [{"code": text, "title": text}]}]},
     ]
     for body in bodies:
-        (line,) = event_lines.of(json.dumps(body).encode())
+        (line,) = listen.lines_of(json.dumps(body).encode())
         assert line.isprintable()
 
 
 def test_a_long_message_is_truncated() -> None:
     body = {"messages": [{**MESSAGE, "type": "text", "text": {"body": "x" * 5000}}]}
-    (line,) = event_lines.of(json.dumps(body).encode())
+    (line,) = listen.lines_of(json.dumps(body).encode())
     assert len(line) < 300
     assert line.endswith("…")

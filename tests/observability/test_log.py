@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from tidings.observability import log
-from tidings.observability.repeat_limit import RepeatLimit
+from tidings.observability.log import RepeatLimit
 
 
 def record(**fields: object) -> logging.LogRecord:
@@ -166,7 +166,7 @@ def test_what_was_suppressed_last_is_reported_at_the_end_and_by_a_timer(monkeypa
         if "log.lines_suppressed" in line:
             reported.set()
 
-    monkeypatch.setattr("tidings.observability.repeat_limit.PERIOD", 0.1)
+    monkeypatch.setattr("tidings.observability.log.PERIOD", 0.1)
     handler = log.LineHandler(write, RepeatLimit())
     handler.setFormatter(log.TextFormatter("webapp"))
     for _ in range(12):

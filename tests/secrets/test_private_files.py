@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from cli import process
 from cli.child_log import ChildLog
 from handset.shown_log import ShownLog
 from tidings.aio.clock import SystemClock
 from tidings.installation.settings import DatabaseSettings, InstallationSettings
 from tidings.objects.directory import DirectoryStore
-from tidings.observability import sampling
 from tidings.secrets import private_files
 from tidings.storage.database import Database
 
@@ -46,7 +46,7 @@ async def test_every_created_file_is_private_whatever_the_umask(tmp_path: Path) 
     files = DirectoryStore(data / "media")
     files.prepare()
     await files.write(chunk(), limit=9)
-    with sampling.profiling(str(data / "profile.txt")):
+    with process.profiling(str(data / "profile.txt")):
         pass
     found = {path.relative_to(tmp_path).as_posix(): mode(path) for path in [data, *data.rglob("*")]}
     await database.close()

@@ -14,7 +14,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 import webapp.http.tap
-from cli.traffic import listener
+from cli.traffic import runs
 from tidings.wire import tap
 from tidings.wire.tap import Copied
 from webapp.http.tap import DROPPED, ROOM, Tap
@@ -52,7 +52,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_listener_gets_posted_requests_with_their_status(tmp_path: Path) -> None:
     copies: asyncio.Queue[Copied] = asyncio.Queue()
     path = tmp_path / "tap"
-    async with tapping(path) as (_, client), listener.listening(path, copies.put_nowait):
+    async with tapping(path) as (_, client), runs.listening(path, copies.put_nowait):
         async with asyncio.timeout(PATIENCE):
             while copies.empty():
                 answer = await client.post("/v1/messages", content=b'{"to":"1"}')
@@ -73,7 +73,7 @@ async def test_requests_are_answered_without_a_listener_and_after_its_disconnect
     async with tapping(path) as (_, client):
         assert (await client.post("/v1/messages", content=b"1")).status_code == 201
         copies: asyncio.Queue[Copied] = asyncio.Queue()
-        async with listener.listening(path, copies.put_nowait), asyncio.timeout(PATIENCE):
+        async with runs.listening(path, copies.put_nowait), asyncio.timeout(PATIENCE):
             while copies.empty():
                 assert (await client.post("/v1/messages", content=b"2")).status_code == 201
                 await asyncio.sleep(0)
@@ -114,7 +114,7 @@ async def test_a_listener_of_another_user_gets_nothing(
 
     monkeypatch.setattr("webapp.http.tap._user_of", user_of)
     with caplog.at_level("WARNING", logger="webapp.http.tap"):
-        async with tapping(path) as (served, client), listener.listening(path, copies.put_nowait):
+        async with tapping(path) as (served, client), runs.listening(path, copies.put_nowait):
             for _ in range(2):
                 asked.clear()
                 async with asyncio.timeout(PATIENCE):

@@ -44,7 +44,6 @@ class Span(Protocol):
 
     def end(self, *, name: str = "", error: str = "", attributes: Attributes | None = None) -> None:
         """End the span, with success or an error. name: replaces the initial name."""
-        ...
 
 
 class Tracer(Protocol):
@@ -52,11 +51,9 @@ class Tracer(Protocol):
 
     def start(self, name: str, parent: str = "", *, kind: Kind, attributes: Attributes | None = None) -> Span | None:
         """Start a span; `None` when it is not sampled. parent: a `traceparent`, empty for a new trace."""
-        ...
 
     def close(self) -> None:
         """Export the spans that have ended, for a few seconds at most."""
-        ...
 
 
 class Traces:
