@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import ipaddress
 from collections.abc import Sequence
@@ -31,24 +32,18 @@ _PEM = serialization.Encoding.PEM
 _USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Authority:
     """Certificate authority stored as `ca.pem` and `ca.key` in a directory.
 
     Key files have mode 0600, certificate files 0644.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        key: ec.EllipticCurvePrivateKey,
-        certificate: x509.Certificate,
-        now: datetime.datetime,
-    ) -> None:
-        self._directory = directory
-        self._key = key
-        self._now = now
-        self.certificate = certificate
+    directory: Path
+    _: dataclasses.KW_ONLY
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+    now: datetime.datetime
 
     @classmethod
     def of_seed(cls, directory: Path, seed: str, now: datetime.datetime) -> Authority:
@@ -113,13 +108,13 @@ class Authority:
             return present.not_valid_after_utc, False
         key = ec.generate_private_key(ec.SECP256R1())
         # No certificate outlives that of its authority.
-        time = min(days * _DAY, self.certificate.not_valid_after_utc - self._now)
-        made = _certify(_name(name), key, self.certificate, (self._key, names), self._now, time)
-        _write(self._directory, name, key, made)
+        time = min(days * _DAY, self.certificate.not_valid_after_utc - self.now)
+        made = _certify(_name(name), key, self.certificate, (self.key, names), self.now, time)
+        _write(self.directory, name, key, made)
         return made.not_valid_after_utc, True
 
     def _find(self, name: str) -> x509.Certificate | None:
-        path, key_path = self._directory / f"{name}.pem", self._directory / f"{name}.key"
+        path, key_path = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         try:
             found = x509.load_pem_x509_certificate(path.read_bytes())
             key = serialization.load_pem_private_key(key_path.read_bytes(), None)
@@ -133,7 +128,7 @@ class Authority:
             held = present.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
             return False
-        return list(held) == list(names) and present.not_valid_after_utc - self._now > RENEW_DAYS * _DAY
+        return list(held) == list(names) and present.not_valid_after_utc - self.now > RENEW_DAYS * _DAY
 
 
 def _derive_key(seed: str) -> ec.EllipticCurvePrivateKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -22,6 +23,7 @@ _LAST_WORD = re.compile(rb"^tidings ([a-z]+: .*)$", re.MULTILINE)
 RETRY_SECONDS = 5.0
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ChildLog:
     """Log file that is rotated by size: above `limit` bytes it is renamed to `path.1` and a new file is opened.
 
@@ -32,18 +34,13 @@ class ChildLog:
     limit: bytes.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        repeat: Callable[[str], None],
-        *,
-        limit: int = 20_000_000,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.path = path
-        self._repeat = repeat
-        self._limit = limit
-        self._monotonic = monotonic
+    path: Path
+    repeat: Callable[[str], None]
+    _: dataclasses.KW_ONLY
+    limit: int = 20_000_000
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._rest = b""
         self.last_word = ""
         self._file: io.FileIO | None = None
@@ -52,8 +49,8 @@ class ChildLog:
         self._missing: int | None = None
         self._retry_at = 0.0
         try:
-            private_files.make_directory(path.parent)
-            if path.exists():
+            private_files.make_directory(self.path.parent)
+            if self.path.exists():
                 self._put_aside()
             self._open()
         except OSError as error:
@@ -67,7 +64,7 @@ class ChildLog:
         self._rest = rest[:65536]
         if newline:
             for match in _WORTH_REPEATING.finditer(lines):
-                self._repeat(match[0].decode(errors="replace"))
+                self.repeat(match[0].decode(errors="replace"))
             for match in _LAST_WORD.finditer(lines):
                 self.last_word = match[1].decode(errors="replace")
 
@@ -79,17 +76,17 @@ class ChildLog:
             self._file = None
 
     def _keep(self, chunk: bytes) -> None:
-        if self._missing is not None and self._monotonic() < self._retry_at:
+        if self._missing is not None and self.monotonic() < self._retry_at:
             self._missing += chunk.count(b"\n")
             return
         try:
             if self._missing is not None:
                 # The leading newline ends a line that the failed write may have cut.
                 self._append(f"\n({self._missing} lines are missing here: the file could not be written)\n".encode())
-                self._repeat(f"{self.path} can be written again; {self._missing} lines are missing")
+                self.repeat(f"{self.path} can be written again; {self._missing} lines are missing")
                 self._missing = None
             self._append(chunk)
-            if self._size > self._limit:
+            if self._size > self.limit:
                 self._put_aside()
                 self.close()
                 self._open()
@@ -116,7 +113,7 @@ class ChildLog:
     def _fail(self, error: OSError, lines: int = 0) -> None:
         if self._missing is None:
             self._missing = 0
-            self._repeat(f"{self.path} cannot be written: {error.strerror}; the process continues without it")
+            self.repeat(f"{self.path} cannot be written: {error.strerror}; going on without it")
         self._missing += lines
-        self._retry_at = self._monotonic() + RETRY_SECONDS
+        self._retry_at = self.monotonic() + RETRY_SECONDS
         self.close()

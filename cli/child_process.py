@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -45,6 +46,7 @@ class Watcher(Protocol):
         """The child has not stopped within its time and is killed."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ChildProcess:
     """Child process that runs `tidings <command>` with the given environment variables.
 
@@ -52,20 +54,15 @@ class ChildProcess:
     log: receives the child's output; None to inherit the output of this process.
     """
 
-    def __init__(
-        self,
-        command: str,
-        environment: Mapping[str, str],
-        watcher: Watcher,
-        *,
-        name: str = "",
-        log: ChildLog | None = None,
-    ) -> None:
-        self._command = command
-        self._environment = environment
-        self._watcher = watcher
-        self._name = name or command
-        self._log = log
+    command: str
+    environment: Mapping[str, str]
+    watcher: Watcher
+    _: dataclasses.KW_ONLY
+    name: str = ""
+    log: ChildLog | None = None
+
+    def __post_init__(self) -> None:
+        self._name = self.name or self.command
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline = -1
         self._reader: asyncio.Task[None] | None = None
@@ -96,15 +93,15 @@ class ChildProcess:
             status = await self._process.wait()
             if time.monotonic() - started > WELL_AFTER:
                 backoff = FIRST_BACKOFF
-            self._watcher.ended(status, backoff)
+            self.watcher.ended(status, backoff)
             await self.end(STOP_SECONDS)
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, MAX_BACKOFF)
             try:
                 await self.start()
-                self._watcher.is_back()
+                self.watcher.is_back()
             except (guard.CommandFailure, OSError, ValueError) as error:
-                self._watcher.not_started(error)
+                self.watcher.not_started(error)
 
     async def end(self, seconds: float) -> None:
         """Send SIGTERM, and SIGKILL after `seconds` seconds. Does nothing if the child has ended."""
@@ -116,7 +113,7 @@ class ChildProcess:
                 async with asyncio.timeout(seconds):
                     await process.wait()
             except TimeoutError:
-                self._watcher.does_not_stop()
+                self.watcher.does_not_stop()
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
@@ -138,8 +135,8 @@ class ChildProcess:
             return where
         status = await self._process.wait()
         await self._read_to_the_end()
-        last_word = self._log.last_word if self._log is not None else ""
-        raise guard.CommandFailure(last_word or f"{self._name} failed to start, with status {status}{self._see()}")
+        last_word = self.log.last_word if self.log is not None else ""
+        raise guard.CommandFailure(last_word or f"{self._name} ended at its start with status {status}{self._see()}")
 
     async def _spawn(self) -> int:
         """Start the process. Returns the descriptor of the pipe for its ready message."""
@@ -150,19 +147,19 @@ class ChildProcess:
             lifeline_read, self._lifeline = os.pipe()
             theirs.callback(os.close, lifeline_read)
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cli.main", self._command),
+                *(sys.executable, "-m", "cli.main", self.command),
                 *(f"--ready-fd={ready_write}", f"--lifeline-fd={lifeline_read}"),
-                env=dict(self._environment),
+                env=dict(self.environment),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE if self._log is not None else None,
-                stderr=asyncio.subprocess.STDOUT if self._log is not None else None,
+                stdout=asyncio.subprocess.PIPE if self.log is not None else None,
+                stderr=asyncio.subprocess.STDOUT if self.log is not None else None,
                 pass_fds=(ready_write, lifeline_read),
                 # Ctrl-C in the terminal must reach only this process, which stops the children in order.
                 start_new_session=True,
             )
             unused.pop_all()
-        if self._log is not None:
-            self._reader = asyncio.create_task(_collect(self._process, self._log))
+        if self.log is not None:
+            self._reader = asyncio.create_task(_collect(self._process, self.log))
         return ready
 
     async def _read_to_the_end(self) -> None:
@@ -172,7 +169,7 @@ class ChildProcess:
             self._reader.cancel()
 
     def _see(self) -> str:
-        return f" (see {self._log.path})" if self._log is not None else ""
+        return f" (see {self.log.path})" if self.log is not None else ""
 
 
 async def _collect(process: asyncio.subprocess.Process, log: ChildLog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import os
 import socket
@@ -22,17 +23,12 @@ HELLO_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class CoreappClient:
     """Client for Coreapps that opens one connection per request, since commands make few requests."""
 
-    def __init__(self, key: str, calls: LinkCalls) -> None:
-        """Create the client.
-
-        key: link key.
-        calls: verification of the Coreapps.
-        """
-        self._key = key
-        self._calls = calls
+    key: str  # link key
+    calls: LinkCalls  # verification of the Coreapps
 
     @classmethod
     def of(cls, settings: CoreappSettings) -> CoreappClient:
@@ -48,13 +44,13 @@ class CoreappClient:
         host = host.strip("[]")
         caller = _Caller()
         try:
-            connection = await connect(host, int(port), core.Answer, caller, tls=self._calls.context_for(host))
+            connection = await connect(host, int(port), core.Answer, caller, tls=self.calls.context_for(host))
         except ssl.SSLError as error:
             raise guard.CommandFailure(f"the Coreapp at {address}: {tls.describe(error)}") from error
         except OSError as error:
             raise guard.CommandFailure(f"the Coreapp at {address} cannot be reached: {error}") from error
         try:
-            await caller.requests.call(connection, lambda n: core.Hello(n, self._key), timeout=HELLO_SECONDS)
+            await caller.requests.call(connection, lambda n: core.Hello(n, self.key), timeout=HELLO_SECONDS)
             answer = await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
         except (Disconnected, TimeoutError) as error:
             raise guard.CommandFailure(f"the Coreapp at {address} does not answer: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,54 +63,43 @@ class KeysCheck:
         return found
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class StoredWebhook:
     """Check of the webhook that is set in the database."""
 
     name = "webhook"
 
-    def __init__(
-        self,
-        database: Database,
-        account: str,
-        outgoing: OutgoingSettings,
-        *,
-        settings_key: SecretKeys,
-        webhook_secret: str,
-        revocations: Path | None,
-        post: bool,
-    ) -> None:
-        """Create the check.
+    database: Database
+    account: str
+    outgoing: OutgoingSettings
+    _: dataclasses.KW_ONLY
+    settings_key: SecretKeys
+    webhook_secret: str  # first webhook secret of the installation; empty if unknown
+    revocations: Path | None  # as for `WebhookCheck`
+    post: bool  # as for `WebhookCheck`
 
-        webhook_secret: first webhook secret of the installation; empty if unknown.
-        revocations: as for `WebhookCheck`.
-        post: as for `WebhookCheck`.
-        """
-        self._database = database
-        self._account = account
-        self._outgoing = outgoing
-        self._safe = SecretSealer(*settings_key.keys, read=settings_key.read)
-        self._secrets = WebhookSecrets(account, webhook_secret, self._safe)
-        self._revocations = revocations
-        self._post = post
+    def __post_init__(self) -> None:
+        self._safe = SecretSealer(*self.settings_key.keys, read=self.settings_key.read)
+        self._secrets = WebhookSecrets(self.account, self.webhook_secret, self._safe)
 
     async def run(self) -> Sequence[Finding]:
-        async with self._database.reading() as connection:
-            settings = await application_settings.find_settings(connection, self._account)
-            authorities = await certificates.find_certificate(connection, self._account, certificates.WEBHOOK_CA)
+        async with self.database.reading() as connection:
+            settings = await application_settings.find_settings(connection, self.account)
+            authorities = await certificates.find_certificate(connection, self.account, certificates.WEBHOOK_CA)
             try:
                 secrets = await self._secrets.find(connection)
             except UnreadableSecret as failure:
                 return [error(self.name, str(failure), "set the settings key of the Coreapps here")]
         keys = [entry.key for entry in webhook_secrets.in_force(secrets, int(time.time() * 1000))]
-        url = webhook_url.opened(self._safe, self._account, settings).webhooks.url
+        url = webhook_url.opened(self._safe, self.account, settings).webhooks.url
         if settings.webhooks.url and not url:
             return [error(self.name, "its URL cannot be decrypted", "set the settings key of the Coreapps here")]
         webhook = WebhookCheck(
             url,
-            self._outgoing,
+            self.outgoing,
             authorities=authorities or b"",
-            revocations=self._revocations,
+            revocations=self.revocations,
             keys=keys,
-            post=self._post,
+            post=self.post,
         )
         return await webhook.run()

@@ -163,33 +163,29 @@ class Secrets:
         return [Path(self._variables[name]) for name in names if self._variables.get(name)]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class PrivateFiles:
     """Check of the permissions of the data directory, its databases and private keys."""
 
     name = "files"
 
-    def __init__(self, data_dir: Path, keys: Sequence[str], *, has_databases: bool = True) -> None:
-        """Create the check.
-
-        keys: paths of private keys.
-        has_databases: the directory contains SQLite files.
-        """
-        self._data_dir = data_dir
-        self._keys = keys
-        self._has_databases = has_databases
+    data_dir: Path
+    keys: Sequence[str]  # paths of private keys
+    _: dataclasses.KW_ONLY
+    has_databases: bool = True  # the directory contains SQLite files
 
     async def run(self) -> Sequence[Finding]:
-        if not self._data_dir.is_dir():
-            remedy = "start a process once, which creates it, or set TIDINGS_DATA_DIR"
-            return [warning(self.name, f"the data directory {self._data_dir} does not exist", remedy)]
+        if not self.data_dir.is_dir():
+            remedy = "start a process once, which makes it, or set TIDINGS_DATA_DIR"
+            return [warning(self.name, f"the data directory {self.data_dir} is not there", remedy)]
         # Containers get their secrets in a read-only volume.
-        is_fixed = not self._has_databases and bool(os.statvfs(self._data_dir).f_flag & os.ST_RDONLY)
-        if not os.access(self._data_dir, os.R_OK | os.X_OK | (0 if is_fixed else os.W_OK)):
+        is_fixed = not self.has_databases and bool(os.statvfs(self.data_dir).f_flag & os.ST_RDONLY)
+        if not os.access(self.data_dir, os.R_OK | os.X_OK | (0 if is_fixed else os.W_OK)):
             remedy = "run this, and Tidings, as the user who owns it"
-            return [error(self.name, f"the data directory {self._data_dir} cannot be written", remedy)]
-        kept = [self._data_dir, *(path for path in self._data_dir.iterdir() if path.name.endswith(".db"))]
-        loose = _loose([*kept, *map(Path, self._keys)])
-        return loose_findings(self.name, loose) or [fine(self.name, f"{self._data_dir} is readable by its owner only")]
+            return [error(self.name, f"the data directory {self.data_dir} cannot be written", remedy)]
+        kept = [self.data_dir, *(path for path in self.data_dir.iterdir() if path.name.endswith(".db"))]
+        loose = _loose([*kept, *map(Path, self.keys)])
+        return loose_findings(self.name, loose) or [fine(self.name, f"{self.data_dir} is its owner's alone")]
 
 
 def loose_findings(check: str, loose: Sequence[str]) -> list[Finding]:

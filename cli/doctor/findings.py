@@ -38,11 +38,9 @@ class DoctorCheck(Protocol):
     @property
     def name(self) -> str:
         """Name of the check, short and in lower case."""
-        ...
 
     async def run(self) -> Sequence[Finding]:
         """Return one or more findings. An exception is reported as a finding by the caller."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -172,19 +172,15 @@ class CheckPlan:
     def _redis(self) -> RedisServer:
         """Return the check of Redis. Raises `SettingsError` when a password cannot be read."""
         variables = self._environment("network")
-        passwords = []
-        for variable in ("TIDINGS_REDIS_PASSWORD", "TIDINGS_REDIS_SENTINEL_PASSWORD"):
-            given = secret_sources.find(variables, variable)
-            try:
-                passwords.append(given.read() if given is not None else "")
-            except secret_sources.SecretUnavailable as failure:
-                raise SettingsError(str(failure)) from None
-        return RedisServer(
-            variables[REDIS_URL],
-            password=passwords[0],
-            sentinel_password=passwords[1],
-            authorities=variables.get("TIDINGS_REDIS_SSL_CA", ""),
-        )
+        try:
+            return RedisServer(
+                variables[REDIS_URL],
+                password=secret_sources.read(variables, "TIDINGS_REDIS_PASSWORD"),
+                sentinel_password=secret_sources.read(variables, "TIDINGS_REDIS_SENTINEL_PASSWORD"),
+                authorities=variables.get("TIDINGS_REDIS_SSL_CA", ""),
+            )
+        except secret_sources.SecretUnavailable as failure:
+            raise SettingsError(str(failure)) from None
 
     def _machine(self, usable: Mapping[str, Examined]) -> list[CheckGroup]:
         reserves: dict[Path, int] = {self._data_dir: 0}

@@ -7,6 +7,7 @@ object instead, signed like a callback, with the event id `evt_0`, which no call
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ssl
 import time
 from collections.abc import Sequence
@@ -30,52 +31,37 @@ class _UnusableTrust(Exception):
     """Authorities or revocation lists cannot be loaded, so a Coreapp posts to no https URL."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class WebhookCheck:
     """Check of one webhook URL."""
 
     name = "webhook"
 
-    def __init__(
-        self,
-        url: str,
-        outgoing: OutgoingSettings,
-        *,
-        authorities: bytes = b"",
-        revocations: Path | None = None,
-        keys: Sequence[bytes] = (),
-        post: bool = False,
-    ) -> None:
-        """Create the check.
-
-        authorities: PEM of authorities to verify the server; empty for the system's authorities.
-        revocations: PEM file of certificate revocation lists; `None` for no check.
-        keys: keys that sign the request.
-        post: POST an empty object instead of sending `OPTIONS`.
-        """
-        self._url = url
-        self._outgoing = outgoing
-        self._authorities = authorities
-        self._revocations = revocations
-        self._keys = keys
-        self._post = post
+    url: str
+    outgoing: OutgoingSettings
+    _: dataclasses.KW_ONLY
+    authorities: bytes = b""  # PEM of authorities to verify the server; empty for the system's authorities
+    revocations: Path | None = None  # PEM file of certificate revocation lists; `None` for no check
+    keys: Sequence[bytes] = ()  # keys that sign the request
+    post: bool = False  # POST an empty object instead of sending `OPTIONS`
 
     async def run(self) -> Sequence[Finding]:
-        if not self._url:
+        if not self.url:
             remedy = "PATCH /v1/settings/application with webhooks.url: callbacks wait until then"
             return [warning(self.name, "no URL is set", remedy)]
         try:
-            place = urls.parse(self._url)
+            place = urls.parse(self.url)
             answer = await self._ask(place, self._context() if place.origin[2] else None)
         except _UnusableTrust as failure:
             text = f"{place.shown}: the authorities and revocation lists for webhooks cannot be loaded: {failure}"
-            where = f"TIDINGS_WEBHOOK_CRL ({self._revocations}) and " if self._revocations is not None else ""
+            where = f"TIDINGS_WEBHOOK_CRL ({self.revocations}) and " if self.revocations is not None else ""
             return [error(self.name, text, f"check {where}the authority set by PUT /v1/certificates/webhooks/ca")]
         except Forbidden as refusal:
             return [error(self.name, str(refusal), "use another URL, or set TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
         except ssl.SSLError as failure:
-            remedy = "use a certificate for this name, or set its CA by PUT /v1/certificates/webhooks/ca"
-            if self._revocations is not None:
-                remedy += f", or a current revocation list of its issuer in {self._revocations}"
+            remedy = "a certificate for this name, or its authority by PUT /v1/certificates/webhooks/ca"
+            if self.revocations is not None:
+                remedy += f", or a current revocation list of its issuer in {self.revocations}"
             return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]
         except ValueError as failure:
             return [error(self.name, str(failure), "set another URL")]
@@ -90,14 +76,14 @@ class WebhookCheck:
 
         shown: the URL without parts that may be secret.
         """
-        sent = "POST of {}" if self._post else "OPTIONS"
+        sent = "POST of {}" if self.post else "OPTIONS"
         text = f"{shown} answers {sent} with HTTP {answer.status} in {answer.answered:.2f} s"
         text += f" (connected in {answer.connected:.2f} s{', ' + answer.tls if answer.tls else ''})"
         found = [fine(self.name, text)]
         if answer.answered > SLOW_SECONDS:
             remedy = f"answer within {SLOW_SECONDS:g} s: store the callback, answer 200, and process it afterwards"
             found = [warning(self.name, text, remedy)]
-        elif self._post and answer.status != 200:
+        elif self.post and answer.status != 200:
             found = [warning(self.name, text, "a callback counts as delivered when the answer is 200")]
         if answer.date is not None:
             compared = clock.compare("clock of the webhook", answer.date, answer.at, exact=False)
@@ -110,7 +96,7 @@ class WebhookCheck:
     def _context(self) -> ssl.SSLContext:
         """Return the context that a Coreapp verifies the webhook with. Raises `_UnusableTrust`."""
         try:
-            return trust.context(self._authorities, self._revocations)
+            return trust.context(self.authorities, self.revocations)
         except (OSError, ValueError, TypeError) as failure:
             raise _UnusableTrust(str(failure)) from None
 
@@ -118,21 +104,21 @@ class WebhookCheck:
         host, port, _ = place.origin
         started = time.monotonic()
         async with asyncio.timeout(SECONDS):
-            sock = await EgressGuard(self._outgoing).connect(host, port)
+            sock = await EgressGuard(self.outgoing).connect(host, port)
             return await http_probe.ask(sock, self._request(place), host=host, tls=context, started=started)
 
     def _request(self, place: urls.HttpTarget) -> bytes:
         lines = [
-            f"{'POST' if self._post else 'OPTIONS'} {place.path} HTTP/1.1",
+            f"{'POST' if self.post else 'OPTIONS'} {place.path} HTTP/1.1",
             f"Host: {place.named}",
             "User-Agent: tidings",
             "Connection: close",
         ]
         if place.authorization:
             lines.append(f"Authorization: {place.authorization}")
-        body = BODY if self._post else b""
-        if self._post:
-            signed = signature.headers(self._keys, EVENT, int(time.time()), BODY)
+        body = BODY if self.post else b""
+        if self.post:
+            signed = signature.headers(self.keys, EVENT, int(time.time()), BODY)
             lines += ["Content-Type: application/json", *(f"{name}: {value}" for name, value in signed.items())]
         lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

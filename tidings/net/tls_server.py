@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 import socket
@@ -40,42 +41,32 @@ KNOWN = 1000
 NOTE_SECONDS = 10.0
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Handshakes:
     """Limits the handshakes that a listener has in progress; one more is refused and its connection closed unread."""
 
-    def __init__(
-        self,
-        listener: str,
-        *,
-        of_one: int = OF_ONE,
-        of_all: int = OF_ALL,
-        seconds: float = tls.HANDSHAKE_SECONDS,
-        rate: float = 0.0,
-        burst: float = 1.0,
-    ) -> None:
-        """listener: name in metrics and the log.
-        of_one: handshakes in progress of one address.
-        of_all: handshakes in progress of all addresses.
-        seconds: limit of each handshake.
-        rate: handshakes started per second from all addresses that have completed none; 0 is unlimited. For listeners
-            that require a certificate, so that a completed handshake authenticates the client.
-        burst: handshakes started at once under `rate`.
-        """
-        self.seconds = seconds
-        self._begun = TokenBuckets[str](SystemClock(), rate=rate, burst=burst, remembered=1)
+    listener: str  # name in metrics and the log
+    _: dataclasses.KW_ONLY
+    of_one: int = OF_ONE  # handshakes in progress of one address
+    of_all: int = OF_ALL  # handshakes in progress of all addresses
+    seconds: float = tls.HANDSHAKE_SECONDS  # limit of each handshake
+    # Handshakes started per second from all addresses that have completed none; 0 is unlimited. For listeners that
+    # require a certificate, so that a completed handshake authenticates the client.
+    rate: float = 0.0
+    burst: float = 1.0  # handshakes started at once under `rate`
+
+    def __post_init__(self) -> None:
+        self._begun = TokenBuckets[str](SystemClock(), rate=self.rate, burst=self.burst, remembered=1)
         self._known: LRU[str, bool] = LRU(KNOWN)
-        self._listener = listener
-        self._of_one = of_one
-        self._of_all = of_all
         # Addresses of the handshakes in progress: few enough to be counted.
         self._begun_by: list[str] = []
         self._noted_at = -math.inf
-        self._under_way = UNDER_WAY.labels(listener)
-        self._results = {word: HANDSHAKES.labels(listener, word) for word in ("done", "failed", "late", "refused")}
+        self._under_way = UNDER_WAY.labels(self.listener)
+        self._results = {word: HANDSHAKES.labels(self.listener, word) for word in ("done", "failed", "late", "refused")}
 
     def has_room(self, key: str) -> bool:
         """Return whether another handshake may start. key: of its address."""
-        return len(self._begun_by) < self._of_all and self._begun_by.count(key) < self._of_one
+        return len(self._begun_by) < self.of_all and self._begun_by.count(key) < self.of_one
 
     def enter(self, key: str) -> bool:
         """Take a slot until `leave`. Returns false when none is free, or the rate for unknown addresses is exceeded."""
@@ -124,7 +115,7 @@ class Handshakes:
         if now - self._noted_at >= NOTE_SECONDS:
             self._noted_at = now
             why = tls.describe(error) if isinstance(error, ssl.SSLError) else str(error) or "it went away"
-            log.warning("tls.handshake_failed", extra={"listener": self._listener, "peer": key, "error": why[:200]})
+            log.warning("tls.handshake_failed", extra={"listener": self.listener, "peer": key, "error": why[:200]})
 
 
 class TlsServer(SocketServer):

@@ -126,6 +126,7 @@ class UnauthenticatedConnection:
         self.clients.left(self)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class UnauthenticatedClients:
     """Unauthenticated connections, and token buckets for the work that is done for them.
 
@@ -135,39 +136,31 @@ class UnauthenticatedClients:
     the oldest connection gives its slot to the next one, unless all of them are busy or younger than a second.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        each: Bounds,
-        together: Bounds,
-        trusted: Sequence[Network] = (),
-        remembered: int = REMEMBERED,
-        grace: float = GRACE,
-        refused: Counter | None = None,
-    ) -> None:
-        """each: limits of one address.
-        together: limits of all addresses.
-        trusted: proxies whose `X-Forwarded-For` is believed.
-        remembered: addresses.
-        grace: seconds that a connection has to log in before its slot may be given to another one.
-        refused: counts connections that `admit` refused and connections that were closed, by reason.
-        """
-        self._clock = clock
-        self._each = each
-        self._together = together
-        self._trusted = tuple(trusted)
-        self._grace = grace
-        self._refused = refused
-        self._of_each: TokenBuckets[str] = TokenBuckets(clock, rate=each.rate, burst=each.burst, remembered=remembered)
-        self._of_each_known: TokenBuckets[str] = TokenBuckets(
-            clock, rate=together.rate, burst=together.burst, remembered=remembered
+    clock: Clock
+    _: dataclasses.KW_ONLY
+    each: Bounds  # limits of one address
+    together: Bounds  # limits of all addresses
+    trusted: Sequence[Network] = ()  # proxies whose `X-Forwarded-For` is believed
+    remembered: int = REMEMBERED  # addresses
+    grace: float = GRACE  # seconds that a connection has to log in before its slot may be given to another one
+    # counts connections that `admit` refused and connections that were closed, by reason
+    refused: Counter | None = None
+
+    def __post_init__(self) -> None:
+        self._trusted = tuple(self.trusted)
+        self._of_each: TokenBuckets[str] = TokenBuckets(
+            self.clock, rate=self.each.rate, burst=self.each.burst, remembered=self.remembered
         )
-        self._of_all: TokenBuckets[str] = TokenBuckets(clock, rate=together.rate, burst=together.burst, remembered=1)
+        self._of_each_known: TokenBuckets[str] = TokenBuckets(
+            self.clock, rate=self.together.rate, burst=self.together.burst, remembered=self.remembered
+        )
+        self._of_all: TokenBuckets[str] = TokenBuckets(
+            self.clock, rate=self.together.rate, burst=self.together.burst, remembered=1
+        )
         self._unknown: OrderedDict[UnauthenticatedConnection, None] = OrderedDict()
         self._of_known: OrderedDict[UnauthenticatedConnection, None] = OrderedDict()
         self._counts: dict[str, int] = {}
-        self._known: LRU[str, float] = LRU(remembered)
+        self._known: LRU[str, float] = LRU(self.remembered)
 
     def __len__(self) -> int:
         return len(self._unknown) + len(self._of_known)
@@ -184,8 +177,8 @@ class UnauthenticatedClients:
 
     def count(self, why: str) -> None:
         """Count a connection that was refused or closed for this reason."""
-        if self._refused is not None:
-            self._refused.labels(why).inc()
+        if self.refused is not None:
+            self.refused.labels(why).inc()
 
     def enter(self, host: str, close: Callable[[], object]) -> UnauthenticatedConnection | Refusal:
         """Return the slot of a connection, which it has until `mark_authenticated` or `left`, or the refusal.
@@ -196,11 +189,11 @@ class UnauthenticatedClients:
         known = self.is_known(host)
         counted = not (known or self.is_trusted(host))
         slots = self._of_known if known else self._unknown
-        if counted and self._counts.get(key, 0) >= self._each.connections:
-            return Refusal(ADDRESS, self._grace)
-        if len(slots) >= self._together.connections and not self._replace(slots):
-            return Refusal(ALL, self._grace)
-        slot = UnauthenticatedConnection(self, host, key, counted, slots, self._clock.monotonic(), close)
+        if counted and self._counts.get(key, 0) >= self.each.connections:
+            return Refusal(ADDRESS, self.grace)
+        if len(slots) >= self.together.connections and not self._replace(slots):
+            return Refusal(ALL, self.grace)
+        slot = UnauthenticatedConnection(self, host, key, counted, slots, self.clock.monotonic(), close)
         slots[slot] = None
         if counted:
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -217,7 +210,7 @@ class UnauthenticatedClients:
 
     def know(self, host: str) -> None:
         """Record a login from this address."""
-        self._known.put(key_of(host), self._clock.monotonic() + KNOWN)
+        self._known.put(key_of(host), self.clock.monotonic() + KNOWN)
 
     def left(self, slot: UnauthenticatedConnection) -> None:
         """Release the slot of a closed connection. Without effect the second time."""
@@ -255,7 +248,7 @@ class UnauthenticatedClients:
     def is_known(self, host: str) -> bool:
         """Return whether a connection from this address has logged in within the last hour."""
         until = self._known.get(key_of(host))
-        return until is not None and self._clock.monotonic() < until
+        return until is not None and self.clock.monotonic() < until
 
     def is_trusted(self, host: str) -> bool:
         """Return whether this is the address of a trusted proxy."""
@@ -266,7 +259,7 @@ class UnauthenticatedClients:
         return client_of(host, forwarded, self._trusted)
 
     def _replace(self, slots: OrderedDict[UnauthenticatedConnection, None]) -> bool:
-        limit = self._clock.monotonic() - self._grace
+        limit = self.clock.monotonic() - self.grace
         for slot in slots:
             if slot.since > limit:
                 return False
@@ -304,7 +297,6 @@ class LinkConnection(Protocol):
 
     def limit(self, *, frame: int = ..., unread: int = ...) -> None:
         """Change its limits; without arguments, to those of an authenticated peer."""
-        ...
 
     def close(self, reason: str) -> None: ...
 
