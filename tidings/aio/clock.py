@@ -11,11 +11,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return the Unix time in seconds."""
-        ...
 
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary start; never decreases."""
-        ...
 
 
 class SystemClock:

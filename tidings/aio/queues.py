@@ -32,12 +32,10 @@ class Queue(Protocol):
     @property
     def depth(self) -> int:
         """Items in the queue."""
-        ...
 
     @property
     def since(self) -> float | None:
         """Latest possible arrival of the oldest item (`time.monotonic()`); `None` when it is not known."""
-        ...
 
 
 @dataclasses.dataclass(slots=True)

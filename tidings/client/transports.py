@@ -19,15 +19,12 @@ class FrameTransport(Protocol):
 
     def send(self, frame: Any) -> None:
         """Queue one frame. Does nothing when the connection is closed."""
-        ...
 
     def close(self, reason: str) -> None:
         """Write the queued frames, then close."""
-        ...
 
     def abort(self, reason: str) -> None:
         """Close at once, and drop queued frames."""
-        ...
 
 
 # Opens a connection for a handler. Raises `OSError` when the network cannot be reached.

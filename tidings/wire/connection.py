@@ -74,15 +74,12 @@ class Handler(Protocol):
 
     def opened(self, connection: Connection) -> None:
         """Called when the connection is open; frames can be sent from here on."""
-        ...
 
     def received(self, connection: Connection, frame: Any) -> None:
         """Called for each frame. An exception closes the connection."""
-        ...
 
     def closed(self, connection: Connection, reason: str) -> None:
         """Called when the connection is closed, as the last call."""
-        ...
 
 
 class Connection(asyncio.Protocol):

@@ -14,11 +14,9 @@ class UnfinishedConnection(Protocol):
     @property
     def is_held(self) -> bool:
         """Return whether this side has paused reading."""
-        ...
 
     def give_up(self, detail: str) -> None:
         """Close the connection, and drop the incomplete frame."""
-        ...
 
 
 class Unfinished:
