@@ -11,18 +11,7 @@ from typing import Final
 
 from nacl import bindings, exceptions
 
-from tidings.e2ee import curve, errors, xeddsa
-
-
-class IdentityKeyPair(curve.KeyPair):
-    """Identity key pair: `public` is 33 typed bytes, `private` 32 raw bytes."""
-
-    __slots__ = ()
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the XEdDSA signature of `message` by this identity, 64 bytes."""
-        return xeddsa.sign(self.private, message)
-
+from tidings.e2ee import curve, errors
 
 SIGNATURE_LENGTH: Final = 64  # bytes
 _P: Final = curve.FIELD_PRIME
@@ -79,3 +68,13 @@ def _edwards_y(public: bytes) -> bytes:
     u = int.from_bytes(public[1:], "little")
     y = (u - 1) * pow(u + 1, -1, _P) % _P  # XEdDSA section 2.3: y = (u - 1) / (u + 1)
     return y.to_bytes(32, "little")
+
+
+class IdentityKeyPair(curve.KeyPair):
+    """Identity key pair: `public` is 33 typed bytes, `private` 32 raw bytes."""
+
+    __slots__ = ()
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the XEdDSA signature of `message` by this identity, 64 bytes."""
+        return sign(self.private, message)
