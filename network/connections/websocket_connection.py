@@ -135,7 +135,7 @@ class WebSocketConnection(Connection):
     def _is_flood(self, size: int) -> bool:
         """Return whether the peer has sent too much after our `CLOSE`; if so, abort instead of reading on."""
         self._behind += size
-        is_flood = self._behind > BEHIND * self._max_frame
+        is_flood = self._behind > BEHIND * self.max_frame
         if is_flood and self._transport is not None:
             self._transport.abort()
         return is_flood
@@ -146,7 +146,7 @@ class WebSocketConnection(Connection):
         view = memoryview(incoming)
         try:
             while not self._pauses:
-                head = websocket_frames.read_head(view, position, limit=self._max_frame)
+                head = websocket_frames.read_head(view, position, limit=self.max_frame)
                 if head is None or head.end > len(view):
                     break
                 if not left:
@@ -190,8 +190,8 @@ class WebSocketConnection(Connection):
         self._parts.append(payload)
         self._parts_size += len(payload)
         self._charge(1 / _FRAGMENTS)
-        if self._parts_size > self._max_frame:
-            raise Violation(websocket_frames.TOO_BIG, f"over {self._max_frame} bytes")
+        if self._parts_size > self.max_frame:
+            raise Violation(websocket_frames.TOO_BIG, f"over {self.max_frame} bytes")
         if not head.is_last:
             return False
         whole, self._parts = b"".join(self._parts), None
@@ -214,7 +214,7 @@ class WebSocketConnection(Connection):
         except (*UNREADABLE, TypeError) as error:
             self._bad_frame(str(error))
         else:
-            self._handler.received(self, frame)
+            self.handler.received(self, frame)
 
     def _bad_frame(self, why: str) -> None:
         self.send(device.Closing(reason=device.BAD_FRAME, detail=f"bad frame: {why}"))
@@ -236,13 +236,13 @@ class WebSocketConnection(Connection):
         self.rest(CONTROL, rate.wait(self._control_full_at, now, 0))
 
     def _count_unfinished(self, *, is_new: bool) -> None:
-        assert self._unfinished is not None
+        assert self.unfinished is not None
         kept = len(self._incoming)
         if self._parts is not None:
             kept += self._parts_size + _FRAGMENT * len(self._parts)
         if self._transport is not None and (kept or self._is_kept):
             self._is_kept = kept > 0
-            self._unfinished.keep(self, kept, self._loop.time(), is_new=is_new)
+            self.unfinished.keep(self, kept, self._loop.time(), is_new=is_new)
 
     def limit(self, *, frame: int = MAX_FRAME, unread: int = HIGH_WATER) -> None:
         super().limit(frame=frame, unread=unread)
@@ -275,7 +275,7 @@ class WebSocketConnection(Connection):
         transport = self._transport
         if transport is None:
             return
-        if transport.get_write_buffer_size() + len(self._outgoing) > self._max_write_buffer and self.is_open:
+        if transport.get_write_buffer_size() + len(self._outgoing) > self.max_write_buffer and self.is_open:
             self._outgoing.clear()
             self.send(device.Closing(reason=device.SLOW_READER))
             self.close(device.SLOW_READER)
@@ -346,7 +346,7 @@ class WebSocketConnection(Connection):
         if self._transport is not None:
             self._flush_all(self._transport)
             if self._lingering is None:
-                self._lingering = self._loop.call_later(self._linger, self._transport.abort)
+                self._lingering = self._loop.call_later(self.linger, self._transport.abort)
 
     def _peer_closes(self, payload: bytes) -> None:
         if self.is_open:

@@ -8,6 +8,7 @@ read from while their peer does not read, and are read in alternation.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import ssl
@@ -82,87 +83,49 @@ class Handler(Protocol):
         """Called when the connection is closed, as the last call."""
 
 
+# Slots, because a process may have 100,000 connections, most of them idle.
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Connection(asyncio.Protocol):
-    """One side of a framed connection.
+    """One side of a framed connection."""
 
-    frames:           union of the frame types that may arrive
-    max_frame:        longest accepted frame, bytes
-    max_write_buffer: unsent bytes above which the connection is aborted
-    last_words:       makes the frame that reports an invalid frame to the peer before the connection is closed
-    linger:           time that a closed connection may take to write queued data, seconds
-    turn:             frames handled per event-loop iteration; None for the default
-    unfinished:       tracker of incomplete frames of all served connections. With it, nothing is read while the peer
-        does not read; only one side may do so, or both could wait for each other.
-    """
+    frames: dataclasses.InitVar[Any]  # union of the frame types that may arrive
+    handler: Handler
+    _: dataclasses.KW_ONLY
+    max_frame: int = MAX_FRAME  # longest accepted frame, bytes
+    max_write_buffer: int = MAX_WRITE_BUFFER  # unsent bytes above which the connection is aborted
+    # Makes the frame that reports an invalid frame to the peer before the connection is closed.
+    last_words: Callable[[str], msgspec.Struct] | None = None
+    linger: float = LINGER  # time that a closed connection may take to write queued data, seconds
+    turn: dataclasses.InitVar[int | None] = None  # frames handled per event-loop iteration; None for the default
+    # Tracker of incomplete frames of all served connections. With it, nothing is read while the peer does not read;
+    # only one side may do so, or both could wait for each other.
+    unfinished: Unfinished | None = None
+    is_open: bool = dataclasses.field(default=False, init=False)
+    last_received: float = dataclasses.field(default=0.0, init=False)
+    # Number of writes. A frame queued before a write has been passed to the transport after it.
+    writes: int = dataclasses.field(default=0, init=False)
+    _decoder: msgspec.msgpack.Decoder[Any] = dataclasses.field(init=False)
+    _turn: int = dataclasses.field(init=False)
+    _loop: asyncio.AbstractEventLoop = dataclasses.field(init=False)
+    _transport: asyncio.Transport | None = dataclasses.field(default=None, init=False)
+    _address: Any = dataclasses.field(default=None, init=False)
+    _pauses: int = dataclasses.field(default=0, init=False)
+    _is_kept: bool = dataclasses.field(default=False, init=False)
+    # Bytes given to the transport; of these, the bytes that had left it at the last check, and the event-loop time of
+    # that.
+    _written: int = dataclasses.field(default=0, init=False)
+    _taken: int = dataclasses.field(default=0, init=False)
+    _taken_at: float = dataclasses.field(default=0.0, init=False)
+    _high_water: int = dataclasses.field(default=HIGH_WATER, init=False)
+    _incoming: bytearray = dataclasses.field(default_factory=bytearray, init=False)
+    _outgoing: bytearray = dataclasses.field(default_factory=bytearray, init=False)
+    _flush_scheduled: bool = dataclasses.field(default=False, init=False)
+    _reason: str = dataclasses.field(default="", init=False)
+    _lingering: asyncio.TimerHandle | None = dataclasses.field(default=None, init=False)
 
-    # Slots, because a process may have 100,000 connections, most of them idle.
-    __slots__ = (
-        "_address",
-        "_decoder",
-        "_flush_scheduled",
-        "_handler",
-        "_high_water",
-        "_incoming",
-        "_is_kept",
-        "_last_words",
-        "_linger",
-        "_lingering",
-        "_loop",
-        "_max_frame",
-        "_max_write_buffer",
-        "_outgoing",
-        "_pauses",
-        "_reason",
-        "_taken",
-        "_taken_at",
-        "_transport",
-        "_turn",
-        "_unfinished",
-        "_written",
-        "is_open",
-        "last_received",
-        "writes",
-    )
-
-    def __init__(
-        self,
-        frames: Any,
-        handler: Handler,
-        *,
-        max_frame: int = MAX_FRAME,
-        max_write_buffer: int = MAX_WRITE_BUFFER,
-        last_words: Callable[[str], msgspec.Struct] | None = None,
-        linger: float = LINGER,
-        turn: int | None = None,
-        unfinished: Unfinished | None = None,
-    ) -> None:
+    def __post_init__(self, frames: Any, turn: int | None) -> None:
         self._decoder = _decoder_of(frames)
-        self._handler = handler
-        self._max_frame = max_frame
-        self._max_write_buffer = max_write_buffer
-        self._last_words = last_words
-        self._linger = linger
-        self._unfinished = unfinished
-        self._turn = turn or (FRAMES_PER_ITERATION if unfinished is not None else EVERYTHING)
-        self._pauses = 0
-        self._is_kept = False
-        # Bytes given to the transport; of these, the bytes that had left it at the last check, and the event-loop time
-        # of that.
-        self._written = 0
-        self._taken = 0
-        self._taken_at = 0.0
-        self._high_water = HIGH_WATER
-        self._transport: asyncio.Transport | None = None
-        self._incoming = bytearray()
-        self._outgoing = bytearray()
-        self._flush_scheduled = False
-        self._reason = ""
-        self._lingering: asyncio.TimerHandle | None = None
-        self._address: Any = None
-        self.is_open = False
-        self.last_received = 0.0
-        # Number of writes. A frame queued before a write has been passed to the transport after it.
-        self.writes = 0
+        self._turn = turn or (FRAMES_PER_ITERATION if self.unfinished is not None else EVERYTHING)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an instance of `asyncio.Transport` on uvloop.
@@ -171,9 +134,9 @@ class Connection(asyncio.Protocol):
         self.last_received = self._loop.time()
         self._address = transport.get_extra_info("peername")
         self.is_open = True
-        if self._unfinished is not None:
+        if self.unfinished is not None:
             self._transport.set_write_buffer_limits(high=self._high_water)
-        self._handler.opened(self)
+        self.handler.opened(self)
 
     @property
     def peer(self) -> str:
@@ -197,8 +160,8 @@ class Connection(asyncio.Protocol):
         try:
             while end - position >= 4 and not self._pauses:
                 size = int.from_bytes(view[position : position + 4], "big")
-                if size > self._max_frame:
-                    self._refuse(f"a frame of {size} bytes is over the limit of {self._max_frame}")
+                if size > self.max_frame:
+                    self._refuse(f"a frame of {size} bytes is over the limit of {self.max_frame}")
                     return
                 if end - position - 4 < size:
                     break
@@ -213,7 +176,7 @@ class Connection(asyncio.Protocol):
                     self._refuse(f"bad frame: {error}")
                     return
                 position += 4 + size
-                self._handler.received(self, frame)
+                self.handler.received(self, frame)
                 if not self.is_open:
                     return
         except Exception as error:
@@ -226,9 +189,9 @@ class Connection(asyncio.Protocol):
                 incoming.clear()
         if position:
             del incoming[:position]
-        if self._unfinished is not None and (incoming or self._is_kept):
+        if self.unfinished is not None and (incoming or self._is_kept):
             self._is_kept = bool(incoming)
-            self._unfinished.keep(self, len(incoming), self._loop.time(), is_new=position > 0)
+            self.unfinished.keep(self, len(incoming), self._loop.time(), is_new=position > 0)
 
     # Pausing and resuming reads.
 
@@ -283,7 +246,7 @@ class Connection(asyncio.Protocol):
         frame:  longest accepted frame, bytes
         unread: bytes unread by the peer above which nothing more is read from it
         """
-        self._max_frame = frame
+        self.max_frame = frame
         self._high_water = unread
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=unread)
@@ -299,7 +262,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Called by the transport when its write buffer exceeds the high-water mark."""
         self._taken_at = self._loop.time()
-        if self._unfinished is not None:
+        if self.unfinished is not None:
             self.pause(WRITING)
 
     def resume_writing(self) -> None:
@@ -321,8 +284,8 @@ class Connection(asyncio.Protocol):
             self.abort("it does not read")
 
     def _refuse(self, reason: str) -> None:
-        if self._last_words is not None:
-            self.send(self._last_words(reason))
+        if self.last_words is not None:
+            self.send(self.last_words(reason))
         self.close(reason)
 
     def send(self, frame: msgspec.Struct) -> None:
@@ -360,7 +323,7 @@ class Connection(asyncio.Protocol):
         self._written += len(self._outgoing)
         transport.write(bytes(self._outgoing))
         self._outgoing.clear()
-        if self.is_open and transport.get_write_buffer_size() > self._max_write_buffer:
+        if self.is_open and transport.get_write_buffer_size() > self.max_write_buffer:
             self.abort("slow reader")
 
     def close(self, reason: str) -> None:
@@ -372,7 +335,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.close()
-            self._lingering = self._loop.call_later(self._linger, self._transport.abort)
+            self._lingering = self._loop.call_later(self.linger, self._transport.abort)
 
     def abort(self, reason: str) -> None:
         """Close at once, and drop queued data."""
@@ -388,10 +351,10 @@ class Connection(asyncio.Protocol):
             self._lingering.cancel()
         self._incoming.clear()
         self._outgoing.clear()
-        if self._unfinished is not None and self._is_kept:
+        if self.unfinished is not None and self._is_kept:
             self._is_kept = False
-            self._unfinished.keep(self, 0, self._loop.time(), is_new=True)
-        self._handler.closed(self, self._reason or (repr(exc) if exc else "closed by peer"))
+            self.unfinished.keep(self, 0, self._loop.time(), is_new=True)
+        self.handler.closed(self, self._reason or (repr(exc) if exc else "closed by peer"))
 
 
 async def connect(
