@@ -67,7 +67,7 @@ async def upload(
         **more,
     )
     async with world.database.transaction() as connection:
-        await media.add(connection, row)
+        await media.add_all(connection, [row])
     return row
 
 

@@ -241,11 +241,11 @@ async def test_configured_keys_rotate_when_a_new_key_precedes_the_old(scene: Sce
 
 async def test_the_webhook_url_is_sealed_at_start_and_its_version_stays(scene: Scene) -> None:
     async with scene.database.reading() as connection:
-        version = await application_settings.find_version(connection, ME)
+        version = (await connection.execute(sa.select(application_settings.table.c.version))).scalar_one()
     await scene.start()
     async with scene.database.reading() as connection:
         document = (await connection.execute(sa.select(application_settings.table.c.document))).scalar_one()
-        assert await application_settings.find_version(connection, ME) == version
+        assert (await connection.execute(sa.select(application_settings.table.c.version))).scalar_one() == version
     assert "canary" not in document
     assert json.loads(document)["webhooks"]["url"].startswith("sealed:")
     assert URL.encode() in await scene.settings(scene.secrets().settings_key.keys)

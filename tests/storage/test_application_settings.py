@@ -29,9 +29,9 @@ async def change(database: Database, changes: dict[str, Any], account: str = ACC
 
 async def find(database: Database, account: str = ACCOUNT) -> tuple[ApplicationSettings, int]:
     async with database.reading() as connection:
-        return await application_settings.find_settings(connection, account), await application_settings.find_version(
-            connection, account
-        )
+        table = application_settings.table
+        version = (await connection.execute(sa.select(table.c.version).where(table.c.account == account))).scalar()
+        return await application_settings.find_settings(connection, account), version or 0
 
 
 async def test_unset_settings_have_their_defaults(database: Database) -> None:

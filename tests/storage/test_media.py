@@ -38,7 +38,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 async def put(database: Database, *rows: MediaRow) -> None:
     async with database.transaction() as connection:
         for row in rows:
-            await media.add(connection, row)
+            await media.add_all(connection, [row])
 
 
 async def test_a_media_row_is_found_as_added(database: Database) -> None:

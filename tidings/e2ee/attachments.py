@@ -30,7 +30,6 @@ from cryptography.hazmat.primitives.ciphers.modes import CBC
 from tidings.e2ee import cbc, errors
 
 KEY_LENGTH: Final = 64  # bytes
-DIGEST_LENGTH: Final = 32  # bytes
 _AES_KEY_LENGTH: Final = 32
 _IV_LENGTH: Final = 16
 _MAC_LENGTH: Final = 32

@@ -77,10 +77,6 @@ class Keyring:
         """
         return cls({key_id: unwrap_data_key(master_key, key_id, blob) for key_id, blob in wrapped.items()})
 
-    def with_key(self, key_id: int, data_key: bytes) -> Keyring:
-        """Return this keyring with one more key, which seals if its id is the highest."""
-        return Keyring({**self.data_keys, key_id: data_key})
-
     @property
     def newest(self) -> int:
         """Return the id of the key that seals."""

@@ -106,12 +106,6 @@ async def find_document(connection: AsyncConnection, account: str) -> str:
     return "{}" if document is None else str(document)
 
 
-async def find_version(connection: AsyncConnection, account: str) -> int:
-    """Return the version of the account's settings, which increases with each change; 0 if nothing was ever set."""
-    version = (await connection.execute(sa.select(table.c.version).where(table.c.account == account))).scalar()
-    return 0 if version is None else version
-
-
 async def change_settings(connection: AsyncConnection, account: str, changes: Mapping[str, Any]) -> ApplicationSettings:
     """Set the values in `changes`, in the shape of `ApplicationSettings`, and keep the others. Returns all settings.
 

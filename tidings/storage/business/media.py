@@ -60,11 +60,6 @@ _TOUCH = (
 _DELETE_UNUSED = table.delete().where(table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("before"))
 
 
-async def add(connection: AsyncConnection, media: MediaRow) -> None:
-    """Add a file that is already in the file store."""
-    await connection.execute(table.insert(), [{column.name: getattr(media, column.name) for column in _COLUMNS}])
-
-
 async def find(connection: AsyncConnection, account: str, media_id: str) -> MediaRow | None:
     """Find one file of an account."""
     query = sa.select(*_COLUMNS).where(table.c.id == media_id, table.c.account == account)

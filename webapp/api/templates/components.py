@@ -18,8 +18,6 @@ MAX_HEADER, MAX_BODY, MAX_FOOTER = 60, 1024, 60
 MAX_CARD_BODY, MAX_OFFER_BODY, MAX_OFFER, MAX_CARDS = 160, 600, 16, 10
 AUTHENTICATION = "AUTHENTICATION"
 
-FileFormat = Literal["IMAGE", "VIDEO", "DOCUMENT"]
-
 
 class HeaderComponent(Body):
     """A header: of format TEXT with at most one gap, or a file or a location, which each message supplies."""
