@@ -99,3 +99,7 @@ def serial() -> sa.types.TypeEngine[int]:
 def milliseconds() -> sa.types.TypeEngine[int]:
     """Point in time, Unix milliseconds."""
     return sa.BigInteger()
+
+
+# Field of a row class: a point in time.
+UnixMilliseconds = Annotated[int, milliseconds()]

@@ -22,7 +22,7 @@ class StoredContact:
     wa_id: Annotated[str, types.key(20)]
     registered: bool
     # Unix milliseconds of the check.
-    checked_at: Annotated[int, types.milliseconds()]
+    checked_at: types.UnixMilliseconds
 
 
 table = metadata.table_of(StoredContact, "contacts", key=("account", "wa_id"))

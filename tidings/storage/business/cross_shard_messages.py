@@ -35,8 +35,7 @@ class CrossShardMessage:
     group_id: Annotated[str, types.key(64)]
     # Sealed.
     body: bytes = dataclasses.field(repr=False)
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
 
 
 table = metadata.table_of(

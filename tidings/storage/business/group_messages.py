@@ -36,8 +36,7 @@ class UnreadGroupMessage:
     account: Annotated[str, types.key(20)]
     group_id: Annotated[str, types.key(ID_LENGTH)]
     author: Annotated[str, types.key(20)]
-    # Unix milliseconds.
-    received_at: Annotated[int, types.milliseconds()]
+    received_at: types.UnixMilliseconds
 
 
 unread = metadata.table_of(

@@ -50,8 +50,7 @@ class UsedKey:
     fingerprint: Annotated[bytes, types.fixed_bytes(32)]
     # Id that the request made.
     answer: Annotated[str, types.key(64)]
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
     # User of the key; None when the program that wrote the row did not know it.
     username: Annotated[str | None, types.text(64)] = None
 

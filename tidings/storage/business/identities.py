@@ -23,7 +23,7 @@ class StoredIdentity:
     # First 8 bytes of the SHA-256 hash of the identity key.
     hash: Annotated[bytes, types.fixed_bytes(8)]
     # Unix milliseconds at which the key became known here.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
     acknowledged: bool
     # True if a bundle or first message with this key had post-quantum protection. One without is then a downgrade.
     had_kyber: bool = False

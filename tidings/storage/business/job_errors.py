@@ -33,7 +33,7 @@ class JobError:
     # Our own description, without any part of the message.
     last_error: Annotated[str, types.text(MAX_ERROR)]
     # Unix milliseconds of the last failed attempt.
-    tried_at: Annotated[int, types.milliseconds()]
+    tried_at: types.UnixMilliseconds
 
 
 table = metadata.table_of(JobError, "job_errors", key=("id",))

@@ -40,8 +40,7 @@ class Job:
     # Kind of the envelope, "prekey" or "message"; empty while `NEW`.
     kind: Annotated[str, types.key(16)]
     body: bytes
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
     request_id: Annotated[str, types.key(64)] = ""
     # Trace context of the request that accepted the message; empty for none.
     traceparent: Annotated[str, types.key(64), sa.DefaultClause("")] = ""

@@ -29,8 +29,7 @@ class KeyCheck:
     key_id: Annotated[str, types.key(16)]
     # Id of the key before it while that may still be needed; empty otherwise.
     previous: Annotated[str, types.key(16)] = ""
-    # Unix milliseconds.
-    changed_at: Annotated[int, types.milliseconds()] = 0
+    changed_at: types.UnixMilliseconds = 0
 
 
 table = metadata.table_of(KeyCheck, "key_checks", key=("name",))

@@ -30,9 +30,9 @@ class LeaseRecord:
     # Number of the shard layout at the time.
     layout: int
     # Unix milliseconds of the database's clock.
-    claimed_at: Annotated[int, types.milliseconds()]
+    claimed_at: types.UnixMilliseconds
     # Unix milliseconds of the database's clock; 0 while the lease lasts.
-    ended_at: Annotated[int, types.milliseconds()] = 0
+    ended_at: types.UnixMilliseconds = 0
     # `RELEASED`, `TAKEN` or `RESUMED`; empty while the lease lasts.
     ending: Annotated[str, types.key(16)] = ""
 

@@ -34,10 +34,9 @@ class MediaRow:
     file: Annotated[str, types.key(64)]
     # Name given by its owner, for documents; may be empty.
     filename: Annotated[str, types.text(255)]
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
     # Unix milliseconds of the last upload, sending or download, accurate to about one day.
-    used_at: Annotated[int, types.milliseconds()]
+    used_at: types.UnixMilliseconds
     # Sealed pointer to its encrypted copy in the network; None for no copy.
     blob: bytes | None = dataclasses.field(default=None, repr=False)
     # Unix milliseconds at which the network deletes the copy; None for no copy.

@@ -42,8 +42,7 @@ class MessageRow:
     kind: Annotated[str, types.key(16)]
     # A `Status`.
     status: Annotated[int, sa.SmallInteger]
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
     request_id: Annotated[str, types.key(64)]
     # Category of the message's template; empty for messages without a template.
     category: Annotated[str, types.key(16), sa.DefaultClause("")] = ""

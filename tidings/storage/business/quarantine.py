@@ -58,7 +58,7 @@ class Suspect:
     peer: Annotated[str, types.key(40), sa.DefaultClause("")]
     attempts: int
     last_error: Annotated[str, types.text(MAX_ERROR)]  # our own description of the last attempt's end
-    tried_at: Annotated[int, types.milliseconds()]  # end of the last attempt, Unix milliseconds
+    tried_at: types.UnixMilliseconds  # end of the last attempt, Unix milliseconds
     body: bytes | None = None  # encoded delivery; None for other items and before the quarantine
 
     @property

@@ -36,8 +36,7 @@ class Unread:
     account: Annotated[str, types.key(20)]
     peer: Annotated[str, types.key(20)]
     id: Annotated[str, types.key(64)]
-    # Unix milliseconds.
-    received_at: Annotated[int, types.milliseconds()]
+    received_at: types.UnixMilliseconds
 
 
 unread = metadata.table_of(

@@ -28,9 +28,9 @@ class Undecrypted:
     account: Annotated[str, types.key(20)]
     sender: Annotated[str, types.key(20)]
     # Unix milliseconds at which the network accepted the message, or the first of the counted ones.
-    timestamp: Annotated[int, types.milliseconds()]
+    timestamp: types.UnixMilliseconds
     # Unix milliseconds at which the message is given up, or the count reported.
-    due_at: Annotated[int, types.milliseconds()]
+    due_at: types.UnixMilliseconds
     request_id: Annotated[str, types.key(64)] = ""
     # Number of messages; 0 for a single message.
     counted: int = 0

@@ -32,11 +32,10 @@ class HandsetPreKeyRow:
     key_id: int
     kind: Annotated[str, types.key(12)]
     sealed: bytes
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()] = 0
+    created_at: types.UnixMilliseconds = 0
     # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, is gone
     # from the network, or is not there yet. 0 for a key in use.
-    retired_at: Annotated[int, types.milliseconds()] = 0
+    retired_at: types.UnixMilliseconds = 0
 
 
 prekeys = metadata.table_of(HandsetPreKeyRow, "handset_prekeys", key=("number", "key_id"))

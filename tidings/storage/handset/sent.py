@@ -28,8 +28,7 @@ class SentRow:
     content: bytes = dataclasses.field(repr=False)
     # Tag, 8 bytes, of the session with this peer in which it was last encrypted.
     session: Annotated[bytes, types.fixed_bytes(8)]
-    # Unix milliseconds.
-    sent_at: Annotated[int, types.milliseconds()]
+    sent_at: types.UnixMilliseconds
     # Number of attempts to send it again.
     attempts: int = 0
     # Id of the latest envelope that requested it again; empty for none.

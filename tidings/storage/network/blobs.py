@@ -26,8 +26,7 @@ class Blob:
     file: Annotated[str, types.key(64)]
     # Bytes.
     size: Annotated[int, sa.BigInteger]
-    # Unix milliseconds.
-    expires_at: Annotated[int, types.milliseconds()]
+    expires_at: types.UnixMilliseconds
 
 
 table = metadata.table_of(

@@ -34,14 +34,12 @@ class Challenge:
     code_hash: Annotated[bytes, types.fixed_bytes(32)]
     # Length of the code.
     digits: int
-    # Unix milliseconds.
-    issued_at: Annotated[int, types.milliseconds()]
-    # Unix milliseconds.
-    expires_at: Annotated[int, types.milliseconds()]
+    issued_at: types.UnixMilliseconds
+    expires_at: types.UnixMilliseconds
     # Wrong tries until the code is void; 0 once it was used.
     attempts_left: int
     # Start of the window that `issued_in_window` counts, Unix milliseconds.
-    window_started_at: Annotated[int, types.milliseconds()]
+    window_started_at: types.UnixMilliseconds
     # Number of codes issued in the window.
     issued_in_window: int
 

@@ -67,8 +67,7 @@ class RegisteredDevice:
     kyber_prekey_signature: Annotated[bytes | None, types.fixed_bytes(64)]
     # SHA-256 of the token that the device logs in with.
     token_hash: Annotated[bytes, types.fixed_bytes(32)]
-    # Unix milliseconds.
-    registered_at: Annotated[int, types.milliseconds()]
+    registered_at: types.UnixMilliseconds
 
 
 registrations = metadata.table_of(RegisteredDevice, "registrations", key=("number",))

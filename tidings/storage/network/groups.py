@@ -46,8 +46,7 @@ class Chat:
     id: Annotated[str, types.key(32)]
     creator: Annotated[str, types.key(15)]
     subject: Annotated[str, types.text(100)]
-    # Unix milliseconds.
-    created_at: Annotated[int, types.milliseconds()]
+    created_at: types.UnixMilliseconds
     # Starts at 1; increases whenever a participant joins, leaves or is removed.
     epoch: Annotated[int, sa.BigInteger]
     # Invite code, with which a number joins.

@@ -22,11 +22,11 @@ class Lock:
     # In argon2's text form.
     pin_hash: Annotated[str, types.key(255)] = dataclasses.field(repr=False)
     # Last time that the device was seen, Unix milliseconds, accurate to one hour.
-    active_at: Annotated[int, types.milliseconds()]
+    active_at: types.UnixMilliseconds
     # Time at which the daily bucket of wrong PINs is full, Unix milliseconds.
-    daily_full_at: Annotated[int, types.milliseconds()] = 0
+    daily_full_at: types.UnixMilliseconds = 0
     # Time at which the yearly bucket of wrong PINs is full, Unix milliseconds.
-    yearly_full_at: Annotated[int, types.milliseconds()] = 0
+    yearly_full_at: types.UnixMilliseconds = 0
 
 
 locks = metadata.table_of(
