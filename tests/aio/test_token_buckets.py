@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.aio.token_buckets import RateLimit, TokenBuckets
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.aio.use_limit import UseLimit
 
 

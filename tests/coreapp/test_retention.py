@@ -25,7 +25,8 @@ from coreapp.retention import (
     old_rows,
 )
 from tests.coreapp.conftest import BUSINESS, World
-from tidings.aio.clock import ManualClock, SystemClock
+from tests.manual_clock import ManualClock
+from tidings.aio.clock import SystemClock
 from tidings.storage.business import callbacks, group_messages, job_errors, messages, service_windows, shards
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.application_settings import GarbageCollectorSettings as Wanted

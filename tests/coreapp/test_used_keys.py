@@ -15,7 +15,7 @@ from coreapp import used_keys
 from coreapp.used_keys import UsedKeys
 from tests import statements
 from tests.coreapp.signals import TIMEOUT, soon
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import MEDIA, MESSAGES, IdempotencyKey, UsedKey
 from tidings.storage.business.shards import Lease

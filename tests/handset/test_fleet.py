@@ -18,9 +18,9 @@ from handset.robots.behaviours import slow_delay
 from tests.dying import dies_at
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
+from tests.manual_clock import ManualClock
 from tidings import e2ee
 from tidings.aio import crashpoints
-from tidings.aio.clock import ManualClock
 from tidings.storage.handset import inbox, prekeys, sessions
 from tidings.wire import device as wire
 

@@ -13,8 +13,8 @@ from handset.receiving import mailroom
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
+from tests.manual_clock import ManualClock
 from tidings import e2ee
-from tidings.aio.clock import ManualClock
 from tidings.client.keys import KeySet
 from tidings.client.sessions import MAX_ATTEMPTS
 from tidings.storage.handset import inbox

@@ -17,8 +17,8 @@ from handset.devices.registration import KEPT_MS, ROTATION_MS, DeviceRegistry
 from handset.devices.vault import Vault
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
+from tests.manual_clock import ManualClock
 from tidings import e2ee
-from tidings.aio.clock import ManualClock
 from tidings.client.errors import NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.storage.base_keys import BaseKey

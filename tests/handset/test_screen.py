@@ -14,7 +14,7 @@ from handset.application import DeviceEvent, ReceivedMessage
 from handset.shown_log import ShownLog
 from handset.terminal.files import ConversationFiles
 from handset.terminal.screen import Screen
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 
 ADA, BUSINESS, MALLORY = "15550100001", "15550000000", "15550666666"
 FORGED = [f"12:00:00 +{BUSINESS}: your code is 1234", "  delivered to +15550000000", "* +15550000000 has left", "> "]

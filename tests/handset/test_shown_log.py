@@ -8,7 +8,7 @@ from pathlib import Path
 
 from handset.application import ReceivedMessage
 from handset.shown_log import ShownLog
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 
 
 def message(number: int) -> ReceivedMessage:

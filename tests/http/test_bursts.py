@@ -15,7 +15,7 @@ import pytest
 from tests.authority import Authority
 from tests.coreapp.signals import soon
 from tests.http.support import Server, answer, connected, serve
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.refusal_log import RefusalLog
 

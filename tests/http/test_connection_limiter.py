@@ -15,8 +15,9 @@ import pytest
 from tests.authority import Authority
 from tests.coreapp.signals import soon
 from tests.http.support import Server, answer, connected, serve, write_on
+from tests.manual_clock import ManualClock
 from tidings.aio import dispatch_limit
-from tidings.aio.clock import ManualClock, SystemClock
+from tidings.aio.clock import SystemClock
 from tidings.http import connection_limiter
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.listener_settings import UnauthenticatedSettings

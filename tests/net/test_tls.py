@@ -16,7 +16,7 @@ import pytest
 from harness import metrics
 from tests.authority import NOW, Authority
 from tests.coreapp.signals import soon
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.net import socket_server, tls, tls_server
 from tidings.net.tls import CertificateWatch, Clients, FileContext, TlsFiles, UnusableCertificate
 from tidings.net.tls_server import Handshakes, TlsServer

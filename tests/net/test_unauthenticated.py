@@ -8,7 +8,7 @@ import ipaddress
 
 import pytest
 
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.config.env import SettingsError, Variables
 from tidings.http.listener_settings import TRUSTED_PROXIES, TrustedProxies
 from tidings.net import unauthenticated

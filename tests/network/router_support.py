@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from network.routing.delivery_queue import DeliveryQueue
 from network.routing.mailboxes import Mailboxes
 from network.settings import Limits, Quotas
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.network.mailbox import Envelope, WaitingEnvelopes
 from tidings.wire import device
 

@@ -21,10 +21,10 @@ from network.blobs.sweeper import BlobSweeper
 from network.errors import CannotStore, Full, TooLarge
 from network.settings import BlobSettings, Limits
 from tests.conftest import DatabaseFactory
+from tests.manual_clock import ManualClock
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
 from tests.network.test_outages import PROCESS
 from tidings.aio import crashpoints
-from tidings.aio.clock import ManualClock
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import WrongStore
 from tidings.objects.store import MARKER

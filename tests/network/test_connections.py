@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from network.settings import Limits, Quotas
+from tests.manual_clock import ManualClock
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Client, Network, ids, registration, stored
-from tidings.aio.clock import ManualClock
 from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import device
 

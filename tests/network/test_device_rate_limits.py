@@ -11,10 +11,10 @@ from network.blobs.store import BlobQuota
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.errors import Full, QuotaUsed
 from network.settings import BlobSettings, DeviceRateLimits
+from tests.manual_clock import ManualClock
 from tests.network.group_support import call, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tests.network.test_requests import fetch
-from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

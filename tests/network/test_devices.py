@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.network.support import (
     ALICE,
     BOB,
@@ -15,7 +16,6 @@ from tests.network.support import (
     reason,
     registration,
 )
-from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

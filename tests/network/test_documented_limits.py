@@ -10,8 +10,8 @@ from network.directory.device_rate_limits import DeviceRateLimiter
 from network.routing.mailboxes import Mailboxes
 from network.routing.quotas import QuotaRefusal
 from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas
+from tests.manual_clock import ManualClock
 from tests.network.test_settings import read
-from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 MIB = 1024 * 1024

@@ -8,9 +8,9 @@ import json
 import sqlalchemy as sa
 
 from network.settings import Limits
+from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, done, group_send, make, pair_in_group, refusal
 from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, stored
-from tidings.aio.clock import ManualClock
 from tidings.storage.network import groups
 from tidings.wire import device
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from network.groups import rules
+from tests.manual_clock import ManualClock
 from tests.network.group_support import call, changes, code_of, done, make, participants, refused, words
 from tests.network.support import ALICE, BOB, CAROL, DAVE, Network
-from tidings.aio.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import groups as network_groups
 from tidings.storage.network.groups import Member

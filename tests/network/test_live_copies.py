@@ -10,9 +10,9 @@ from harness import polling
 from network.groups.kept_messages import make_copy
 from network.settings import Limits, Quotas
 from tests import statements
+from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make, pair_in_group, refusal
 from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored
-from tidings.aio.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import directory, group_messages, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage

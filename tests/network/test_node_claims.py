@@ -15,7 +15,7 @@ from network.cluster.node import ClusterNode
 from network.cluster.presence import Presence
 from network.cluster.redis_client import RedisAway, Script
 from network.settings import Cluster, Limits
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.wire import device
 
 ME, OTHER = "me.1", "other.2"

@@ -19,9 +19,9 @@ from network.cluster.relocation_check import RelocationCheck
 from network.routing.mailbox import SqlMailbox
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
+from tests.manual_clock import ManualClock
 from tests.network.router_support import Sender
 from tests.network.support import PATIENCE, Client, Network
-from tidings.aio.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 

@@ -16,10 +16,10 @@ from network.cluster.relocation_check import RelocationCheck
 from network.cluster.shared_clock import SharedClock
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
+from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, make
 from tests.network.support import PATIENCE, Client, Network
 from tests.network.test_node_order import arrive
-from tidings.aio.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.network.support import REGISTRATION_KEY, Client, Network, ids, registration
-from tidings.aio.clock import ManualClock
 from tidings.e2ee.xeddsa import IdentityKeyPair
 from tidings.wire import addresses, device
 from tidings.wire.device import Partition

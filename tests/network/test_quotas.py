@@ -11,9 +11,9 @@ from network.routing import mailboxes
 from network.routing.mailboxes import Mailboxes
 from network.routing.quotas import QuotaCheck, SenderUsage, Total, Usage
 from network.settings import Quotas
+from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, ids, stored
-from tidings.aio.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import mailbox
 from tidings.wire import device

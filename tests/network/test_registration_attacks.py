@@ -21,8 +21,8 @@ from network.devices.lock_activity import LockActivity
 from network.devices.locks import Locks
 from network.errors import Locked, TooMany, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
+from tests.manual_clock import ManualClock
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
-from tidings.aio.clock import ManualClock
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.storage.database import Database
 from tidings.storage.network import locks

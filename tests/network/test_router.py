@@ -10,8 +10,8 @@ import pytest
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits, Quotas
+from tests.manual_clock import ManualClock
 from tests.network.router_support import Device, Everybody, Sender, SlowMailbox, drawn_limits, known
-from tidings.aio.clock import ManualClock
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import addresses, device

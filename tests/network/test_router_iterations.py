@@ -11,8 +11,8 @@ import pytest
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits
+from tests.manual_clock import ManualClock
 from tests.network.router_support import Everybody, Fleet, Sender, SlowMailbox, drawn_limits, known
-from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

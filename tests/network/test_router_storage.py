@@ -19,8 +19,8 @@ from network.routing.delivery_queue import DeliveryQueue, from_send
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits
+from tests.manual_clock import ManualClock
 from tests.network.router_support import Device, Everybody, Sender, SlowMailbox, known
-from tidings.aio.clock import ManualClock
 from tidings.storage.network import mailbox
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device

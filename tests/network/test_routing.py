@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from network.settings import Limits
+from tests.manual_clock import ManualClock
 from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored
-from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

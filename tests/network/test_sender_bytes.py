@@ -13,10 +13,10 @@ from network.groups.copies import Copies, GroupUsage
 from network.routing.mailboxes import StoredBytes
 from network.routing.undecided import memory_quota
 from network.settings import Limits, Quotas
+from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, stored
 from tests.network.test_group_messages import group_send
-from tidings.aio.clock import ManualClock
 from tidings.aio.quota import Holdings, Quota
 from tidings.storage.network import mailbox
 from tidings.wire import device

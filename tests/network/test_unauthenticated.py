@@ -12,8 +12,8 @@ import pytest
 from network.connections.connections import make_unauthenticated
 from network.connections.session import INEFFECTIVE
 from network.settings import Limits
+from tests.manual_clock import ManualClock
 from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
-from tidings.aio.clock import ManualClock
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.wire import device
 

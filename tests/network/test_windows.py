@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from network.connections import session
 from network.settings import Limits
+from tests.manual_clock import ManualClock
 from tests.network.support import Client, Network
-from tidings.aio.clock import ManualClock
 from tidings.config.env import MIB
 from tidings.wire import device
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.authority import NOW, Authority
+from tests.manual_clock import ManualClock
 from tests.webapp.backups import (
     ACCOUNT,
     AUTHORITY,
@@ -32,7 +33,6 @@ from tests.webapp.backups import (
 from tests.webapp.conftest import Serve, Served, code, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
-from tidings.aio.clock import ManualClock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import ONLY_PUBLIC

@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, strategies
 
 from tests.authority import NOW, Authority, private_key
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import Serve, Served, basic, check_headers, code, errors, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.aio.clock import ManualClock
 from tidings.config.env import SettingsError
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.storage.business import certificates

@@ -8,8 +8,8 @@ import dataclasses
 import httpx
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
-from tidings.aio.clock import ManualClock
 from tidings.secrets.api_key import ApiKey
 from tidings.storage.business import users
 from tidings.storage.business.users import User

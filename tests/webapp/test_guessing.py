@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.database import Database
 from webapp.api.users.guessing import Guessing

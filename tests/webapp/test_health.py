@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.coreapp.signals import soon
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.coreapp_links import ScriptedMap, noticed, owner
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.aio.clock import ManualClock
 from tidings.secrets.api_key import ApiKey
 from tidings.secrets.first_password import FirstPassword
 from tidings.storage.business import layouts

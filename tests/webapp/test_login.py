@@ -12,8 +12,8 @@ import argon2
 import jwt
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, check_headers, code, errors
-from tidings.aio.clock import ManualClock
 from tidings.storage.business import users
 from tidings.storage.database import Database
 

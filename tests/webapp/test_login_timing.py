@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import httpx
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import Serve, basic
-from tidings.aio.clock import ManualClock
 from webapp.api.users.credentials import Credentials
 from webapp.http.errors import Unauthenticated
 

@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import Serve, Served, code
-from tidings.aio.clock import ManualClock
 from webapp.rate_limits import buckets
 from webapp.rate_limits.buckets import TokenBucket
 

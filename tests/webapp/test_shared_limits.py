@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from harness import metrics
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.changes.watch import Watch
 from tidings.storage.business import rate_limits
 from tidings.storage.business.rate_limits import TokenRequest, grant

@@ -13,12 +13,13 @@ from prometheus_client import Metric, parser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.applications import Starlette
 
+from tests.manual_clock import ManualClock
 from tests.webapp.cluster import two
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.coreapp_links import noticed
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
-from tidings.aio.clock import ManualClock, SystemClock
+from tidings.aio.clock import SystemClock
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.secrets.api_key import ApiKey

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_headers, code, errors
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.aio.clock import ManualClock
 from tidings.storage.business import tokens, users
 from tidings.storage.database import Database
 

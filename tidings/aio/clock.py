@@ -24,22 +24,3 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
-
-
-class ManualClock:
-    """Clock that stands still until `advance`."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self._now = now
-        self._monotonic = 0.0
-
-    def now(self) -> float:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._monotonic
-
-    def advance(self, seconds: float) -> None:
-        """Move both readings forward by `seconds`."""
-        self._now += seconds
-        self._monotonic += seconds

@@ -9,7 +9,7 @@ import pytest
 
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.wire import core
 
 KNOWN, NEW = "15550110001", "15550110002"

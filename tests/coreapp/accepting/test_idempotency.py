@@ -15,7 +15,7 @@ from harness import metrics
 from tests import statements
 from tests.coreapp.conftest import BUSINESS, Client, Running, World
 from tests.coreapp.signals import soon
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage import outages
 from tidings.storage.business import idempotency, messages, shards
 from tidings.storage.database import Connection, Database

@@ -8,7 +8,7 @@ from typing import Any
 from harness import metrics
 from tests.coreapp.conftest import BUSINESS, Client, Running, World
 from tests.coreapp.scripted_network import HOLD
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business import jobs, messages
 from tidings.wire import core
 from tidings.wire.ids import MessageIds

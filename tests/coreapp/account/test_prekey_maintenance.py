@@ -19,9 +19,9 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.dying import dies_at
+from tests.manual_clock import ManualClock
 from tidings import e2ee
 from tidings.aio import crashpoints
-from tidings.aio.clock import ManualClock
 from tidings.client.errors import NetworkUnreached
 from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey

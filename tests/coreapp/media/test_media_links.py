@@ -17,9 +17,10 @@ from coreapp.media import links
 from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
-from tests.coreapp.signals import Signals, soon
+from tests.coreapp.signals import Signals
+from tests.manual_clock import ManualClock
 from tests.web_server import serving
-from tidings.aio.clock import ManualClock, SystemClock
+from tidings.aio.clock import SystemClock
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.egress.responses import ContentParser
 from tidings.storage.business import media_providers

@@ -15,7 +15,8 @@ from harness import metrics, polling
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
-from tidings.aio.clock import ManualClock, SystemClock
+from tests.manual_clock import ManualClock
+from tidings.aio.clock import SystemClock
 from tidings.client.http import NetworkApi
 from tidings.objects import identity
 from tidings.objects.directory import DirectoryStore

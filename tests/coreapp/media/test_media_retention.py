@@ -14,7 +14,8 @@ from coreapp.media.collector import ORPHAN_SECONDS, UNUSED_MS, MediaCollector
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.test_retention import lease
-from tidings.aio.clock import ManualClock, SystemClock
+from tests.manual_clock import ManualClock
+from tidings.aio.clock import SystemClock
 from tidings.storage.business import media, shards, stickerpacks
 from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Database

@@ -17,7 +17,7 @@ from coreapp.peers import contact_cache
 from coreapp.peers.contact_cache import ContactCache
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.wire import codes, core
 from tidings.wire import device as frames
 

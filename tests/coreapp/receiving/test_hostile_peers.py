@@ -18,8 +18,8 @@ from harness import polling
 from tests.coreapp.conftest import BUSINESS, Killed, World
 from tests.coreapp.phones import KINDS, Phone
 from tests.coreapp.receiving.test_events import with_session
+from tests.manual_clock import ManualClock
 from tidings import e2ee
-from tidings.aio.clock import ManualClock
 from tidings.e2ee import chains, record
 from tidings.storage.business import jobs, sessions
 from tidings.wire import device as frames

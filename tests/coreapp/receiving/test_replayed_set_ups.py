@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.phones import Phone
+from tests.manual_clock import ManualClock
 from tidings import e2ee
-from tidings.aio.clock import ManualClock
 from tidings.storage.business import sessions
 from tidings.wire import device as frames
 

@@ -12,7 +12,7 @@ from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business import jobs, messages
 from tidings.storage.business.messages import Status
 from tidings.wire import core

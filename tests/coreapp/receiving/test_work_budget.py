@@ -13,7 +13,7 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.receiving.forging import FAR, forged
 from tests.coreapp.receiving.test_events import acknowledged, with_session
 from tests.coreapp.receiving.test_hostile_peers import first_message
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.e2ee import chains, pq_ratchet
 from tidings.wire import device as frames
 

@@ -8,7 +8,7 @@ from coreapp.recovery import retry_requests, session_repair
 from tests.coreapp.conftest import World
 from tests.coreapp.receiving.test_events import acknowledged, with_session
 from tests.coreapp.recovery.test_repeats import GARBAGE, NUMBER, errors
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.wire import device as frames
 
 OTHER = "15550110002"

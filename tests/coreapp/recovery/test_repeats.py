@@ -13,8 +13,8 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.receiving.test_events import acknowledged, with_session
 from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
+from tests.manual_clock import ManualClock
 from tidings import e2ee
-from tidings.aio.clock import ManualClock
 from tidings.client.sessions import MAX_ATTEMPTS
 from tidings.storage.business import messages, sessions
 from tidings.wire import device as frames

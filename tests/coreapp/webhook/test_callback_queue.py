@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coreapp.capacity import CapacityGate
 from coreapp.webhook.queue import SPACING, CallbackQueue
 from tests.coreapp.signals import soon
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business.callbacks import Callback
 
 

@@ -17,7 +17,7 @@ from harness.webhook_body import Verifier
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.egress.settings import ONLY_PUBLIC
 from tidings.storage.business import callback_replays, callbacks, messages
 from tidings.storage.business.callbacks import Callback

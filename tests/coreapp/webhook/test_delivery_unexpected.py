@@ -16,8 +16,8 @@ from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
 from tests.coreapp.signals import soon
+from tests.manual_clock import ManualClock
 from tidings.aio.batcher import BatcherClosed, BatcherFull
-from tidings.aio.clock import ManualClock
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings

@@ -9,7 +9,7 @@ from harness import polling
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business import callback_purges, callback_replays, queue_views
 from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, RowFilter
 from tidings.wire import codes, core

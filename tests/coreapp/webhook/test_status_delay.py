@@ -12,7 +12,7 @@ from tests.coreapp.conftest import Running, World
 from tests.coreapp.group_scene import ANN, group_scene
 from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
-from tidings.aio.clock import ManualClock
+from tests.manual_clock import ManualClock
 from tidings.storage.business.callbacks import Callback
 from tidings.wire import device as frames
 
