@@ -14,9 +14,8 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import robots
 from handset.robots.checking import FileChecker
-from handset.robots.invitations import Invitations
 from handset.robots.registrar import Reregistration, RobotRegistrar
-from handset.robots.robots import Robots
+from handset.robots.robots import Invitations, Robots
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
 from tidings.aio.clock import SystemClock

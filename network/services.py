@@ -12,17 +12,15 @@ from fastapi import FastAPI
 
 from network import app
 from network.blobs.routes import BlobEndpoints
-from network.blobs.store import BlobStore
-from network.blobs.sweeper import BlobSweeper
-from network.connections import websocket
+from network.blobs.store import BlobStore, BlobSweeper
+from network.connections import websocket_connection
 from network.connections.backend import Backend
 from network.connections.connections import Connections, make_unauthenticated
 from network.connections.tcp import TcpListener
 from network.context import NetworkContext
 from network.delay import Delay
 from network.devices.codes import Codes
-from network.devices.lock_activity import LockActivity
-from network.devices.locks import Locks
+from network.devices.locks import LockActivity, Locks
 from network.devices.registering import RegistrationEndpoints, RegistrationKey
 from network.devices.registrations import Registrations
 from network.devices.routes import DeviceEndpoints
@@ -159,7 +157,7 @@ async def _wire(
         DeviceEndpoints(context, registrations).routes(),
         GroupEndpoints(chats, directory).routes(),
         BlobEndpoints(blob_store, Slots(limits.transfers), directory).routes(),
-        websocket.make_routes(connections, write_buffer=limits.write_buffer),
+        websocket_connection.make_routes(connections, write_buffer=limits.write_buffer),
         OperatorEndpoints(context, routing.broadcast).routes(),
         app.operator_routes(
             connections,

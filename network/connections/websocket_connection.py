@@ -9,9 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from fastapi import APIRouter, WebSocket
+from fastapi.responses import JSONResponse
 
 from network.connections import websocket_frames
+from network.connections.connections import Connections
 from network.connections.websocket_frames import Head, Violation
+from network.connections.websocket_handshake import EXTENSION, WebSocketHandshake
 from tidings.aio.token_buckets import RateLimit
 from tidings.wire import device
 from tidings.wire.connection import HIGH_WATER, MAX_FRAME, STALL, TURNING, WRITING, Connection, FrameTooLong, Handler
@@ -358,3 +362,51 @@ class WebSocketConnection(Connection):
         source = self._source()
         if source is not None:
             source.close()
+
+
+# Tokens that a WebSocket consumes: its request costs more than a TCP connection.
+UPGRADE = 5.0
+
+
+def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
+    """Return the endpoint of live connections. Once a connection is open, the call ends and the web server no longer
+    owns it.
+    """
+    routes = APIRouter()
+
+    @routes.websocket("/v1/connect")
+    async def connect(websocket: WebSocket) -> None:
+        offered = websocket.scope.get("subprotocols", [])
+        name = next((name for name in offered if name in SUBPROTOCOLS), None)
+        if name is None:
+            detail = f"offer one of these subprotocols: {', '.join(SUBPROTOCOLS)}"
+            answer = JSONResponse({"error": {"reason": "invalid", "detail": detail}}, 400)
+            await websocket.send_denial_response(answer)
+            return
+        peer = websocket.client.host if websocket.client is not None else ""
+        # Some proxies add a second header line instead of extending the first.
+        host = connections.speaks_for(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
+        slot = connections.enter(host, UPGRADE)
+        if slot is None:
+            detail = "too many connections on which nobody has logged in"
+            answer = JSONResponse({"error": {"reason": "rate_limited", "detail": detail}}, 429, {"Retry-After": "1"})
+            await websocket.send_denial_response(answer)
+            return
+        handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]
+        slot.on_login = handshake.on_login
+        opened = False
+        try:
+            await websocket.accept(subprotocol=name)
+            connection = WebSocketConnection(
+                SUBPROTOCOLS[name],
+                connections.session(slot),
+                host,
+                max_write_buffer=write_buffer,
+                unfinished=connections.unfinished,
+            )
+            opened = handshake.hand_over(connection)
+        finally:
+            if not opened:
+                slot.left()
+
+    return routes

@@ -11,7 +11,7 @@ import pytest
 
 from handset.groups import code_of
 from handset.robots.behaviours import Behaviour, number_of
-from handset.robots.invitations import find
+from handset.robots.robots import find
 from handset.settings import RobotsSettings
 from handset.terminal import group_commands
 from tests.handset.conftest import LiveNetwork, robots_running

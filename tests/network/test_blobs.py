@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from harness import polling
-from network.blobs import routes, store, sweeper
-from network.blobs.store import CHUNK, BlobStore
-from network.blobs.sweeper import BlobSweeper
+from network.blobs import routes, store
+from network.blobs.store import CHUNK, BlobStore, BlobSweeper
 from network.errors import CannotStore, Full, TooLarge
 from network.settings import BlobSettings, Limits
 from tests.conftest import DatabaseFactory
@@ -289,7 +288,7 @@ async def test_a_crash_between_file_and_row_leaves_an_orphan_that_is_removed_lat
             await process.wait()
     (orphan,) = names(network)
     assert await rows(network) == set()
-    long_ago = time.time() - 2 * sweeper.ORPHAN_SECONDS
+    long_ago = time.time() - 2 * store.ORPHAN_SECONDS
     os.utime(network.blobs.directory / orphan, (long_ago, long_ago))
     # The first pass after a start searches for orphans.
     await network.start()

@@ -15,7 +15,7 @@ from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
 from network.connections import connections as live_connections
-from network.connections import session, websocket, websocket_connection, websocket_frames
+from network.connections import session, websocket_connection, websocket_frames
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.devices import codes, keys, locks, registering, routes
@@ -159,7 +159,7 @@ def test_every_subprotocol_and_path_is_documented() -> None:
     ]
     app = network.app.create(endpoints, Delay(0, 0))
     calls = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
-    for route in [*app.routes, *websocket.make_routes(connections, write_buffer=1).routes]:
+    for route in [*app.routes, *websocket_connection.make_routes(connections, write_buffer=1).routes]:
         if isinstance(route, Route | WebSocketRoute) and not isinstance(route, APIRoute):
             calls.add(("GET", route.path))
     told = "\n".join(" | ".join(row) for row in table(section("HTTP"), "method and path"))

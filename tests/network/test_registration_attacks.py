@@ -17,8 +17,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from network.devices.codes import Codes
-from network.devices.lock_activity import LockActivity
-from network.devices.locks import Locks
+from network.devices.locks import LockActivity, Locks
 from network.errors import Locked, TooMany, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
 from tests.manual_clock import ManualClock
