@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business import stickerpacks
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, execute_paged, insert_or_ignore, select_paged
+from tidings.storage.database import add_rows, any_of, execute_paged, select_paged
 from tidings.storage.rows import write_rows
 
 
@@ -46,8 +46,7 @@ class MediaRow:
 table = metadata.table_of(MediaRow, "media", sa.Index("media_by_file", "file"), key=("id",))
 
 
-_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(MediaRow))
-_LIST = sa.select(*_COLUMNS).where(table.c.id.in_(any_of("ids")))
+_LIST = sa.select(table).where(table.c.id.in_(any_of("ids")))
 # A small number, because each file is searched for.
 _SOME_FILES = sa.select(table.c.file).limit(20)
 _KNOWN_FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("names")))
@@ -61,7 +60,7 @@ _DELETE_UNUSED = table.delete().where(table.c.id.in_(any_of("ids")), table.c.use
 
 async def find(connection: AsyncConnection, account: str, media_id: str) -> MediaRow | None:
     """Find one file of an account."""
-    query = sa.select(*_COLUMNS).where(table.c.id == media_id, table.c.account == account)
+    query = sa.select(table).where(table.c.id == media_id, table.c.account == account)
     row = (await connection.execute(query)).first()
     return MediaRow(*row) if row is not None else None
 
@@ -127,7 +126,7 @@ async def list_unused(
     The files of stickers in packs are excluded: they are in use as long as their pack exists.
     """
     query = (
-        sa.select(*_COLUMNS)
+        sa.select(table)
         .where(table.c.account == account, table.c.used_at < before, table.c.id > after)
         .where(table.c.id.not_in(sa.select(stickerpacks.stickers.c.image_data_id)))
         .order_by(table.c.id)
@@ -158,5 +157,4 @@ async def list_some_files(connection: AsyncConnection) -> Sequence[str]:
 
 async def add_all(connection: AsyncConnection, media: Sequence[MediaRow]) -> None:
     """Add files that are already in the file store. Existing rows stay unchanged."""
-    rows = [{column.name: getattr(entry, column.name) for column in _COLUMNS} for entry in media]
-    await write_rows(connection, insert_or_ignore(connection, table), rows)
+    await add_rows(connection, table, media)

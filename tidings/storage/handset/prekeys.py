@@ -48,10 +48,7 @@ _DELETE_PREKEYS = prekeys.delete().where(_OF_PAIRS)
 async def add(connection: AsyncConnection, rows: Sequence[HandsetPreKeyRow]) -> None:
     """Add new pre-keys. Raises `IntegrityError` when an id was used before."""
     if rows:
-        await connection.execute(
-            prekeys.insert(),
-            [dataclasses.asdict(row) for row in rows],
-        )
+        await connection.execute(prekeys.insert(), [dataclasses.asdict(row) for row in rows])
 
 
 async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[HandsetPreKeyRow]:

@@ -40,8 +40,7 @@ class SentRow:
 sent = metadata.table_of(SentRow, "handset_sent", sa.Index("handset_sent_by_id", "id"), key=("fleet", "position"))
 
 
-_COLUMNS = tuple(sent.c[field.name] for field in dataclasses.fields(SentRow))
-_BY_ID = sa.select(*_COLUMNS).where(sent.c.id.in_(any_of("ids")), sent.c.number == sa.bindparam("of_number"))
+_BY_ID = sa.select(sent).where(sent.c.id.in_(any_of("ids")), sent.c.number == sa.bindparam("of_number"))
 _CHANGE = (
     sent.update()
     .where(sent.c.fleet == sa.bindparam("of_fleet"), sent.c.position == sa.bindparam("at"))
@@ -57,9 +56,7 @@ _CHANGE = (
 async def add(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
     """Add messages that are being sent."""
     if rows:
-        await connection.execute(
-            sent.insert(), [{column.name: getattr(row, column.name) for column in _COLUMNS} for row in rows]
-        )
+        await connection.execute(sent.insert(), [dataclasses.asdict(row) for row in rows])
 
 
 async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]) -> list[SentRow]:
@@ -71,7 +68,7 @@ async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]
 async def list_waiting(connection: AsyncConnection, fleet: str) -> list[SentRow]:
     """List the messages of a fleet that wait for a session. Reads all messages of the fleet, for use at its start."""
     rows = await connection.execute(
-        sa.select(*_COLUMNS).where(sent.c.fleet == fleet, sent.c.waits).order_by(sent.c.position)
+        sa.select(sent).where(sent.c.fleet == fleet, sent.c.waits).order_by(sent.c.position)
     )
     return [SentRow(*row) for row in rows]
 

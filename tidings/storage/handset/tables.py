@@ -1,4 +1,4 @@
-"""Metadata of the handset family, and its tables without a row class of their own."""
+"""Metadata of the handset family, and the tables that no row class declares."""
 
 import sqlalchemy as sa
 

@@ -39,10 +39,9 @@ table = metadata.table_of(
 )
 
 
-_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Blob))
-_FIND = sa.select(*_COLUMNS).where(table.c.id.in_(any_of("ids")), table.c.expires_at > sa.bindparam("now"))
+_FIND = sa.select(table).where(table.c.id.in_(any_of("ids")), table.c.expires_at > sa.bindparam("now"))
 _EXPIRED = (
-    sa.select(*_COLUMNS)
+    sa.select(table)
     .where(table.c.expires_at <= sa.bindparam("now"))
     .order_by(table.c.expires_at)
     .limit(sa.bindparam("limit"))
