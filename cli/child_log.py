@@ -113,7 +113,7 @@ class ChildLog:
     def _fail(self, error: OSError, lines: int = 0) -> None:
         if self._missing is None:
             self._missing = 0
-            self.repeat(f"{self.path} cannot be written: {error.strerror}; going on without it")
+            self.repeat(f"{self.path} cannot be written: {error.strerror}; the process continues without it")
         self._missing += lines
         self._retry_at = self.monotonic() + RETRY_SECONDS
         self.close()

@@ -136,7 +136,7 @@ class ChildProcess:
         status = await self._process.wait()
         await self._read_to_the_end()
         last_word = self.log.last_word if self.log is not None else ""
-        raise guard.CommandFailure(last_word or f"{self._name} ended at its start with status {status}{self._see()}")
+        raise guard.CommandFailure(last_word or f"{self._name} failed to start, with status {status}{self._see()}")
 
     async def _spawn(self) -> int:
         """Start the process. Returns the descriptor of the pipe for its ready message."""

@@ -107,17 +107,20 @@ class HttpServer:
         self.limiter.on_refusal.append(REFUSED.inc)
         self.tls: FileContext | None = None
         self._sockets: list[socket.socket] = []
+        handshakes = Handshakes("http")
         limits = HttpLimits(head_timeout=self.head_timeout)
-        self._server = server.LimitedServer(
-            lambda connections: _Protocol(self.app, connections, limits, limiter=self.limiter, hosts=self.hosts),
-            self.limiter,
+        self._server = AsgiServer(
+            LimitedConfig(self.app, _Protocol, limits, limiter=self.limiter, hosts=self.hosts),
+            lambda listening, make: HttpAcceptor(
+                listening, make, self.limiter, context=self.tls, handshakes=handshakes
+            ),
             grace=GRACE,
         )
 
     def open(self) -> tuple[str, int]:
         """Bind; return the address with the port that was bound. Raises `CannotListen`."""
         host, port = self.address
-        self._server.tls = self.tls = make_tls(self.certificate)
+        self.tls = make_tls(self.certificate)
         self._listen(host, port, reuse_port=self.reuse_port)
         if self.own_port:
             self._listen(host, self.own_port)

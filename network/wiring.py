@@ -32,9 +32,9 @@ from tidings.aio.service import Service, wait_for
 from tidings.net.tls import FileContext
 from tidings.storage.database import Database
 
-LOAD = Gauge("tidings_network_load", "Part of one processor that this process used in the last second")
-LAG = Gauge("tidings_network_loop_lag_seconds", "The longest that the event loop was late in the last second")
-RATE = Gauge("tidings_network_envelopes_per_second", "Envelopes in the last second, from senders and to devices")
+LOAD = Gauge("tidings_network_load", "Share of one core that this process used in the last second")
+LAG = Gauge("tidings_network_loop_lag_seconds", "Maximum delay of the event loop in the last second")
+RATE = Gauge("tidings_network_envelopes_per_second", "Envelopes per second, from senders and to devices")
 
 # Seconds between two samples of the event loop's lag, and samples in one measurement.
 TICK, TICKS = 0.1, 10

@@ -176,8 +176,8 @@ class PrivateFiles:
 
     async def run(self) -> Sequence[Finding]:
         if not self.data_dir.is_dir():
-            remedy = "start a process once, which makes it, or set TIDINGS_DATA_DIR"
-            return [warning(self.name, f"the data directory {self.data_dir} is not there", remedy)]
+            remedy = "start a process once, which creates it, or set TIDINGS_DATA_DIR"
+            return [warning(self.name, f"the data directory {self.data_dir} does not exist", remedy)]
         # Containers get their secrets in a read-only volume.
         is_fixed = not self.has_databases and bool(os.statvfs(self.data_dir).f_flag & os.ST_RDONLY)
         if not os.access(self.data_dir, os.R_OK | os.X_OK | (0 if is_fixed else os.W_OK)):
@@ -185,7 +185,7 @@ class PrivateFiles:
             return [error(self.name, f"the data directory {self.data_dir} cannot be written", remedy)]
         kept = [self.data_dir, *(path for path in self.data_dir.iterdir() if path.name.endswith(".db"))]
         loose = _loose([*kept, *map(Path, self.keys)])
-        return loose_findings(self.name, loose) or [fine(self.name, f"{self.data_dir} is its owner's alone")]
+        return loose_findings(self.name, loose) or [fine(self.name, f"{self.data_dir} is readable by its owner only")]
 
 
 def loose_findings(check: str, loose: Sequence[str]) -> list[Finding]:

@@ -59,7 +59,7 @@ class WebhookCheck:
         except Forbidden as refusal:
             return [error(self.name, str(refusal), "use another URL, or set TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
         except ssl.SSLError as failure:
-            remedy = "a certificate for this name, or its authority by PUT /v1/certificates/webhooks/ca"
+            remedy = "use a certificate for this name, or set its CA by PUT /v1/certificates/webhooks/ca"
             if self.revocations is not None:
                 remedy += f", or a current revocation list of its issuer in {self.revocations}"
             return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]

@@ -59,7 +59,7 @@ async def listening(path: Path, take: Callable[[Copied], None]) -> AsyncIterator
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
         await loop.create_unix_connection(asyncio.Protocol, str(path))
-        raise FileExistsError(f"somebody listens at {path}")
+        raise FileExistsError(f"another process listens at {path}")
     _remove(path)
     server = await loop.create_unix_server(lambda: Inlet(take), str(path))
     _keep_private(path)

@@ -72,7 +72,7 @@ class NumberRegistration:
                 return True
             except NetworkAway as error:
                 if not was_away:
-                    self.console.write(f"{sentence(error)}. Trying again until it is back.")
+                    self.console.write(f"{sentence(error)}. Trying again.")
                 was_away = True
                 await wait_for(stop, RETRY_SECONDS)
             except Unauthorized as error:

@@ -32,8 +32,10 @@ from tidings.storage.database import Connection, Database
 from tidings.storage.network import blobs
 from tidings.storage.network.blobs import Blob
 
-USED = Gauge("tidings_network_blobs_bytes", "Bytes of the blobs that are stored")
-USED_UP = Counter("tidings_network_blob_quota_used_total", "Blobs refused because one number has left too many bytes")
+USED = Gauge("tidings_network_blobs_bytes", "Bytes of stored blobs")
+USED_UP = Counter(
+    "tidings_network_blob_quota_used_total", "Blobs refused because their number has stored too many bytes"
+)
 
 # Owners whose bytes are cached; those of others are counted at their next upload.
 REMEMBERED = 20_000
@@ -137,10 +139,10 @@ class BlobQuota:
     def _take(self, owner: str, owned: int, size: int, weight: int) -> None:
         total = self.stored + self._coming.total
         if total + size > self._limit:
-            raise Full("the directory of blobs is full; the operator of the network has to make room")
+            raise Full("the blob store is full; the operator of the network must free space")
         if not self._quota(weight).has_room(total, owned + self._coming.of(owner), size):
             USED_UP.inc()
-            raise QuotaUsed("this number has left as much as one may; there is room when something of it has expired")
+            raise QuotaUsed("this number has reached its limit of stored bytes; space is free when a blob expires")
         self._coming.add(owner, size)
 
 

@@ -37,7 +37,7 @@ def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     if identity is None:
         return device.INVALID, "`from` is not logged in on this connection"
     if len(frame.body) > MAX_BODY:
-        return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
+        return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, the limit is {MAX_BODY}"
     # Some databases ignore blanks at the end of an id.
     if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
         return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
@@ -52,13 +52,13 @@ def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     if frame.trace and (len(frame.trace) > MAX_ID or not (frame.trace.isascii() and frame.trace.isprintable())):
         return device.INVALID, f"`trace` is not at most {MAX_ID} printable ASCII characters"
     if frame.group and not addresses.is_group(frame.group):
-        return device.INVALID, "`group` is no group"
+        return device.INVALID, "`group` is not a group id"
     if frame.kind == device.GROUP:
-        return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
+        return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is not a group id")
     if not addresses.is_number(frame.to):
-        return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
+        return device.NO_SUCH_NUMBER, "`to` is not a number of 7 to 15 digits"
     if frame.kind == device.PREKEY and not _is_own(frame, identity):
-        return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
+        return device.INVALID, "the identity key in `body` is not the one that `from` is registered with"
     return "", ""
 
 
@@ -117,7 +117,7 @@ class UnauthenticatedSession:
         elif isinstance(frame, device.Logout):
             self.transport.send(device.Ok(n=frame.n))
         elif not isinstance(frame, device.Ack):
-            detail = "nobody is logged in on this connection"
+            detail = "no device is logged in on this connection"
             self.transport.send(device.Failed(n=frame.n, reason=device.UNAUTHORIZED, detail=detail))
 
     def _begin(self, frame: device.Login) -> None:

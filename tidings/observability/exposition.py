@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import ssl
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Self
 
 import msgspec
 import prometheus_client
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from starlette.types import Receive, Scope, Send
 
 from tidings.config.env import SettingsError, is_loopback
 from tidings.http.protocol import HttpLimits, HttpProtocol
-from tidings.net import socket_server, tls
+from tidings.http.server import AsgiConfig, AsgiServer
+from tidings.net import own_certificate, socket_server, tls
 from tidings.net.rate_limited_server import RateLimitedServer
 from tidings.net.tls import NO_FILES, TlsFiles
 from tidings.secrets.api_key import NO_KEY, ApiKey
-
-DAY = datetime.timedelta(days=1)
-# In a process that runs for longer, clients that check the expiry refuse the certificate; clients that do not verify
-# certificates do not check it.
-VALID_DAYS = 3650
-
-
-def make_context(name: str) -> ssl.SSLContext:
-    """Return a server context with a new key, which stays in memory. name: host name, for information only."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - DAY)
-        .not_valid_after(now + VALID_DAYS * DAY)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.harden_server(context)
-    # OpenSSL reads only files. Only this user has access to the directory.
-    with tempfile.TemporaryDirectory(prefix="tidings-certificate-") as directory:
-        path = Path(directory) / "certificate.pem"
-        path.write_bytes(secret + certificate.public_bytes(pem))
-        context.load_cert_chain(path)
-    return context
-
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +98,7 @@ class Exposition:
         is_local = is_loopback(host)
         made = cls(None if is_local else key, ready)
         if not is_local and not plaintext:
-            made.tls = tls.server("metrics", files) if files.chain else make_context(host)
+            made.tls = tls.server("metrics", files) if files.chain else own_certificate.make_context(host)
         try:
             listening = socket_server.listen(host, port)
         except OSError as error:

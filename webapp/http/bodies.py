@@ -49,7 +49,7 @@ _SENTENCES = {
     "too_long": "should have at most {max_length} entries",
 }
 # Used for all other types of errors.
-_OTHERWISE = "is not of the form that /openapi.json describes"
+_OTHERWISE = "does not match /openapi.json"
 
 
 def reason_of(entry: Mapping[str, Any]) -> tuple[int, str]:
@@ -194,9 +194,9 @@ def _parse(raw: bytes) -> object:
     try:
         value = _decode(raw) if raw.strip() else {}
     except msgspec.ValidationError as error:
-        raise InvalidRequest.because(INVALID_REQUEST, f"the body is not usable: {unreadable(str(error))}") from None
+        raise InvalidRequest.because(INVALID_REQUEST, f"the body is invalid: {unreadable(str(error))}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest.because(INVALID_REQUEST, f"the body is no JSON: {unreadable(str(error))}") from None
+        raise InvalidRequest.because(INVALID_REQUEST, f"the body is not JSON: {unreadable(str(error))}") from None
     except RecursionError:
         raise _too_deep() from None
     if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):

@@ -17,7 +17,7 @@ from coreapp.media import links
 from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
-from tests.coreapp.signals import Signals
+from tests.coreapp.signals import Signals, soon
 from tests.manual_clock import ManualClock
 from tests.web_server import serving
 from tidings.aio.clock import SystemClock

@@ -52,7 +52,11 @@ router = APIRouter(tags=["settings"], responses=RESPONSES)
 Service = Annotated[Backups, part(Backups)]
 
 
-@router.post("/v1/settings/backup", summary="Settings and keys under a password", response_model=BackupAnswer)
+@router.post(
+    "/v1/settings/backup",
+    summary="Back up settings and keys, encrypted with a password",
+    response_model=BackupAnswer,
+)
 async def make_backup(
     caller: Administrator, body: Annotated[BackupRequest, json_body(BackupRequest)], backups: Service
 ) -> Response:

@@ -40,7 +40,7 @@ from webapp.http.errors import (
     Overloaded,
 )
 
-DAMAGED = Counter("tidings_media_damaged_total", "Files that were found not to be what was stored when asked for")
+DAMAGED = Counter("tidings_media_damaged_total", "Stored files that were found damaged when requested")
 
 
 def note_damaged(found: MediaRow) -> None:

@@ -45,7 +45,7 @@ class ListAction(Body):
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise refusal(
                 SECTION_COUNT,
-                "sections has {count} entries, 1 to {most} are taken",
+                "sections has {count} entries, 1 to {most} are allowed",
                 count=len(self.sections),
                 most=MAX_SECTIONS,
             )
@@ -97,7 +97,7 @@ class ButtonAction(Body):
         if not 1 <= len(self.buttons) <= MAX_BUTTONS:
             raise refusal(
                 PARAMETER_INVALID,
-                "buttons has {count} entries, 1 to {most} are taken",
+                "buttons has {count} entries, 1 to {most} are allowed",
                 count=len(self.buttons),
                 most=MAX_BUTTONS,
             )
