@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import random
 import time
@@ -62,6 +63,10 @@ class LoadScene:
         await self.business.check_contacts(self.numbers)
         await self.send(self.numbers, 200.0)
         await self.settle()
+        # Pauses of this process would count as delays of the servers.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
 
     async def send(self, numbers: Sequence[str], rate: float) -> list[Sent]:
         """Send a message to each of these numbers, `rate` per second."""
@@ -138,7 +143,7 @@ class LoadScene:
     async def until_no_jobs(self, seconds: float = SETTLE_SECONDS) -> float:
         """Wait until the job queue is empty. Returns the seconds."""
         started = time.monotonic()
-        await polling.until(lambda: not self.jobs(), seconds=seconds, pause=0.1)
+        await polling.until(lambda: not self.jobs(), seconds=seconds, pause=0.5)
         return time.monotonic() - started
 
     def jobs(self) -> int:
@@ -184,3 +189,13 @@ def p99(seconds: Sequence[float]) -> float:
 def took(sent: Collection[Sent]) -> list[float]:
     """Return the seconds of each accepted request."""
     return [one.took for one in sent if one.request.accepted]
+
+
+def slowest(sent: Collection[Sent], since: float, count: int = 20) -> str:
+    """Describe the slowest accepted requests: when they started, and their milliseconds.
+
+    since: Unix seconds from which the starts are counted
+    """
+    found = sorted((one for one in sent if one.request.accepted), key=lambda one: -one.took)[:count]
+    found.sort(key=lambda one: one.started)
+    return ", ".join(f"{one.started - since:.1f} s: {one.took * 1000:.0f}" for one in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -48,9 +49,11 @@ async def test_devices_that_reconnect_for_5_minutes_lose_nothing_and_delay_no_ot
 
 def _environment(scene: LoadScene, directory: Path, proxy: Proxy) -> dict[str, str]:
     # Both processes append to one log of shown messages. They have separate data directories, with common secrets.
+    data_dir = directory / "flapping"
+    shutil.copytree(scene.installation.data_dir / "secrets", data_dir / "secrets")
     return {
         **scene.installation.common,
-        "TIDINGS_HANDSET_DB_URL": f"sqlite+aiosqlite:///{directory / 'flapping.db'}",
+        "TIDINGS_DATA_DIR": str(data_dir),
         "TIDINGS_ROBOTS_LOG": str(scene.installation.robots_log),
         "TIDINGS_ROBOTS_PREFIXES": "17770",
         "TIDINGS_ROBOTS_PER_KIND": str(FLAPPING),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,15 +22,25 @@ MINUTES = 10.0
 ROBOTS = 500
 # Requests per second that are offered, half more than the limits.
 MESSAGES, CONTACTS = 120.0, 60.0
+BURST_SECONDS = 5.0
 
 
-async def check_contacts(business: Business, seconds: float) -> list[int]:
-    """Make contacts calls at a rate. Returns their statuses."""
-    statuses: list[int] = []
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """A contacts call."""
+
+    started: float  # Unix seconds
+    status: int
+
+
+async def check_contacts(business: Business, seconds: float) -> list[Call]:
+    """Make contacts calls at a rate."""
+    calls: list[Call] = []
 
     async def one(index: int) -> None:
         body = {"blocking": "wait", "contacts": [f"+{number(index % ROBOTS)}"]}
-        statuses.append((await business.call("POST", "/v1/contacts", body))[0])
+        started = time.time()
+        calls.append(Call(started, (await business.call("POST", "/v1/contacts", body))[0]))
 
     begun = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
@@ -37,7 +49,13 @@ async def check_contacts(business: Business, seconds: float) -> list[int]:
             if wait > 0:
                 await asyncio.sleep(wait)
             group.create_task(one(position))
-    return statuses
+    return calls
+
+
+def rate_of(moments: Sequence[float], first: float, last: float) -> float:
+    """Return the accepted requests per second, without the first seconds, in which the burst is used up."""
+    since = first + BURST_SECONDS
+    return sum(since <= moment < last for moment in moments) / (last - since)
 
 
 async def test_80_messages_and_40_contacts_calls_a_second_are_accepted_over_10_minutes(
@@ -60,22 +78,21 @@ async def test_80_messages_and_40_contacts_calls_a_second_are_accepted_over_10_m
         await business.set_webhook(sink.url)
         await business.check_contacts([number(index) for index in range(ROBOTS)])
         work = [(number(index % ROBOTS), f"limit {index}") for index in range(int(seconds * MESSAGES))]
-        started = time.monotonic()
-        load, statuses = await asyncio.gather(
+        started = time.time()
+        load, calls = await asyncio.gather(
             client.open_loop(business, work, MESSAGES), check_contacts(business, seconds)
         )
-        took = time.monotonic() - started
+        ended = started + seconds
 
     accepted = [one for one in load.sent if one.request.accepted]
     figures = figures_of("test_rate_limits.py")
-    messages = len(accepted) / took
-    contacts = sum(200 <= status < 300 for status in statuses) / took
+    messages = rate_of([one.started for one in accepted], started, ended)
+    contacts = rate_of([call.started for call in calls if 200 <= call.status < 300], started, ended)
+    attack = f"150 % of the limit for {seconds / 60:g} minutes"
     for what, measured, limit in (("messages", messages, 80.0), ("contacts calls", contacts, 40.0)):
-        figures.record("150 % of the limit", f"{what} accepted per second", measured, limit * 1.01, "1/s")
-        figures.record(
-            "150 % of the limit", f"{what} accepted per second", measured, limit * 0.99, "1/s", at_least=True
-        )
-    others = {one.request.status for one in load.sent} | set(statuses)
+        figures.record(attack, f"{what} accepted per second", measured, limit * 1.01, "1/s")
+        figures.record(attack, f"{what} accepted per second", measured, limit * 0.99, "1/s", at_least=True)
+    others = {one.request.status for one in load.sent} | {call.status for call in calls}
     assert others <= {200, 201, 429}, "something else than the limit refused requests"
     _require_even(accepted, seconds)
 
