@@ -66,6 +66,8 @@ class PreKeyMaintenance:
         self._clock = clock
         # Numbers of one-time pre-keys and of one-time Kyber pre-keys that the network had left; `None` for enough.
         self._left: tuple[int, int] | None = None
+        # One-time pre-keys that are on disk and whose upload the network has not confirmed.
+        self._unconfirmed = KeySet()
         self._look = Wakeup()
         self._one_pass = asyncio.Lock()
 
@@ -133,21 +135,37 @@ class PreKeyMaintenance:
         return bool(await self._database.query(query))
 
     async def _refill(self, left: int, kyber_left: int) -> None:
-        device = self._device
-        one_time = device.make_keys(one_time=ONE_TIME_PREKEYS if left < ENOUGH else 0).one_time
-        kyber = await self._make_kyber() if kyber_left < ENOUGH else []
-        fresh = KeySet(one_time=one_time, kyber_one_time=kyber)
-        rows = [self._row(accounts.ONE_TIME, key) for key in one_time]
-        unconfirmed = (self._row(accounts.KYBER_ONE_TIME, key, uploadable=False) for key in kyber)
-        rows += [dataclasses.replace(row, uploaded=False) for row in unconfirmed]
-        if not rows:
+        """Upload one-time pre-keys of each kind of which the network has few.
+
+        Those of a failed upload are uploaded again instead of new ones. If only its response was lost, the network may
+        hand out one of them twice. The second session that it opens is dropped, and its message requested again.
+        """
+        device, unconfirmed = self._device, self._unconfirmed
+        one_time = [key for key in unconfirmed.one_time if key.key_id in device.prekeys]
+        kyber = [key for key in unconfirmed.kyber_one_time if key.key_id in device.kyber_one_time]
+        fresh = KeySet(
+            one_time=device.make_keys(one_time=ONE_TIME_PREKEYS if left < ENOUGH and not one_time else 0).one_time,
+            kyber_one_time=await self._make_kyber() if kyber_left < ENOUGH and not kyber else [],
+        )
+        await self._store_one_time(fresh)
+        self._unconfirmed = made = KeySet(
+            one_time=[*one_time, *fresh.one_time], kyber_one_time=[*kyber, *fresh.kyber_one_time]
+        )
+        if not made.one_time and not made.kyber_one_time:
             return
-        await self._add(rows)
-        device.add_keys(fresh)
-        await self._upload(fresh)
-        await self._confirm([key.key_id for key in kyber])
-        fields = {"number": device.number, "count": len(one_time), "kyber": len(kyber)}
+        await self._upload(made)
+        await self._confirm([key.key_id for key in made.kyber_one_time])
+        self._unconfirmed = KeySet()
+        fields = {"number": device.number, "count": len(made.one_time), "kyber": len(made.kyber_one_time)}
         log.info("account.prekeys_uploaded", extra=fields)
+
+    async def _store_one_time(self, fresh: KeySet) -> None:
+        rows = [self._row(accounts.ONE_TIME, key) for key in fresh.one_time]
+        unconfirmed = (self._row(accounts.KYBER_ONE_TIME, key, uploadable=False) for key in fresh.kyber_one_time)
+        rows += [dataclasses.replace(row, uploaded=False) for row in unconfirmed]
+        if rows:
+            await self._add(rows)
+            self._device.add_keys(fresh)
 
     async def _confirm(self, key_ids: Sequence[int]) -> None:
         """Record that the network has these one-time Kyber pre-keys. After a crash before this, others are uploaded."""

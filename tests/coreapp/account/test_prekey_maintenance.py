@@ -182,6 +182,26 @@ async def test_one_time_kyber_keys_that_were_stored_and_not_uploaded_are_replace
     assert [key.key_id for key in await scene.kept(accounts.KYBER_ONE_TIME) if not key.retired_at] == uploaded
 
 
+async def test_retries_upload_the_same_one_time_pre_keys(scene: Scene) -> None:
+    scene.running.shard.prekey_maintenance.low(3, 3)
+    before = len(await scene.kept(accounts.ONE_TIME))
+    await scene.way.stop()
+    for _ in range(3):
+        with pytest.raises(NetworkUnreached):
+            await scene.run_once()
+    stored = ids(await scene.kept(accounts.KYBER_ONE_TIME))
+    assert len(stored) == 100
+    assert len(await scene.kept(accounts.ONE_TIME)) == before + 100
+    await scene.way.start()
+    await scene.run_once()
+    assert await scene.kyber_at_network() == stored
+    assert len(await scene.kept(accounts.ONE_TIME)) == before + 100
+    # The next request for keys is served by new ones.
+    scene.running.shard.prekey_maintenance.low(99, 3)
+    await scene.run_once()
+    assert len(await scene.kyber_at_network()) == 200
+
+
 async def test_unused_handed_out_one_time_pre_keys_are_deleted_after_a_month(scene: Scene) -> None:
     device = scene.device
     taken, _ = await scene.take_one_each()
