@@ -28,7 +28,6 @@ from tidings.net.tls_server import Handshakes
 OPEN = Gauge("tidings_network_http_connections", "Open HTTP connections, without WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
 
-BACKLOG = 2048  # Connections that the system queues until they are accepted.
 # Seconds that requests in progress have to finish when the process stops.
 GRACE = 3
 
@@ -130,7 +129,7 @@ class HttpServer:
     def _listen(self, host: str, port: int, *, reuse_port: bool = False) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
+            listening = socket.create_server((host, port), family=family, backlog=server.BACKLOG, reuse_port=reuse_port)
         except OSError as error:
             raise CannotListen(f"TIDINGS_NETWORK_HTTP_ADDRESS {host}:{port}: {error.strerror or error}") from error
         listening.setblocking(False)

@@ -20,7 +20,7 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import Hosts
-from tidings.http.server import affordable
+from tidings.http.server import BACKLOG, affordable
 from tidings.installation import data_directory
 from tidings.keys import checks
 from tidings.net import exposure
@@ -166,7 +166,7 @@ def assemble(
     tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)
     media_watch = StoreWatch(media)
-    metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
+    metrics = ProcessMetrics(clock, backlog=BACKLOG)
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
     app = webapp.app.create(

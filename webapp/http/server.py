@@ -28,7 +28,6 @@ from webapp.http.errors import APIError, InvalidRequest, Overloaded, RateLimitEx
 KEEP_ALIVE = 75
 # Seconds that requests in progress get at the stop.
 GRACE = 8
-BACKLOG = 2_048
 
 # Layout of `struct tcp_info`: eight bytes and four words precede the field.
 _UNACKED = struct.Struct("=24xI")
@@ -42,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener.listen(server.BACKLOG)
     except OSError as error:
         listener.close()
         raise SettingsError(f"TIDINGS_API_ADDRESS {host}:{port}: {error.strerror or error}") from error
