@@ -19,6 +19,7 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending import failures, group_jobs
+from coreapp.sending.backlog import Backlog
 from coreapp.sending.failures import JobFailures
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
@@ -70,7 +71,7 @@ class Transmitter:
     At most `window` jobs and `window_bytes` bytes are unacknowledged. While the network is overloaded all jobs wait.
     Refused jobs are resent first, so that messages to one peer keep their order, except for those that were in flight.
     When the network accepts no more for one peer, its jobs wait in the connection outside of the window, and no other
-    peer is delayed.
+    peer is delayed. Jobs of an earlier owner are sent at the backlog's rate.
     """
 
     context: ShardContext
@@ -84,6 +85,8 @@ class Transmitter:
         # Set before the first job of a group is offered.
         self.groups: GroupJobs | None = None
         self._waiting: collections.deque[Job] = collections.deque()
+        # Jobs of an earlier owner, and later ones to the same peers.
+        self._backlog = Backlog(self._release, lambda: self.context.network_connection.connected)
         self._unanswered: dict[str, Job] = {}
         self._unanswered_bytes = 0
         # Refused as overloaded; they keep their slot in the window until they are sent again.
@@ -107,7 +110,7 @@ class Transmitter:
     @property
     def waiting(self) -> int:
         """Encrypted jobs that are unacknowledged or not sent yet."""
-        return len(self._waiting) + len(self._unanswered)
+        return len(self._backlog) + len(self._waiting) + len(self._unanswered)
 
     @property
     def kept_back(self) -> int:
@@ -117,7 +120,8 @@ class Transmitter:
     @property
     def oldest(self) -> int | None:
         """Acceptance time of the oldest waiting job, Unix milliseconds; None without jobs."""
-        first = [next(iter(self._unanswered.values()), None), self._waiting[0] if self._waiting else None]
+        waiting = self._waiting[0] if self._waiting else None
+        first = (next(iter(self._unanswered.values()), None), waiting, self._backlog.first)
         return min((job.created_at for job in first if job is not None), default=None)
 
     def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
@@ -127,6 +131,14 @@ class Transmitter:
         """
         if inherited:
             self._inherited.update(job.id for job in jobs)
+            self._backlog.add(jobs)
+            return
+        if len(self._backlog):
+            self._backlog.add([job for job in jobs if self._backlog.holds(job.peer)])
+            jobs = [job for job in jobs if not self._backlog.holds(job.peer)]
+        self._release(jobs)
+
+    def _release(self, jobs: Sequence[Job]) -> None:
         self._waiting.extend(jobs)
         self._pump()
 
@@ -141,6 +153,7 @@ class Transmitter:
         for job in list(self._unanswered.values()):
             self._send(job)
         self._pump()
+        self._backlog.start()
 
     def accepted(self, envelope_ids: Sequence[str]) -> None:
         """End jobs that the network has stored; their messages get the status sent."""
@@ -201,19 +214,20 @@ class Transmitter:
 
         Jobs that were sent are left to the network, which may have delivered them before.
         """
-        stale = [
-            job
-            for job in self._waiting
-            if job.peer == peer and job.kind in (device.PREKEY, device.MESSAGE) and job.id not in self._inherited
-        ]
+        stale = self._find_unsent(lambda job: job.peer == peer and job.kind in (device.PREKEY, device.MESSAGE))
         self._remove(stale)
         self.fail(stale, *CHANGED)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs that were never sent from the queue and return them; the caller ends them."""
-        taken = [job for job in self._waiting if chosen(job) and job.id not in self._inherited]
+        taken = self._find_unsent(chosen)
         self._remove(taken)
         return taken
+
+    def _find_unsent(self, chosen: Callable[[Job], bool]) -> list[Job]:
+        """Return the chosen jobs that nobody has sent."""
+        found = [*self._backlog.find(chosen), *(job for job in self._waiting if chosen(job))]
+        return [job for job in found if job.id not in self._inherited]
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
         """End jobs without sending them. Their messages get the status failed, including those that were sent
@@ -248,6 +262,7 @@ class Transmitter:
     def _remove(self, jobs: Sequence[Job]) -> None:
         if jobs:
             removed = {job.id for job in jobs}
+            self._backlog.remove(removed)
             self._waiting = collections.deque(job for job in self._waiting if job.id not in removed)
             self.left += len(jobs)
 

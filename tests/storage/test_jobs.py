@@ -43,3 +43,14 @@ async def test_tens_of_thousands_of_jobs_are_finished_at_once(database_factory: 
         await jobs.enqueue(connection, [job(id) for id in ids])
         await jobs.finish(connection, ids[:-1])
         assert [found.id for found in await jobs.list_jobs(connection, 0)] == ["j32999"]
+
+
+async def test_more_jobs_than_a_page_are_listed_in_the_order_of_acceptance(database_factory: DatabaseFactory) -> None:
+    business = await database_factory("business")
+    # Acceptance times that are in another order than the ids, and some equal ones.
+    rows = [Job(f"j{n:03}", 0, "1", "2", 0, "", b"", (n * 389) % 300) for n in range(600)]
+    async with business.transaction() as connection:
+        await jobs.enqueue(connection, [*rows, Job("j3000", 1, "1", "2", 0, "", b"", 3)])
+    async with business.reading() as connection:
+        listed = await jobs.list_jobs(connection, 0)
+    assert [job.id for job in listed] == [job.id for job in sorted(rows, key=lambda job: (job.created_at, job.id))]

@@ -18,6 +18,9 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, save_rows, select_paged
 
+# Rows that `list_jobs` reads without yielding to the event loop.
+PAGE = 250
+
 
 class JobForm(enum.IntEnum):
     """Form of a job's `body`."""
@@ -68,11 +71,24 @@ async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     await delete_listed(connection, _FINISH, "ids", ids)
 
 
+_LIST = (
+    sa.select(table)
+    .where(table.c.shard == sa.bindparam("of_shard"), table.c.id > sa.bindparam("after"))
+    .order_by(table.c.id)
+    .limit(sa.bindparam("page"))
+)
+
+
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
     """List all jobs of a shard in the order of acceptance; a new owner starts from this list."""
-    in_order = sa.select(table).where(table.c.shard == shard).order_by(table.c.created_at, table.c.id)
-    rows = await connection.execute(in_order)
-    return [Job(*row) for row in rows]
+    found: list[Job] = []
+    while True:
+        after = found[-1].id if found else ""
+        rows = await connection.execute(_LIST, {"of_shard": shard, "after": after, "page": PAGE})
+        page = [Job(*row) for row in rows]
+        found += page
+        if len(page) < PAGE:
+            return sorted(found, key=lambda job: (job.created_at, job.id))
 
 
 async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
