@@ -217,12 +217,26 @@ class Encryption:
         kind, body = record.encrypt(content)
         job.state, job.kind, job.body = JobForm.ENCRYPTED, sessions.KINDS[kind], body
 
-    def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
-        """Remove all waiting jobs of a peer from the queue and return them."""
+    def _take(self, peer: str, count: int | None = None) -> Sequence[tuple[Job, bytes]]:
+        """Remove the first waiting jobs of a peer from the queue and return them. Another round serves the others.
+
+        count: number of jobs; None for all
+        """
         self._outdated.pop(peer, None)
-        jobs = self._waiting.pop(peer, [])
-        self.left += len(jobs)
-        return jobs
+        waiting = self._waiting.pop(peer, [])
+        taken = waiting[:count]
+        self.left += len(taken)
+        if len(taken) < len(waiting):
+            self._waiting[peer] = waiting[len(taken) :]
+            self._again(peer)
+        return taken
+
+    def _has_suspects(self, peer: str) -> bool:
+        """Return whether one of the peer's waiting jobs has ended a process or a shard before."""
+        is_suspect = self.context.quarantine.is_suspect
+        return self.context.quarantine.has_suspects and any(
+            is_suspect(ItemKind.JOB, job.id) for job, _ in self._waiting.get(peer, ())
+        )
 
     def _is_outdated(self, peer: str, record: e2ee.SessionRecord) -> bool:
         """Return whether this session is the one to be replaced."""
@@ -232,8 +246,11 @@ class Encryption:
         return outdated is None or outdated == record.base_key
 
     async def _round(self, peers: Sequence[str]) -> Sequence[None]:
-        with self.sessions.pinned(peers), self.identities.pinned(peers):
-            await self._serve(peers)
+        # Jobs of one round are one change, which the database refuses as a whole. So suspects have rounds of their own.
+        suspected = [peer for peer in peers if self._has_suspects(peer)]
+        for served in ([peer for peer in peers if peer not in suspected], *([peer] for peer in suspected)):
+            with self.sessions.pinned(served), self.identities.pinned(served):
+                await self._serve(served)
         return [None] * len(peers)
 
     async def _serve(self, peers: Sequence[str]) -> None:
@@ -260,7 +277,7 @@ class Encryption:
                 else:
                     # An outdated session is better than none.
                     is_new = False
-            waiting = self._take(peer)
+            waiting = self._take(peer, 1 if self._has_suspects(peer) else None)
             if not waiting:
                 continue
             if self.identities.blocks(peer):

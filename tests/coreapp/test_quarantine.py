@@ -207,3 +207,31 @@ def test_an_id_that_no_column_holds_has_a_name() -> None:
     assert quarantine.name("job", "a") == Item("job", "a")
     for long in ("x" * 65, "ä", "a\n", "\ud800"):
         assert len(quarantine.name("job", long).id) == 64
+
+
+async def test_of_jobs_that_the_database_refuses_together_only_the_cause_is_quarantined(world: World) -> None:
+    first, second, third = (f"1555011000{n}" for n in range(1, 4))
+    world.add_phones(first, second, third)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(first, second, third)
+    encryption, rows = running.shard.sending.encryption, []
+    for index, number in enumerate((first, second, second, third)):
+        job = Job(f"job-{index}", 0, BUSINESS, number, JobForm.NEW, "", b"", index + 1)
+        encryption.seal_content(job, TEXT)
+        rows.append(job)
+    await running.stopped()
+    async with world.database.transaction() as connection:
+        found = [MessageRow(job.id, BUSINESS, 0, job.peer, "text", Status.ACCEPTED, 1, "") for job in rows]
+        await messages.add(connection, found)
+        await jobs.enqueue(connection, rows)
+    # All four jobs are encrypted in one round, and the database refuses the ciphertext of the second.
+    async with refused_rows(world.database, "jobs", "NEW.id = 'job-1' AND NEW.state = 1"):
+        again = await world.start(node="second")
+        await world.network.signals.until(lambda: {"job-0", "job-2", "job-3"} <= set(world.network.ids_sent()))
+        assert not again.task.done(), "the process ended"
+        counted = await suspects(world)
+        assert counted.pop(Item(ItemKind.JOB, "job-1")) == 3
+        assert all(attempts < 3 for attempts in counted.values())
+        assert "job-1" not in world.network.ids_sent()
+        await again.stopped()

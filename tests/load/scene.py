@@ -140,12 +140,6 @@ class LoadScene:
         problems = self.verdict().describe(examples=5)
         assert not problems, problems
 
-    async def until_no_jobs(self, seconds: float = SETTLE_SECONDS) -> float:
-        """Wait until the job queue is empty. Returns the seconds."""
-        started = time.monotonic()
-        await polling.until(lambda: not self.jobs(), seconds=seconds, pause=0.5)
-        return time.monotonic() - started
-
     def jobs(self) -> int:
         """Return the number of rows in the job queue."""
         return int(self.installation.read_value("business", "SELECT COUNT(*) FROM jobs"))
