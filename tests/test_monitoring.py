@@ -15,9 +15,12 @@ import network.services
 import webapp.services
 from tests.monitoring import files
 from tests.monitoring.files import Alert
+from tidings.objects import s3
+from tidings.observability import log
 
 ROOT = Path(__file__).parents[1]
-PROCESSES = (webapp.services, coreapp.services, network.services)
+# Modules that declare all metrics. The services import the last two only with some settings.
+PROCESSES = (webapp.services, coreapp.services, network.services, s3, log)
 # Metrics of the Webapp's HTTP server, and of Prometheus itself.
 OTHERS = {"http_request_duration_seconds", "up", "web_connections"}
 
@@ -40,6 +43,17 @@ def test_rules_and_dashboards_query_existing_metrics(counted: set[str]) -> None:
     for expression in expressions:
         assert files.metrics_of(expression), expression
         assert files.metrics_of(expression) <= counted | recorded.keys(), expression
+
+
+def test_the_list_of_metrics_names_exactly_those_of_the_processes() -> None:
+    assert PROCESSES
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"`(tidings_\w+)", section))
+    end = {"counter": "_total"}
+    ours = {family.name + end.get(family.type, "") for family in prometheus_client.REGISTRY.collect()}
+    assert listed <= ours
+    assert {name for name in ours if name.startswith("tidings_")} - listed == set()
 
 
 def test_every_alert_has_a_firing_and_a_quiet_test() -> None:
