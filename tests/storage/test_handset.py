@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 
 from tests.conftest import DatabaseFactory
-from tidings.storage import revisions
-from tidings.storage.handset import base_keys, devices, groups, inbox, outbox, prekeys, sent, sessions, tables
+from tidings.storage.handset import devices, inbox, outbox, prekeys, sessions
 
 ADA, BOB, BUSINESS = "15550110001", "15550110002", "15550000000"
 
@@ -24,31 +21,6 @@ def message(position: int, message_id: str, *, number: str = ADA, time: int = 10
 
 def envelope(position: int, *, refs: tuple[str, ...] = ("m1", "m2"), body: bytes = b"\0\xff") -> outbox.OutboxRow:
     return outbox.OutboxRow("robots", position, ADA, BUSINESS, f"e{position}", "delivered", 5, body, refs)
-
-
-async def test_migrations_create_exactly_the_tables_of_the_code(database_factory: DatabaseFactory) -> None:
-    database = await database_factory("handset")
-    of_modules = {
-        base_keys.BASE_KEYS.table,
-        devices.devices,
-        groups.groups,
-        prekeys.prekeys,
-        sent.sent,
-        sessions.sessions,
-    }
-    assert of_modules < set(tables.metadata.tables.values())
-
-    def compare(connection: sa.Connection) -> list[object]:
-        options = {
-            "version_table": revisions.version_table("handset"),
-            "compare_type": False,
-            "include_name": lambda name, kind, _: name != revisions.programs_table("handset"),
-        }
-        context = MigrationContext.configure(connection, opts=options)
-        return list(compare_metadata(context, tables.metadata))
-
-    async with database.engine.connect() as connection:
-        assert await connection.run_sync(compare) == []
 
 
 async def test_a_saved_device_keeps_its_identity_and_fleet(database_factory: DatabaseFactory) -> None:
