@@ -129,3 +129,30 @@ async def test_six_processes_open_and_write_ten_new_files_concurrently(tmp_path:
             if opener.returncode is None:
                 opener.kill()
                 await opener.wait()
+
+
+async def test_a_transaction_waits_for_a_locked_file_no_longer_than_its_own_limit(tmp_path: Path) -> None:
+    database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/some.db"), "handset")
+    try:
+        await journal_mode(database)
+        with reserved(tmp_path / "some.db") as holder:
+            started = time.monotonic()
+            with pytest.raises(Exception, match=r"no answer within|locked") as caught:
+                async with database.transaction(seconds=1):
+                    pass
+            # SQLite's own limit is 30 s.
+            assert time.monotonic() - started < 15
+            assert outages.is_outage(caught.value)
+            # A later transaction without a limit of its own waits until the file is free.
+            waiting = asyncio.create_task(write_nothing(database))
+            done, _ = await asyncio.wait({waiting}, timeout=2)
+            assert not done
+            holder.execute("ROLLBACK")
+            await waiting
+    finally:
+        await database.close()
+
+
+async def write_nothing(database: Database) -> None:
+    async with database.transaction():
+        pass

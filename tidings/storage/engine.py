@@ -321,5 +321,12 @@ async def _switch_to_wal(driver: Any) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    read_only = connection.get_execution_options().get("tidings_read_only", False)
-    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+    options = connection.get_execution_options()
+    # In the driver's thread a statement waits for a lock even after its task was cancelled, and so does the rollback.
+    seconds = options.get("tidings_seconds", BUSY_SECONDS)
+    if connection.info.get("tidings_busy", BUSY_SECONDS) != seconds:
+        # Unknown while the statement runs, which may be cancelled.
+        connection.info["tidings_busy"] = None
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={round(seconds * 1000)}")
+        connection.info["tidings_busy"] = seconds
+    connection.exec_driver_sql("BEGIN" if options.get("tidings_read_only", False) else "BEGIN IMMEDIATE")
