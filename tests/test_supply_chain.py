@@ -117,13 +117,26 @@ def test_the_bill_of_materials_lists_the_locked_packages_and_is_reproducible(sup
 
 
 @pytest.mark.usefixtures("unreachable")
-def test_an_offline_audit_uses_the_snapshot_and_prints_its_date(
+def test_an_offline_audit_uses_both_files_and_prints_their_dates(
     supply_chain: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert supply_chain.audit(LOCKS) == 0
     said = capsys.readouterr().out
     assert "2024-07-11" in said
+    assert "2026-08-04" in said
     assert "packages of requirements.lock" in said
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_locked_version_that_a_reported_advisory_affects_fails_the_audit(
+    supply_chain: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "requirements-other.lock"
+    lock.write_text("starlette==1.2.9 \\\n    --hash=sha256:" + "0" * 64 + "\n")
+    assert supply_chain.audit([lock]) == 1
+    said = capsys.readouterr().out
+    assert "starlette 1.2.9: PYSEC-2026-248, fixed in 1.3.0" in said
+    assert "PYSEC-2026-161" not in said
 
 
 @pytest.mark.usefixtures("unreachable")
