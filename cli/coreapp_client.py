@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import getpass
 import os
 import socket
@@ -15,6 +16,7 @@ from cli.settings import CoreappSettings
 from tidings.installation.settings import InstallationSettings
 from tidings.net import exposure, tls
 from tidings.net.exposure import LinkCalls
+from tidings.secrets import operator_key
 from tidings.wire import core
 from tidings.wire.connection import Connection, Disconnected, connect
 from tidings.wire.requests import Requests
@@ -29,11 +31,14 @@ class CoreappClient:
 
     key: str  # link key
     calls: LinkCalls  # verification of the Coreapps
+    _: dataclasses.KW_ONLY
+    operator_key: str = ""  # opens replays and purges
 
     @classmethod
     def of(cls, settings: CoreappSettings) -> CoreappClient:
         """Create the client from settings. Raises `UnusableCertificate`."""
-        return cls(settings.secrets.link_key, calls_of(settings))
+        own = operator_key.derive(settings.secrets.master_key.keys[0])
+        return cls(settings.secrets.link_key, calls_of(settings), operator_key=own)
 
     async def call(self, address: str, make: Callable[[int], core.Question]) -> Any:
         """Send one request to the Coreapp at `host:port`. Returns its response. Raises `CommandFailure`.
@@ -50,7 +55,8 @@ class CoreappClient:
         except OSError as error:
             raise guard.CommandFailure(f"the Coreapp at {address} cannot be reached: {error}") from error
         try:
-            await caller.requests.call(connection, lambda n: core.Hello(n, self.key), timeout=HELLO_SECONDS)
+            hello = functools.partial(core.Hello, key=self.key, operator_key=self.operator_key)
+            await caller.requests.call(connection, lambda n: hello(n), timeout=HELLO_SECONDS)
             answer = await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
         except (Disconnected, TimeoutError) as error:
             raise guard.CommandFailure(f"the Coreapp at {address} does not answer: {error}") from error

@@ -5,6 +5,8 @@ Changes of callbacks in a shard without an owner are done by this process.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,11 +37,21 @@ class QueueChanges:
     To change callbacks in a shard without an owner, this process claims the shard's lease for one transaction.
     """
 
-    def __init__(self, database: Database, coreapps: CoreappClient, *, heartbeat_timeout: float) -> None:
-        """heartbeat_timeout: seconds without a heartbeat after which an owner has lost its shard."""
+    def __init__(
+        self,
+        database: Database,
+        coreapps: CoreappClient,
+        *,
+        heartbeat_timeout: float,
+        replay_rate: float = core.REPLAYS_PER_SECOND,
+    ) -> None:
+        """heartbeat_timeout: seconds without a heartbeat after which an owner has lost its shard.
+        replay_rate: callbacks replayed per second, after the first page.
+        """
         self._database = database
         self._coreapps = coreapps
         self._heartbeat_timeout = heartbeat_timeout
+        self._replay_rate = replay_rate
         self._who = coreapp_client.who()
 
     async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
@@ -61,7 +73,7 @@ class QueueChanges:
             await callback_replays.add(connection, notes)
             return Count(len(notes))
 
-        return (await self._change(seqs, call, alone)).done
+        return (await self._change(seqs, call, alone, rate=self._replay_rate)).done
 
     async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str, statuses: Sequence[str]) -> Count:
         """Delete the callbacks that still have one of `statuses`. Raises `CommandFailure`.
@@ -120,18 +132,22 @@ class QueueChanges:
         seqs: Mapping[int, Sequence[int]],
         call: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
         alone: Callable[[Connection, int, Sequence[int]], Awaitable[Count]],
+        *,
+        rate: float = math.inf,
     ) -> Count:
+        """rate: changes per second."""
         owners = await self._owners()
-        done = stay = 0
+        done = stay = due = 0
         for shard, named in seqs.items():
             for page in pages(named, PAGE):
+                await asyncio.sleep(due / rate)
                 try:
                     count = await self._change_page(
                         owners.get(shard), shard, call(shard, page), _of(alone, shard, page)
                     )
                 except guard.CommandFailure as failure:
                     raise guard.CommandFailure(f"{failure} ({done} callbacks were changed before)") from None
-                done, stay = done + count.done, stay + count.stay
+                done, stay, due = done + count.done, stay + count.stay, count.done
         return Count(done, stay)
 
     async def _change_page(

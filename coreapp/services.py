@@ -12,7 +12,7 @@ from coreapp import in_hand, quarantine
 from coreapp.in_hand import InHand
 from coreapp.settings import Settings
 from coreapp.shard.health import CoreappNeeds
-from coreapp.shard.link import LinkHandler
+from coreapp.shard.link import LinkHandler, LinkKeys
 from coreapp.shard.node import ShardNode
 from coreapp.shard.open_links import LinkClosing, OpenLinks
 from tidings.aio import service
@@ -141,6 +141,7 @@ async def _listen(
 ) -> asyncio.Server | SocketServer:
     """Listen for Webapps. Raises `SettingsError` if the address cannot be used."""
     unauthenticated_links = UnauthenticatedLinks()
+    keys = LinkKeys.of(settings.secrets.link_key, settings.secrets.master_key.keys)
     host, port = settings.link_address
     try:
         return await connection.listen(
@@ -148,7 +149,7 @@ async def _listen(
             port,
             core.Question,
             lambda: LinkHandler(
-                settings.secrets.link_key,
+                keys,
                 settings.node,
                 node.shards,
                 config=node.config,

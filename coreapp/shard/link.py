@@ -7,6 +7,7 @@ import dataclasses
 import hmac
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import generate_latest
@@ -24,6 +25,7 @@ from coreapp.shard.shard import Shard
 from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
+from tidings.secrets import operator_key
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import codes, core
@@ -36,18 +38,39 @@ ELSEWHERE = (
     "the business's number is registered elsewhere, so the network refuses this Coreapp: find out by whom, then restart"
     " the Coreapp, which takes the number back with the registration key"
 )
+OPERATORS_ONLY = (
+    "only operators replay and purge: run the command with the settings of a Coreapp, whose master key opens this"
+)
 MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
+_OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs
 
 
 class _NotLookedUp(RequestRefused):
     """The request was refused before a check whether an earlier attempt was carried out."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class LinkKeys:
+    """Keys that clients of the link present."""
+
+    link: bytes
+    operators: tuple[bytes, ...]  # each opens replays and purges
+
+    @classmethod
+    def of(cls, link_key: str, master_keys: Iterable[bytes]) -> LinkKeys:
+        """Return the link key, and the operator key of each master key."""
+        return cls(link_key.encode(), tuple(operator_key.derive(key).encode() for key in master_keys))
+
+    def is_operator(self, key: str) -> bool:
+        """Return whether this is the operator key of one of the master keys."""
+        return any(hmac.compare_digest(key.encode(), own) for own in self.operators)
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class LinkHandler:
-    """Connection of one Webapp. The first frame must be a `Hello` with the installation's link key."""
+    """Connection of one Webapp, or of an operator's command. The first frame must be a `Hello` with the link key."""
 
-    key: str
+    keys: LinkKeys
     node: str
     shards: OpenShards
     _: dataclasses.KW_ONLY
@@ -59,9 +82,9 @@ class LinkHandler:
     databases: Databases | None = None
 
     def __post_init__(self) -> None:
-        self._key = self.key.encode()
         self._links = self.links if self.links is not None else OpenLinks()
         self._trusted = False
+        self._is_operator = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, connection: Connection) -> None:
@@ -70,7 +93,8 @@ class LinkHandler:
 
     def received(self, connection: Connection, frame: Any) -> None:
         if isinstance(frame, core.Hello):
-            self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
+            self._trusted = hmac.compare_digest(frame.key.encode(), self.keys.link)
+            self._is_operator = self._trusted and self.keys.is_operator(frame.operator_key)
             if self._trusted:
                 self.unauthenticated_links.authenticated(connection)
                 connection.send(core.Done(frame.n, core.LINK_VERSION))
@@ -154,7 +178,9 @@ class LinkHandler:
             self._require_any()
             await self.config.load()
             return core.Done(question.n)
-        if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs):
+        if isinstance(question, _OPERATIONS):
+            if not self._is_operator:
+                raise RequestRefused(codes.ACCESS_DENIED, OPERATORS_ONLY)
             return await _operate(self._usable(self.shards.get(question.shard)), question)
         if isinstance(question, core.CollectGarbage):
             # Runs once for the installation; other owners have nothing to do.
@@ -223,7 +249,7 @@ class LinkHandler:
         return self.requests is not None and self.requests.waits_for_code
 
 
-async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs) -> core.Answer:
+async def _operate(shard: Shard, question: _OPERATIONS) -> core.Answer:
     """Carry out an operator's request about the queues."""
     if isinstance(question, core.PurgeJobs):
         found = await shard.accepting.purge.purge(question.ids, question.by, question.choice, question.statuses)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.webhook.queue import CallbackQueue
+from tidings.aio.token_buckets import RateLimit
 from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Connection
-from tidings.wire import codes
+from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
+
+# A replay that begins may exceed the bucket. The next one waits until no token is owed.
+RATE = RateLimit(1.0 / core.REPLAYS_PER_SECOND, 1000.0)
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -23,21 +28,33 @@ class DeadLetters:
 
     context: ShardContext
     queue: CallbackQueue
+    # State of the token bucket of replays.
+    _full_at: float = dataclasses.field(default=0.0, init=False)
 
     async def replay(self, seqs: Sequence[int], by: str) -> int:
         """Return the named dead letters to the queue, or up to 1,000 of all if `seqs` is empty. Returns their number.
 
         Named callbacks that failed and wait for their next attempt become due now. Raises `RequestRefused` while the
-        queue is at its limit, and `LeaseLost`.
+        queue is at its limit or too many were replayed, and `LeaseLost`.
 
         by: who requested it, stored with each
         """
+        wait = RATE.wait(self._full_at, self.context.clock.monotonic(), 0.0)
+        if wait:
+            details = f"{core.REPLAYS_PER_SECOND} callbacks are replayed per second: try again in {math.ceil(wait)} s"
+            raise RequestRefused(codes.TOO_MANY_REQUESTS, details, retry_after=math.ceil(wait))
         hurried = self.queue.hurry(frozenset(seqs))
+        self._consume(len(hurried))
         if hurried:
             await self._note([row.seq for row in hurried], by)
         if len(self.queue) >= self.context.settings.callback_queue_limit:
             raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
-        return len(hurried) + await self.queue.bring_back(lambda: self._take(seqs, by))
+        revived = await self.queue.bring_back(lambda: self._take(seqs, by))
+        self._consume(revived)
+        return len(hurried) + revived
+
+    def _consume(self, count: int) -> None:
+        self._full_at = RATE.consume(self._full_at, self.context.clock.monotonic(), count)
 
     async def _note(self, seqs: Sequence[int], by: str) -> None:
         now = self.context.now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -94,7 +95,7 @@ async def database(database_factory: DatabaseFactory) -> Database:
 
 
 def changes(database: Database, coreapp: Coreapp) -> QueueChanges:
-    return QueueChanges(database, cast(Any, coreapp), heartbeat_timeout=30)
+    return QueueChanges(database, cast(Any, coreapp), heartbeat_timeout=30, replay_rate=math.inf)
 
 
 async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard(database: Database) -> None:
@@ -109,6 +110,18 @@ async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard(database
     ]
     assert {request.by for request in coreapp.requests} == {coreapp_client.who()}
     assert [seq for request in coreapp.requests for seq in request.seqs] == [*range(2_001), *range(5_000, 6_000)]
+
+
+async def test_a_replay_pauses_after_each_page(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    replaying = QueueChanges(database, cast(Any, Coreapp()), heartbeat_timeout=30)
+    assert await replaying.replay({0: range(2_001), 2: range(3_000, 3_010)}) == 2_011
+    assert [pause for pause in pauses if pause] == [5.0, 5.0, 0.005]
 
 
 async def test_a_full_queue_ends_a_replay_with_the_number_of_replayed_callbacks(database: Database) -> None:

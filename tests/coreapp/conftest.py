@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coreapp.settings import Settings
-from coreapp.shard.link import LinkHandler
+from coreapp.shard.link import LinkHandler, LinkKeys
 from coreapp.shard.node import ShardNode
 from coreapp.shard.shard import Shard
 from tests.conftest import DatabaseFactory
@@ -25,6 +25,7 @@ from tidings.client.http import NetworkApi
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
 from tidings.net.unauthenticated import UnauthenticatedLinks
+from tidings.secrets import operator_key
 from tidings.secrets.process_secrets import CoreappSecrets, SecretKeys
 from tidings.storage.business import application_settings, nodes, shards
 from tidings.storage.database import Database
@@ -34,6 +35,7 @@ from tidings.wire.requests import Requests
 
 BUSINESS = "15550000000"
 LINK_KEY = "the link key"
+MASTER_KEY = b"m" * 32
 
 
 class Client:
@@ -60,7 +62,8 @@ class Client:
         return await self.requests.call(self.connection, make, timeout=TIMEOUT)
 
     async def hello(self) -> None:
-        await self.ask(lambda n: core.Hello(n, LINK_KEY))
+        own = operator_key.derive(MASTER_KEY)
+        await self.ask(lambda n: core.Hello(n, LINK_KEY, operator_key=own))
 
     async def send(self, to: str, text: str = "hello", request_id: str = "") -> Any:
         content = b'{"type":"text","text":{"body":"%s"}}' % text.encode()
@@ -157,7 +160,7 @@ class World:
             0,
             core.Question,
             lambda: LinkHandler(
-                LINK_KEY,
+                LinkKeys.of(LINK_KEY, (MASTER_KEY,)),
                 chosen.node,
                 node.shards,
                 config=node.config,
@@ -222,7 +225,7 @@ def make_settings(tmp_path: Path, database: Database, network: ScriptedNetwork) 
         secrets=CoreappSecrets(
             link_key=LINK_KEY,
             registration_key="registration",
-            master_key=SecretKeys.of(b"m" * 32),
+            master_key=SecretKeys.of(MASTER_KEY),
             settings_key=SecretKeys.of(b"s" * 32),
             webhook_secret=SECRET,
         ),

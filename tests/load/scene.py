@@ -7,7 +7,6 @@ import contextlib
 import gc
 import itertools
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 

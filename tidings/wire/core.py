@@ -14,6 +14,8 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 # Version that a Coreapp reports in its response to `Hello`. 1 has `Ping` and `AcceptMessage.repeated`; 2 has
 # `CheckContacts.of`; 3 sends `Leaving`.
 LINK_VERSION = 3
+# Callbacks that a shard replays per second, after up to 2,000 at once.
+REPLAYS_PER_SECOND = 200
 
 
 class Hello(Frame, tag="hello"):
@@ -21,6 +23,7 @@ class Hello(Frame, tag="hello"):
 
     key: str  # the installation's link key
     version: int = 0  # the Webapp's `LINK_VERSION`; 0 from releases that sent none
+    operator_key: str = ""  # opens replays and purges; Webapps have none
 
 
 class Ping(Frame, tag="ping"):
@@ -113,7 +116,8 @@ class SettingsChanged(Frame, tag="settings_changed"):
 class ReplayCallbacks(Frame, tag="replay_callbacks"):
     """Make dead letters of a shard pending again, and failed callbacks that are named due now.
 
-    The response is `Replayed` or `Refused`.
+    The response is `Replayed` or `Refused`. A shard replays `REPLAYS_PER_SECOND`, and refuses more with
+    `TOO_MANY_REQUESTS`.
     """
 
     seqs: list[int] = []  # callbacks to replay; empty for up to 1,000 dead letters

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.coreapp.conftest import Client, World
+from tests.coreapp.conftest import LINK_KEY, Client, World
+from tidings.secrets import operator_key
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.ids import MessageIds
@@ -33,6 +34,26 @@ async def test_a_request_before_the_hello_closes_the_connection(world: World) ->
     with pytest.raises(wire.Disconnected):
         await client.ask(core.GetHealth)
     await client.gone.wait()
+
+
+async def test_replays_and_purges_require_the_operator_key(world: World) -> None:
+    running = await world.start()
+    client = Client()
+    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Answer, client)
+    # Webapps have the link key only.
+    for key in ("", "wrong", operator_key.derive(b"x" * 32)):
+        await client.ask(lambda n, key=key: core.Hello(n, LINK_KEY, operator_key=key))  # type: ignore[misc]
+        for make in (
+            lambda n: core.ReplayCallbacks(n, [1], "eve@webapp"),
+            lambda n: core.PurgeCallbacks(n, [1], "eve@webapp", "all"),
+            lambda n: core.PurgeJobs(n, ["gBEG1"], "eve@webapp", "all"),
+        ):
+            refused = await client.ask(make)
+            assert isinstance(refused, core.Refused), refused
+            assert refused.code == 1005
+            assert "only operators" in refused.details
+        assert isinstance(await client.ask(core.GetHealth), core.Health)
+    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))).count == 0
 
 
 async def test_hundreds_of_concurrent_requests_get_their_own_responses(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coreapp.shard.link import LinkHandler
+from coreapp.shard.link import LinkHandler, LinkKeys
 from harness import metrics
 from tests.coreapp.conftest import Client
 from tidings.net import unauthenticated
@@ -36,7 +36,7 @@ async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
         "127.0.0.1",
         0,
         core.Question,
-        lambda: LinkHandler(KEY, "here", nothing, config=nothing, unauthenticated_links=table),
+        lambda: LinkHandler(LinkKeys.of(KEY, ()), "here", nothing, config=nothing, unauthenticated_links=table),
         rate=1000,
         burst=1000,
     )

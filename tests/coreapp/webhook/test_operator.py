@@ -6,11 +6,11 @@ import asyncio
 
 from coreapp.webhook import retry
 from harness import polling
-from tests.coreapp.conftest import World
+from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.signals import soon
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tests.manual_clock import ManualClock
-from tidings.storage.business import callback_purges, callback_replays, queue_views
+from tidings.storage.business import callback_purges, callback_replays, callbacks, queue_views
 from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, RowFilter
 from tidings.wire import codes, core
 
@@ -46,6 +46,29 @@ async def test_replayed_callbacks_are_posted_at_once_and_audited(world: World) -
     async with world.database.reading() as connection:
         (audited,) = await callback_replays.list_after(connection, (0, 0))
     assert (audited.seq, audited.by) == (failing.seq, "ann@desk")
+
+
+async def test_200_callbacks_are_replayed_per_second_after_2000(world: World) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 0, clock=clock, callback_queue_limit=10_000)
+    bodies = running.shard.context.bodies
+    rows = [callbacks.Callback(n, 0, BUSINESS, f"gBEG{n}", "status_change", b"{}", 1) for n in range(1, 3_501)]
+    async with world.database.transaction() as connection:
+        await callbacks.enqueue(connection, rows, bodies.seal(rows))
+        await callbacks.bury(connection, rows, bodies.seal(rows))
+
+    async def replay() -> object:
+        answer = await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))
+        return answer.count if isinstance(answer, core.Replayed) else (answer.code, answer.retry_after)
+
+    assert [await replay() for _ in range(3)] == [1_000, 1_000, (1015, 5)]
+    clock.advance(4.9)
+    assert await replay() == (1015, 1)
+    clock.advance(0.2)
+    assert await replay() == 1_000
+    assert await replay() == (1015, 5)
+    clock.advance(1_000)
+    assert [await replay() for _ in range(2)] == [500, 0]
 
 
 async def test_a_purge_deletes_queued_and_dead_callbacks_but_none_being_posted(world: World) -> None:
