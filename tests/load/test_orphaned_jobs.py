@@ -1,7 +1,8 @@
 """A Coreapp dies with 5,000 unsent messages. Another takes them over, and still serves its own recipients in time.
 
-Requests are compared with those of the same Coreapp alone, and beside as many ordinary messages per second as it then
-sends orphaned ones. The second comparison has the limit: sending messages costs the same, whoever accepted them.
+The requests of 40 s from the death are compared with those of the same Coreapp alone, and beside as many ordinary
+messages per second as it then sends orphaned ones. The second comparison has the limit: sending a message costs the
+same, whoever accepted it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ORPHANS = 5_000
 RATE = 40.0
 # Ordinary messages per second beside them. The backlog of two shards is sent at 400 to 600 per second.
 ORDINARY = 400.0
-BASELINE_SECONDS = 20.0
+BASELINE_SECONDS = 40.0
 # After the lease of 3 s.
 TAKEOVER_SECONDS = 60.0
 
@@ -80,6 +81,8 @@ async def _measure(scene: LoadScene) -> None:
             lambda: not installation.read_value("business", orphans), seconds=TAKEOVER_SECONDS, pause=0.5
         )
         drained = time.monotonic() - killed
+        # As long as the baseline, so that both percentiles stand for as many requests.
+        await asyncio.sleep(max(0.0, BASELINE_SECONDS - drained))
     print(f"  slowest after the kill: {slowest(during, killed_at)}", flush=True)
     assert survivor.pid is not None
     await scene.settle()
@@ -90,6 +93,7 @@ async def _measure(scene: LoadScene) -> None:
     baseline = p99(took(beside))
     figures.record("alone", what, p99(took(alone)), None, "ms")
     figures.record(f"beside {ORDINARY:g} ordinary messages per second", what, baseline, None, "ms")
+    figures.record("5,000 orphaned jobs", "slowest request of other shards", max(took(during)) * 1000, None, "ms")
     figures.record("5,000 orphaned jobs", what, p99(took(during)), baseline * 1.2, "ms")
     _require_all_accepted(during)
 
