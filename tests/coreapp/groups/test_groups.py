@@ -16,7 +16,11 @@ from tests.coreapp import media_scene, webhook_schemas
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.group_scene import ANN, BEN, CAT, DISTRIBUTION, Member, Scene, group_scene
 from tests.coreapp.signals import soon
+from tests.database_triggers import refused_rows
 from tidings import e2ee
+from tidings.storage.business import jobs, messages, quarantine
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.messages import MessageRow, Status
 from tidings.wire import core
 from tidings.wire import device as frames
 
@@ -379,3 +383,30 @@ async def test_a_member_gets_the_sender_key_once_its_identity_is_acknowledged(
     third = await scene.sent(group, "three")
     await scene.hears(lambda: len(scene.statuses(third)) == 5)
     assert texts(again) == ["three"]
+
+
+async def test_of_group_messages_that_the_database_refuses_together_only_the_cause_is_quarantined(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    first = await scene.sent(group, "first")
+    await scene.hears(lambda: len(scene.statuses(first)) == 3)
+    rows = []
+    for index in range(3):
+        job = Job(f"job-{index}", 0, BUSINESS, group, JobForm.NEW, "", b"", index + 1)
+        content = json.dumps({"type": "text", "text": {"body": f"text {index}"}}).encode()
+        scene.running.shard.sending.encryption.seal_content(job, content)
+        rows.append(job)
+    await scene.running.killed()
+    database = scene.world.database
+    async with database.transaction() as connection:
+        found = [MessageRow(job.id, BUSINESS, 0, job.peer, "text", Status.ACCEPTED, 1, "") for job in rows]
+        await messages.add(connection, found)
+        await jobs.enqueue(connection, rows)
+    # All three messages are encrypted in one round, and the database refuses the ciphertext of the second.
+    async with refused_rows(database, "jobs", "NEW.id = 'job-1' AND NEW.state = 1"):
+        await scene.restart()
+        await ann.signals.until(lambda: texts(ann) == ["first", "text 0", "text 2"])
+        async with database.reading() as connection:
+            counted = {row.id: row.attempts for row in await quarantine.list_suspects(connection, limit=100)}
+        assert counted.pop("job-1") == 3
+        assert all(attempts < 3 for attempts in counted.values())
