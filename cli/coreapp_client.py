@@ -56,7 +56,7 @@ class CoreappClient:
             raise guard.CommandFailure(f"the Coreapp at {address} cannot be reached: {error}") from error
         try:
             hello = functools.partial(core.Hello, key=self.key, operator_key=self.operator_key)
-            await caller.requests.call(connection, lambda n: hello(n), timeout=HELLO_SECONDS)
+            await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
             answer = await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
         except (Disconnected, TimeoutError) as error:
             raise guard.CommandFailure(f"the Coreapp at {address} does not answer: {error}") from error
