@@ -47,5 +47,7 @@ async def test_half_of_all_messages_for_1_percent_of_the_recipients_delays_the_o
             ("request to last callback", scene.whole_delays(even), scene.whole_delays(uneven)),
         ):
             baseline = p99(before)
-            figures.record("even load", f"{what}, p99", baseline, None, "ms")
-            figures.record("1 % receive 50 %", f"{what} of the others, p99", p99(after), baseline * 1.2, "ms")
+            figures.note("even load", f"{what}, p99", baseline, None, "ms")
+            figures.note("1 % receive 50 %", f"{what} of the others, p99", p99(after), baseline * 1.2, "ms")
+        beyond = [str(figure) for figure in figures.all if not figure.is_within]
+        assert not beyond, "\n".join(beyond)
