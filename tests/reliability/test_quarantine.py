@@ -96,12 +96,16 @@ async def test_a_row_that_kills_the_process_is_quarantined_after_3_attempts(tmp_
             alive = coreapp.pid
             await statuses.until({await send(business, number, f"after {number}") for number in READERS})
             assert coreapp.pid == alive
-        figures.record("a job kills the Coreapp", "deaths", restarts.deaths, 3)
-        assert restarts.deaths == 3
-        (row,) = queue(installation, "quarantine", "--status", "quarantined")["items"]
-        assert (row["kind"], row["id"], row["recipient"], row["attempts"]) == ("job", killer, KILLER, 3)
+        # After a death before the response, `send` may repeat the request as another message.
+        rows = queue(installation, "quarantine")["items"]
+        attempts = {row["id"]: row["attempts"] for row in rows}
+        figures.record("a job kills the Coreapp", "deaths for one job", max(attempts.values()), 3)
+        assert {(row["kind"], row["recipient"]) for row in rows if row["attempts"] == 3} == {("job", KILLER)}
+        assert attempts[killer] == 3
+        assert sum(attempts.values()) == restarts.deaths
         metrics = installation.metrics()["coreapp"]
-        assert 'tidings_quarantined_items{shard="0"} 1.0' in metrics
+        quarantined = sum(count == 3 for count in attempts.values())
+        assert f'tidings_quarantined_items{{shard="0"}} {quarantined}.0' in metrics
         assert "item.quarantined" in coreapp.log_path.read_text()
 
         await coreapp.stop()
@@ -156,5 +160,13 @@ def _quarantined(installation: Installation) -> list[dict[str, Any]]:
 
 
 async def _until_quarantined(installation: Installation, message_id: str) -> None:
+    """Wait until this job, and every other one to `KILLER`, is quarantined."""
     counted = f"SELECT attempts FROM quarantine WHERE id = '{message_id}'"
-    await polling.until(lambda: installation.read_value("business", counted) == 3, seconds=SECONDS)
+    others = (
+        f"SELECT COUNT(*) FROM jobs WHERE peer = '{KILLER}'"
+        " AND id NOT IN (SELECT id FROM quarantine WHERE attempts >= 3)"
+    )
+    await polling.until(
+        lambda: installation.read_value("business", counted) == 3 and not installation.read_value("business", others),
+        seconds=SECONDS,
+    )
