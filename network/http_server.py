@@ -14,7 +14,7 @@ from network import errors, http
 from network.connections import websocket_handshake
 from network.connections.websocket_handshake import InvalidHandshake, WebSocketHandshake
 from network.errors import CannotListen
-from tidings.http.acceptor import HttpAcceptor
+from tidings.http.acceptor import BACKLOG, HttpAcceptor
 from tidings.http.connection_limiter import REQUEST, ConnectionLimiter
 from tidings.http.exchange import HttpExchange
 from tidings.http.hosts import ANY, Hosts
@@ -129,7 +129,7 @@ class HttpServer:
     def _listen(self, host: str, port: int, *, reuse_port: bool = False) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            listening = socket.create_server((host, port), family=family, backlog=server.BACKLOG, reuse_port=reuse_port)
+            listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
         except OSError as error:
             raise CannotListen(f"TIDINGS_NETWORK_HTTP_ADDRESS {host}:{port}: {error.strerror or error}") from error
         listening.setblocking(False)

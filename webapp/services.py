@@ -18,9 +18,10 @@ from tidings.changes.watch import Watch
 from tidings.config import env
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.http.acceptor import BACKLOG
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import Hosts
-from tidings.http.server import BACKLOG, affordable
+from tidings.http.server import affordable
 from tidings.installation import data_directory
 from tidings.keys import checks
 from tidings.net import exposure

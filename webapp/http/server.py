@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp
 
 from tidings.config.env import SettingsError
-from tidings.http.acceptor import HttpAcceptor
+from tidings.http.acceptor import BACKLOG, HttpAcceptor
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import ANY, Hosts
 from tidings.http.limited_protocol import MISDIRECTED, LimitedConfig, LimitedHttpProtocol
@@ -41,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(server.BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise SettingsError(f"TIDINGS_API_ADDRESS {host}:{port}: {error.strerror or error}") from error
