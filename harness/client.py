@@ -9,7 +9,7 @@ import dataclasses
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -240,12 +240,35 @@ class Load:
         self.received += connection.received
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Checks:
+    """Contacts calls of `closed_loop`, one for each message."""
+
+    # `wait` or `no_wait`, which is answered before the network's result is known.
+    blocking: str = "wait"
+    # Messages of all clients between the call for a recipient and the message to it.
+    ahead: int = 0
+
+
+def pair_checks(work: Iterable[Message], ahead: int) -> Iterator[tuple[str, Message | None]]:
+    """Yield the turns of clients: a number to check, then a message whose number was checked `ahead` turns before.
+
+    The first `ahead` turns have no message, the last ones an empty number.
+    """
+    waiting: collections.deque[Message] = collections.deque()
+    for message in work:
+        waiting.append(message)
+        yield message.number, waiting.popleft() if len(waiting) > ahead else None
+    for message in waiting:
+        yield "", message
+
+
 async def closed_loop(
     business: Business,
     work: Iterable[Message],
     clients: int,
     *,
-    contacts_first: bool = False,
+    contacts_first: bool | Checks = False,
     patient: bool = False,
     load: Load | None = None,
 ) -> Load:
@@ -253,19 +276,23 @@ async def closed_loop(
 
     Raises `Unexpected` for any response other than success, and `NoAnswer`.
 
-    contacts_first: make a contacts call before each message.
+    contacts_first: make a contacts call before each message; `Checks` for another kind of call than `wait`.
     patient: retry after 429 or 503.
     load: filled during the run; `None` for a new one.
     """
     load = Load([], []) if load is None else load
-    queue = iter(work)
+    checks = contacts_first if isinstance(contacts_first, Checks) else Checks()
+    queue = pair_checks(work, checks.ahead)
 
     async def client() -> None:
         connection = await business.connect()
         try:
-            for message in queue:
-                if contacts_first:
-                    load.contacts_took.append(await _check_one(business, connection, message.number, load, patient))
+            for number, message in queue:
+                if contacts_first and number:
+                    request = _contacts_request(business, number, checks.blocking)
+                    load.contacts_took.append(await _check_one(connection, request, load, patient))
+                if message is None:
+                    continue
                 sent = await business.post(connection, message)
                 while patient and sent.request.status in BUSY:
                     load.refused[sent.request.status] += 1
@@ -283,10 +310,13 @@ async def closed_loop(
     return load
 
 
-async def _check_one(business: Business, connection: Connection, number: str, load: Load, patient: bool) -> float:
-    """Return the seconds of the call that succeeded."""
-    body = b'{"blocking":"wait","contacts":["+%s"]}' % number.encode()
-    request = business.request("POST", "/v1/contacts", body)
+def _contacts_request(business: Business, number: str, blocking: str) -> bytes:
+    body = b'{"blocking":"%s","contacts":["+%s"]}' % (blocking.encode(), number.encode())
+    return business.request("POST", "/v1/contacts", body)
+
+
+async def _check_one(connection: Connection, request: bytes, load: Load, patient: bool) -> float:
+    """Return the seconds of the contacts call that succeeded."""
     started = time.perf_counter()
     status, raw = await connection.ask(request)
     while patient and status in BUSY:
@@ -294,8 +324,9 @@ async def _check_one(business: Business, connection: Connection, number: str, lo
         await asyncio.sleep(PATIENCE)
         started = time.perf_counter()
         status, raw = await connection.ask(request)
-    if status != 200 or b'"valid"' not in raw:
-        raise Unexpected(f"contacts {number}: {status} {raw[:200]!r}")
+    # `wait` always has the network's result, so that `processing` is a response to `no_wait` only.
+    if status != 200 or not (b'"valid"' in raw or b'"processing"' in raw):
+        raise Unexpected(f"contacts: {status} {raw[:200]!r}")
     return time.perf_counter() - started
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
 import time
@@ -12,6 +13,7 @@ from benchmarks import drift, overload, seed000, seed001
 from benchmarks.flood import Flood, Look, Orders, Request
 from benchmarks.overload import Window
 from benchmarks.rig.sampler import Point
+from harness import client
 from tests.benchmarks.test_rig import a_run
 
 WINDOW = Window(100.0, 110.0)
@@ -55,6 +57,35 @@ def test_the_rate_ceiling_adds_two_commit_delays_per_client_cycle() -> None:
     base = dataclasses.replace(a_run("seed", 150), details={"turn_ms": 20.0})
     assert seed000.ceiling(base, 0.0) == pytest.approx(200)
     assert seed000.ceiling(base, 15.0) == pytest.approx(80)
+
+
+def test_a_recipient_is_checked_the_given_number_of_messages_ahead() -> None:
+    work = [client.text_message(str(n), f"text {n}") for n in range(4)]
+    turns = [(number, message and message.number) for number, message in client.pair_checks(work, 0)]
+    assert turns == [("0", "0"), ("1", "1"), ("2", "2"), ("3", "3")]
+    turns = [(number, message and message.number) for number, message in client.pair_checks(work, 2)]
+    assert turns == [("0", None), ("1", None), ("2", "0"), ("3", "1"), ("", "2"), ("", "3")]
+    # All recipients are checked before the first message.
+    assert [bool(message) for _, message in client.pair_checks(work, 9)] == [False] * 4 + [True] * 4
+
+
+def test_the_runs_under_the_published_conditions_have_both_delays() -> None:
+    for setting in seed000.PAGE:
+        delay = setting.environment["TIDINGS_DB_COMMIT_DELAY_MS"]
+        assert setting.environment["TIDINGS_NETWORK_DELAY_MS"] == "80..150"
+        assert delay == ("15" if "commit15" in setting.name else "5")
+    kinds = {(setting.checks.blocking, setting.checks.ahead) for setting in seed000.PAGE}
+    assert kinds == {("wait", 0), ("no_wait", 0), ("no_wait", 100)}
+
+
+def test_the_run_with_own_conditions_takes_them_from_the_command_line() -> None:
+    parser = argparse.ArgumentParser()
+    seed000.add_options(parser)
+    options = parser.parse_args(["--distance", "20..40", "--commit-ms", "2", "--blocking", "no_wait", "--ahead"])
+    setting = seed000.own_setting(options)
+    assert setting.environment == {"TIDINGS_DB_COMMIT_DELAY_MS": "2.0", "TIDINGS_NETWORK_DELAY_MS": "20..40"}
+    assert (setting.checks.blocking, setting.checks.ahead) == ("no_wait", 100)
+    assert setting.title == "4 clients, cold, network 20..40 ms, 2 ms a commit, `no_wait`"
 
 
 def test_the_long_grid_has_every_cell_and_the_short_grid_one_line_per_axis() -> None:
