@@ -4,6 +4,9 @@
 
 From 19,500 connections on there are several nodes, with Redis, since a process may open 20,000 files here. Latency is
 measured from just before the sender writes an envelope until its recipient has decoded it.
+
+The runs `steady-…` write to each recipient before the measurement, and to at most 15,000 of the connections. The runs
+`turns-…` measure the first message to each device too, and write to all connections in turn.
 """
 
 from __future__ import annotations
@@ -26,10 +29,12 @@ from harness.fleet_device import TCP, WS_JSON, WS_MSGPACK
 SIZE = 4096
 RATE, SECONDS, QUICK_SECONDS = 1000.0, 30, 5
 WAYS = {TCP: "TCP", WS_JSON: "WebSocket, JSON", WS_MSGPACK: "WebSocket, MessagePack"}
-# Of more connections than this, only every n-th receives notifications.
+# Of more connections than this, only every n-th receives notifications in the runs `steady-…`.
 RECIPIENTS = 15_000
 # (connections, transport)
 STEADY = ((1000, TCP), (1000, WS_JSON), (10_000, TCP), (10_000, WS_JSON), (100_000, TCP))
+# Connections over TCP that are all written to in turn, without a message before the measurement.
+TURNS = (1000, 10_000, 100_000)
 # Texts per second over the API, and the number of idle connections.
 API_RATES, API_IDLE = (100, 250, 500, 1000), 10_000
 # Volleys of the published table.
@@ -50,33 +55,46 @@ DEVICES = 1000
 
 
 async def steady(current: Session, count: int, transport: str) -> Run:
-    """Send one envelope to every recipient, then notifications at the rate."""
+    """Send one envelope to every recipient, then measure notifications at the rate."""
+    return await _notified(current, count, transport, with_first=False)
+
+
+async def in_turn(current: Session, count: int) -> Run:
+    """Measure notifications at the rate to all connections in turn, of which the first ones are first messages."""
+    return await _notified(current, count, TCP, with_first=True)
+
+
+async def _notified(current: Session, count: int, transport: str, *, with_first: bool) -> Run:
     seconds = QUICK_SECONDS if current.options.quick else SECONDS
     nodes = -(-count // most_connections())
     async with network_of(current, nodes=nodes) as network:
         empty = sum(node.memory for node in network.nodes)
         clients = await connect(network, count, transport)
         memory = (sum(node.memory for node in network.nodes) - empty) / count
-        some = clients.numbers[:: -(-count // RECIPIENTS)]
-        await clients.send(some, rate=FIRST_RATE, count=len(some), size=SIZE)
-        first = summary.summarise(await clients.latencies())
-        sent = int(RATE * seconds)
+        some = clients.numbers if with_first else clients.numbers[:: -(-count // RECIPIENTS)]
+        sent = max(int(RATE * seconds), len(some) if with_first else 0)
+        first = {}
+        if not with_first:
+            await clients.send(some, rate=FIRST_RATE, count=len(some), size=SIZE)
+            first["the first to each device"] = summary.summarise(await clients.latencies())
         async with network.sampler() as sampler:
             said = await clients.send(some, rate=RATE, count=sent, size=SIZE)
         times = summary.summarise(await clients.latencies())
+        title = f"{count:,} connections over {WAYS[transport]}, {nodes} node{'s' * (nodes > 1)}"
         return Run(
-            name=f"steady-{transport}-{count}",
-            title=f"{count:,} connections over {WAYS[transport]}, {nodes} node{'s' * (nodes > 1)}",
+            name=f"turns-{count}" if with_first else f"steady-{transport}-{count}",
+            title=title + ", all in turn, first messages included" * with_first,
             count=sent,
             unit="notifications",
             seconds=said["sent_in"],
             rate=sent / said["sent_in"],
-            latencies={"to the device": times, "the first to each device": first},
-            throughput=[sent / said["sent_in"]] * seconds,
+            latencies={"to the device": times, **first},
+            throughput=[sent / said["sent_in"]] * round(sent / RATE),
             samples=sampler.samples,
             parameters={
                 "connections": count,
-                "recipients": len(some),
+                "recipients": min(len(some), sent),
+                "first messages": min(len(some), sent) if with_first else 0,
                 "link": transport,
                 "nodes": nodes,
                 "bytes": SIZE,
@@ -169,6 +187,10 @@ async def measure(current: Session) -> None:
         name = f"steady-{transport}-{count}"
         if current.is_wanted(name):
             await current.once(Variant(name, name, functools.partial(steady, current, count, transport)))
+    for count in TURNS:
+        name = f"turns-{count}"
+        if current.is_wanted(name):
+            await current.once(Variant(name, name, functools.partial(in_turn, current, count)))
     for rate in API_RATES:
         name = f"api-{rate}"
         if current.is_wanted(name):
@@ -215,11 +237,15 @@ BENCHMARK = Benchmark(
     how=f"""A sender gives the network an envelope, the network delivers it to the device, the device acknowledges, the
 network tells the sender. {RATE:,.0f} a second to everybody in turn, from one process to others; *to the device* is from
 just before the sender writes it to when the device has decoded it. The published service has the sender within the
-server; ours is a client of it, so there is one hop more in each figure. In a volley all are written to at once.""",
+server; ours is a client of it, so there is one hop more in each figure. Recipients have received a message before the
+measurement, and of 100,000 connections every seventh is written to, but for the runs that say otherwise: there all
+connections are written to in turn, and the first message to each is measured. In a volley all are written to at
+once.""",
     measure=measure,
     calibrations=calibrations.COMMON,
     names=[
         *(f"steady-{transport}-{count}" for count, transport in STEADY),
+        *(f"turns-{count}" for count in TURNS),
         *(f"api-{rate}" for rate in API_RATES),
         *(f"volleys-{transport}" for transport in WAYS),
         *(f"redelivery-{transport}" for transport in (TCP, WS_JSON)),
