@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import seed002, seed003
 from benchmarks.rig import summary
-from benchmarks.rig.run import Failed
+from benchmarks.rig.run import Failed, Run
 from benchmarks.seed003 import Trial
 from harness.control import ChildFailed
 from harness.fleet_device import WS_JSON
@@ -52,6 +52,30 @@ def test_the_volley_table_shows_measured_and_published_values() -> None:
     one, hundred = seed002.table({seed002.WAYS[WS_JSON]: dataclasses.replace(run, details=details)})
     assert "| 1 Message (1.5 KB) | 1.0 | 9.5 | 3.1 | 2.7 |" in one
     assert "| 1000 Messages (4 KB) | 4.0 | 32,833.4 | 6,910.7 | 6,391.0 |" in hundred
+
+
+def test_the_echo_table_shows_fractions_of_the_published_rates_and_late_rounds() -> None:
+    def of(conversations: int, rate: float, seconds: float) -> Run:
+        run = dataclasses.replace(a_run("echo", rate), parameters={"conversations": conversations})
+        return dataclasses.replace(run, latencies={"a round": summary.summarise([seconds])})
+
+    rows = seed003.echo_table([of(512, 741, 0.967), of(1024, 800, 1.5)])[2:]
+    assert rows == ["| 512 | 741 | 1.48 | 0.15 | 967 |", "| 1024 | 800 | 1.60 | 0.16 | 1,500 (over the limit) |"]
+
+
+def test_ten_groups_has_the_published_shape() -> None:
+    assert seed003.MEMBERS["ten-groups"] == 1000
+    assert seed003.PUBLISHED["ten-groups"] == {10_000: (30, 30_000)}
+    assert "ten-groups-10000" in seed003.BENCHMARK.names
+    assert "ten-groups-1000" not in seed003.BENCHMARK.names
+
+
+def test_the_runs_in_turn_write_to_as_many_connections_as_published() -> None:
+    assert [name for name in seed002.BENCHMARK.names if name.startswith("turns-")] == [
+        "turns-1000",
+        "turns-10000",
+        "turns-100000",
+    ]
 
 
 async def test_calls_to_a_killed_fleet_process_fail(tmp_path: Path) -> None:
