@@ -32,7 +32,7 @@ AWAY   := tests/storage/test_failover.py
 SOAK_MINUTES := 120
 
 # Benchmarks of `make bench-all`, in order.
-BENCHMARKS := system seed000 seed001 seed002 seed003 seed004 overload drift memory shards peers
+BENCHMARKS := system seed000 seed001 seed002 seed003 seed004 overload drift memory shards diverted peers
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks import drift, overload, seed000, seed001
+from benchmarks import diverted, drift, overload, seed000, seed001
 from benchmarks.flood import Flood, Look, Orders, Request
 from benchmarks.overload import Window
 from benchmarks.rig.sampler import Point
@@ -102,6 +102,37 @@ def test_a_cell_ends_at_its_deadline() -> None:
     assert list(cell.work(0.0, ["1"])) == []
     message = next(cell.work(float("inf"), ["1", "2"]))
     assert (message.number, b"pass-100-50B-0ms-0" in message.body) == ("1", True)
+
+
+def test_the_share_of_the_recipients_is_diverted_in_the_second_third_only() -> None:
+    numbers = [f"1555011{index:04}" for index in range(1000)]
+    diversion = diverted.Diversion(3000, 0.25)
+    routes = [diversion.route(position, numbers[position % 1000]) for position in range(3000)]
+    assert set(routes[:1000]) == set(routes[2000:]) == {0}
+    assert sum(routes[1000:2000]) == pytest.approx(250, abs=40)
+    # A recipient goes to the same installation for the whole third.
+    assert [diversion.route(1999, number) for number in numbers] == routes[1000:2000]
+    assert {diversion.third(position) for position in (0, 999)} == {"before"}
+    assert {diversion.third(position) for position in (1000, 1999)} == {"diverted"}
+    assert {diversion.third(position) for position in (2000, 2999)} == {"after"}
+
+
+async def test_requests_are_sent_to_the_installation_of_their_route() -> None:
+    servers = [await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0) for _ in range(2)]
+    businesses = [client.Business(server.sockets[0].getsockname()[1]) for server in servers]
+    work = [(str(number), f"text {number}") for number in range(90)]
+    found = await diverted.offer(businesses, work, 900.0, diverted.Diversion(90, 1.0))
+    for server in servers:
+        server.close()
+    assert len(found) == 90
+    assert {(one.third, one.route) for one in found} == {("before", 0), ("diverted", 1), ("after", 0)}
+    latencies = diverted.summaries(found, {"one": time.time()})
+    assert {where: each["response"].count for where, each in latencies.items()} == {
+        "before, first": 30,
+        "diverted, second": 30,
+        "after, first": 30,
+    }
+    assert all(each["response"].min >= 199 for each in latencies.values())
 
 
 class SlowServer(asyncio.Protocol):
