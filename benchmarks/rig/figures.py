@@ -11,15 +11,26 @@ _HEADER = ("date", "commit", "added_in", "machine")
 _PARTS = ("ratios", "calibrations", "shares", "runs")
 _SAMPLES = ("points", "throughput")  # entries of a run that grow with its length
 DIGITS = 4  # after the decimal point
+# Runs above which the file has of each only these entries, with its first latency, and no shares of calibrations.
+MANY = 60
+_ESSENTIAL = ("name", "parameters", "unit", "seconds", "rate", "others_cpu", "marked", "product_us")
 
 
 def reduce(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document without the samples of its runs, and without notes and tables, which are in the Markdown."""
     found = {name: _rounded(document[name]) for name in (*_HEADER, *_PARTS) if name in document}
+    if len(found["runs"]) > MANY:
+        found.pop("shares", None)
+        found["runs"] = [_essential(run) for run in found["runs"]]
     found["runs"] = [
         {name: _without_tables(value) for name, value in run.items() if name not in _SAMPLES} for run in found["runs"]
     ]
     return found
+
+
+def _essential(run: Mapping[str, Any]) -> dict[str, Any]:
+    latencies = dict(list(run["latencies_ms"].items())[:1])
+    return {name: run[name] for name in _ESSENTIAL} | {"latencies_ms": latencies}
 
 
 def dumps(document: Mapping[str, Any]) -> str:

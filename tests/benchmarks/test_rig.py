@@ -303,6 +303,21 @@ def test_samples_of_a_run_are_in_the_raw_data_only(tmp_path: Path) -> None:
     assert "Commit: `0123456789ab+`" in markdown.read_text()
 
 
+def test_a_file_of_100_runs_has_only_the_rate_and_the_first_latency_of_each(tmp_path: Path) -> None:
+    long = dataclasses.replace(a_run("long", 100), details={"garbage": {f"process{n}": 1.0 for n in range(50)}})
+    found = Report("example", "Example", "How.", runs=[dataclasses.replace(long, name=f"n{n}") for n in range(100)])
+    found.calibrations.append(Calibrated("bare", calibration.RATE, (400.0,), QUIET))
+    _, small, *_ = report.write(found, tmp_path, tmp_path / "raw")
+    text = small.read_text()
+    assert len(text.splitlines()) <= 200
+    assert len(text) <= 64 * 1024
+    document = json.loads(text)
+    assert len(document["runs"]) == 100
+    assert (document["runs"][3]["name"], document["runs"][3]["rate"]) == ("n3", 100)
+    assert document["runs"][3]["latencies_ms"]["POST"]["p99"] == 40
+    assert "shares" not in document
+
+
 def test_the_measured_commit_is_that_of_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if shutil.which("git"):
         command = ["git", "rev-parse", "HEAD"]

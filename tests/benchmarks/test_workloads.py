@@ -97,6 +97,24 @@ def test_the_long_grid_has_every_cell_and_the_short_grid_one_line_per_axis() -> 
     assert {"pass-2000-1KiB-30ms", "transform-300-100KiB-30ms", "pass-300-1KiB-1000ms"} < short
 
 
+def test_the_reduced_grid_has_all_texts_and_the_documents_of_one_webhook_delay() -> None:
+    reduced = seed001.reduced_cells()
+    assert len(reduced) == 2 * 5 * 2 * 4 + 2 * 5 * 2
+    assert {cell.delay for cell in reduced if seed001.has_file(cell)} == {30}
+    assert {cell.users for cell in reduced if seed001.has_file(cell)} == {100, 200, 300, 1000, 2000}
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [([], 6), (["--long"], 60), (["--reduced"], 2), (["--reduced", "--seconds", "3"], 3)],
+)
+def test_the_duration_of_a_cell_depends_on_the_grid(words: list[str], seconds: float) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    seed001.add_options(parser)
+    assert seed001.seconds_of(parser.parse_args(words)) == seconds
+
+
 def test_a_cell_ends_at_its_deadline() -> None:
     cell = seed001.Cell("pass", 100, "50B", 0)
     assert list(cell.work(0.0, ["1"])) == []
