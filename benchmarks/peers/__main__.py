@@ -33,6 +33,9 @@ def variants(current: Session) -> dict[str, list[Variant]]:
     async def queue(one: jobs.Queue, posts: bool) -> Run:
         return await jobs.measure(one, seconds, fresh(), posts=posts)
 
+    async def apart(one: jobs.Queue) -> Run:
+        return await jobs.measure_apart(one, seconds, fresh())
+
     async def way(one: delivery.Way) -> Run:
         return await delivery.measure(one, seconds, fresh())
 
@@ -41,6 +44,10 @@ def variants(current: Session) -> dict[str, list[Variant]]:
 
     return {
         "jobs": [Variant(f"jobs-{one.name}", one.title, functools.partial(queue, one, False)) for one in jobs.JOBS],
+        "apart": [
+            Variant(f"apart-{one.name}", f"{one.title}, two processes", functools.partial(apart, one))
+            for one in jobs.JOBS
+        ],
         "webhooks": [
             Variant(f"webhooks-{one.name}", one.title, functools.partial(queue, one, True)) for one in jobs.WEBHOOKS
         ],
@@ -56,6 +63,7 @@ def variants(current: Session) -> dict[str, list[Variant]]:
 NAMES = [
     *report.HEADS,
     *(f"jobs-{one.name}" for one in jobs.JOBS),
+    *(f"apart-{one.name}" for one in jobs.JOBS),
     *(f"webhooks-{one.name}" for one in jobs.WEBHOOKS),
     *(f"delivery-{one.name}" for one in delivery.WAYS),
     *(f"table-{one.name}" for one in delivery.TABLE_WAYS),
@@ -64,7 +72,7 @@ NAMES = [
 
 async def measure(current: Session) -> None:
     """Install missing software, then measure part after part."""
-    await asyncio.to_thread(install.install)
+    await asyncio.to_thread(install.install, with_mosquitto=_needs_mosquitto(current))
     await current.database()
     current.report.machine = {**current.report.machine, **report.versions()}
     options = current.options
@@ -79,6 +87,11 @@ async def measure(current: Session) -> None:
         else:
             await current.alternate(*wanted, rounds=1 if options.quick else options.rounds)
     current.report.notes += notes(current.report.runs, current)
+
+
+def _needs_mosquitto(current: Session) -> bool:
+    names = ("delivery", "table", *(name for name in NAMES if name.startswith(("delivery-", "table-"))))
+    return any(current.is_wanted(name) for name in names)
 
 
 def notes(runs: Sequence[Run], current: Session) -> list[str]:

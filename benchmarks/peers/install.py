@@ -26,10 +26,8 @@ GO = Path(__file__).parent / "go"
 LOCK = Path(__file__).with_name("requirements.lock")
 
 # Programs, and their Debian packages.
-STORES = {
-    "redis-server": "redis-server",
-    "mosquitto": "mosquitto",
-}
+REDIS = {"redis-server": "redis-server"}
+MOSQUITTO = {"mosquitto": "mosquitto"}
 # Debian installs PostgreSQL outside the PATH, by version.
 POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
 
@@ -59,10 +57,14 @@ def _run(command: list[str | Path], *, cwd: Path = ROOT, environment: dict[str, 
         raise Failed(f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 
 
-def install() -> None:
-    """Install whatever is missing. Raises `Failed` and `PackageMissing`."""
+def install(*, with_mosquitto: bool = True) -> None:
+    """Install whatever is missing. Raises `Failed` and `PackageMissing`.
+
+    with_mosquitto: only deliveries need it
+    """
     print("peers: servers from Debian ...", flush=True)
-    packages.require(STORES, STORES)
+    wanted = REDIS | MOSQUITTO if with_mosquitto else REDIS
+    packages.require(wanted, wanted)
     packages.require_file(POSTGRESQL / "postgres", "postgresql-15")
     print("peers: Python packages ...", flush=True)
     _install_python()

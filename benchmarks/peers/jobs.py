@@ -1,18 +1,22 @@
-"""Job queues: 64 clients enqueue jobs one by one, workers in the same process record their arrival."""
+"""Job queues: 64 clients enqueue jobs one by one, workers in the same or another process record their arrival."""
 
 from __future__ import annotations
 
+import array
 import asyncio
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import install, stores
+from benchmarks.peers import install, load, stores
 from benchmarks.peers.process import Program, Watched
+from benchmarks.rig import summary
 from benchmarks.rig.run import Failed, Run
 from benchmarks.rig.summary import Summary
+from harness.mariadb import free_port
 from harness.sink_process import SinkProcess
 
 CLIENTS = 64
@@ -35,6 +39,7 @@ class Queue:
     # (store URL, webhook URL) -> command of the process with the clients and workers
     command: Callable[[str, str], Sequence[str | Path]]
     note: str  # for readers of the report: how the queue is used here
+    apart: str = ""  # the same with clients and workers in two processes, if that differs
 
 
 def _python(program: str) -> Callable[[str, str], Sequence[str | Path]]:
@@ -60,6 +65,7 @@ JOBS = (
         stores.DurableMariaDB,
         _own("jobs"),
         "jobs that arrive while a commit is in flight share the next one; one owner works from memory",
+        "the clients call the owner over a connection; the owner commits, answers, and works from memory",
     ),
     Queue("river", "River (Go)", stores.PostgreSQL, _go("river"), _RIVER_NOTE),
     Queue("river-2ms", "River (Go), 2 ms", stores.PostgreSQL, _go("river", *_COOLDOWN), _RIVER_FAST_NOTE),
@@ -132,6 +138,86 @@ async def measure(queue: Queue, seconds: float, directory: Path, *, posts: bool)
             return await _run(queue, store, seconds, directory, sink)
     finally:
         await asyncio.to_thread(store.remove)
+
+
+async def measure_apart(queue: Queue, seconds: float, directory: Path) -> Run:
+    """Measure one run with clients and workers in two processes, on a fresh store. Raises `Failed` and `Ended`."""
+    store = queue.store()
+    try:
+        await asyncio.to_thread(store.start)
+        return await _run_apart(queue, store, seconds, directory)
+    finally:
+        await asyncio.to_thread(store.remove)
+
+
+async def _run_apart(queue: Queue, store: stores.Store, seconds: float, directory: Path) -> Run:
+    name = f"apart-{queue.name}"
+    link = {"PEER_LINK": f"127.0.0.1:{free_port()}"}
+    command = queue.command(store.url, "")
+    records = {part: directory / f"{part}.record" for part in (load.ENQUEUE, load.WORK)}
+    async with (
+        # The workers' process creates tables and streams.
+        Program(f"{name}-workers", command, directory, {"PEER_ROLE": load.WORK, **link}) as workers,
+        Program(f"{name}-clients", command, directory, {"PEER_ROLE": load.ENQUEUE, **link}) as clients,
+    ):
+
+        async def load_for(duration: float) -> tuple[dict[str, Any], dict[str, Any]]:
+            enqueued = await clients.order(seconds=duration, clients=CLIENTS, record=str(records[load.ENQUEUE]))
+            worked = await workers.order(expect=enqueued["jobs"], record=str(records[load.WORK]))
+            return enqueued, worked
+
+        await load_for(WARM_UP_SECONDS)
+        pids = {"store": store.pid, "clients": clients.pid, "workers": workers.pid}
+        async with Watched(pids) as watched:
+            enqueued, worked = await load_for(seconds)
+    found = merge(*(read_record(records[part]) for part in (load.ENQUEUE, load.WORK)))
+    reconcile(
+        name, {"jobs": enqueued["jobs"], "worked": found.worked, "unknown": found.unknown, "left": worked["left"]}
+    )
+    return Run(
+        name=name,
+        title=f"{queue.title}, two processes",
+        count=enqueued["jobs"],
+        unit="jobs",
+        seconds=found.seconds,
+        rate=enqueued["jobs"] / found.seconds,
+        latencies={ENQUEUED: Summary(**enqueued["enqueue_ms"]), WORKED: summary.summarise(found.waits)},
+        throughput=found.per_second,
+        samples=watched.samples,
+        parameters={"durability": store.durability, "note": queue.apart or queue.note},
+        details={"repeated": worked["repeated"]},
+    )
+
+
+def read_record(path: Path) -> dict[int, int]:
+    """Return Unix nanoseconds by job number, from a file of `load.JobRun`."""
+    found = array.array("q", path.read_bytes())
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Merged:
+    """Records of two processes, merged."""
+
+    worked: int  # jobs that were enqueued and worked
+    unknown: int  # jobs that were worked without being enqueued
+    seconds: float  # from the first start of enqueueing until the last job was worked
+    waits: Sequence[float]  # seconds from the start of enqueueing until a worker had the job
+    per_second: Sequence[int]
+
+
+def merge(enqueued: Mapping[int, int], worked: Mapping[int, int]) -> Merged:
+    """Merge Unix nanoseconds by job number, of the start of enqueueing and of the work. Raises `Failed` for none."""
+    both = enqueued.keys() & worked.keys()
+    if not both:
+        raise Failed("no job was enqueued and worked")
+    began = min(enqueued.values())
+    moments = sorted((worked[number] - began) / 1e9 for number in both)
+    counts = [0] * (int(moments[-1]) + 1)
+    for second, some in itertools.groupby(moments, int):
+        counts[second] = len(list(some))
+    waits = [max(0, worked[number] - enqueued[number]) / 1e9 for number in both]
+    return Merged(len(both), len(worked.keys() - enqueued.keys()), moments[-1], waits, counts)
 
 
 async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Path, sink: SinkProcess | None) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import dataclasses
 import json
@@ -13,6 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 JOB_BYTES = 200  # bytes of a job's body
+# Roles of a process: clients and workers, or one of both.
+BOTH, ENQUEUE, WORK = "both", "enqueue", "work"
 PATIENCE = 60.0  # seconds until all enqueued jobs must have been worked
 
 Order = Mapping[str, Any]
@@ -42,19 +45,40 @@ def per_second(moments: Sequence[float]) -> list[int]:
     return counts
 
 
+def role() -> str:
+    """Return the role of this process, from the variable PEER_ROLE."""
+    return os.environ.get("PEER_ROLE", BOTH)
+
+
+def is_worker() -> bool:
+    """Return whether this process works jobs."""
+    return role() != ENQUEUE
+
+
 @dataclasses.dataclass(slots=True)
 class JobRun:
-    """Clients that enqueue one job after the other, each durable before the next, and workers that record them."""
+    """Clients that enqueue one job after the other, each durable before the next, and workers that record them.
 
+    Clients and workers can be in two processes: then an order of the clients' process only enqueues, and one of the
+    workers' process, with the number of jobs to `expect`, only waits for them. Both write pairs of job number and Unix
+    nanoseconds into the file `record` of the order, as 64-bit integers in the machine's byte order.
+    """
+
+    role: str = dataclasses.field(default_factory=role)
     began: dict[int, float] = dataclasses.field(default_factory=dict)
     waits: list[float] = dataclasses.field(default_factory=list)
     done: list[float] = dataclasses.field(default_factory=list)
     repeated: int = 0
     unknown: int = 0
+    arrived: dict[int, int] = dataclasses.field(default_factory=dict)  # Unix nanoseconds, in the workers' process
     _next: int = 0
 
     def work(self, number: int) -> None:
         """Record that a worker received a job."""
+        if self.role == WORK:
+            self.repeated += number in self.arrived
+            self.arrived.setdefault(number, time.time_ns())
+            return
         now = time.perf_counter()
         began = self.began.get(number)
         if began is None:
@@ -71,7 +95,10 @@ class JobRun:
 
         Raises `Unfinished` and whatever `enqueue` and `left` raise.
         """
+        if self.role == WORK:
+            return await self._collect(order, left)
         body, took = "x" * JOB_BYTES, list[float]()
+        record = array.array("q")
         started = time.perf_counter()
 
         async def client() -> None:
@@ -79,10 +106,15 @@ class JobRun:
                 self._next += 1
                 number, began = self._next, time.perf_counter()
                 self.began[number] = began
+                record.extend((number, time.time_ns()))
                 await enqueue(number, body)
                 took.append(time.perf_counter() - began)
 
         await asyncio.gather(*(client() for _ in range(order["clients"])))
+        if self.role == ENQUEUE:
+            self.began = {}
+            _write(order["record"], record)
+            return {"jobs": len(took), "enqueue_ms": summarise(took)}
         remaining = await self._drain(len(took), left)
         figures = {
             "jobs": len(took),
@@ -98,11 +130,19 @@ class JobRun:
         self.began, self.waits, self.done, self.repeated, self.unknown = {}, [], [], 0, 0
         return figures
 
+    async def _collect(self, order: Order, left: Left) -> dict[str, Any]:
+        """Wait until the expected jobs are worked and the store is empty. Raises `Unfinished`."""
+        remaining = await self._drain(order["expect"], left)
+        _write(order["record"], array.array("q", [each for pair in self.arrived.items() for each in pair]))
+        figures = {"worked": len(self.arrived), "repeated": self.repeated, "left": remaining}
+        self.arrived, self.repeated = {}, 0
+        return figures
+
     async def _drain(self, jobs: int, left: Left) -> int:
         deadline = time.perf_counter() + PATIENCE
-        while len(self.waits) < jobs:
+        while (worked := max(len(self.waits), len(self.arrived))) < jobs:
             if time.perf_counter() > deadline:
-                raise Unfinished(f"of {jobs} jobs {len(self.waits)} were worked")
+                raise Unfinished(f"of {jobs} jobs {worked} were worked")
             await asyncio.sleep(0.002)
         # Polled, because these stores send no notification.
         for _ in range(int(PATIENCE / 0.01)):
@@ -110,6 +150,11 @@ class JobRun:
                 break
             await asyncio.sleep(0.01)
         return remaining
+
+
+def _write(path: str, record: array.array[int]) -> None:
+    with open(path, "wb") as file:
+        record.tofile(file)
 
 
 async def obey(carry_out: Callable[[Order], Awaitable[Mapping[str, Any]]]) -> None:

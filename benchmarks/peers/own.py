@@ -1,16 +1,20 @@
-"""Tidings' own queues alone, in a process that obeys the same orders as the peers: jobs, or callbacks.
+"""Tidings' own queues alone, in processes that obey the same orders as the peers: jobs, or callbacks.
 
 A job is a row that is committed before its client continues. It is passed to a worker from memory as soon as it is on
 disk, and deleted with the next commit after the work. `coreapp` treats a message in the same way, but for the message
-itself, its encryption and the network. A webhook is the real callback queue, with its deliveries and signatures.
+itself, its encryption and the network. Only the owner of a shard writes its jobs, so that a second process with the
+clients calls the owner over a connection, as a Webapp calls a Coreapp, and is answered after the commit. A webhook is
+the real callback queue, with its deliveries and signatures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import msgspec
 import uvloop
 
 from benchmarks.peers import load
@@ -33,6 +37,9 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
+from tidings.wire import connection
+from tidings.wire.connection import Connection
+from tidings.wire.requests import Requests
 
 ACCOUNT, PEER = "15550000000", "15550110001"
 WORKERS = 64
@@ -51,6 +58,79 @@ async def open_journal(database: Database, seal: Seal) -> Journal:
         lease = await shards.claim(connection, 0, owner="bench", address="bench:1", heartbeat_timeout=30)
     assert lease is not None
     return Journal(database, lease, last_seq=0, seal=seal)
+
+
+class Enqueue(msgspec.Struct, tag="enqueue"):
+    """Request to the process with the workers."""
+
+    n: int
+    number: int
+    body: str
+
+
+class Enqueued(msgspec.Struct, tag="enqueued"):
+    """Response after the commit."""
+
+    n: int
+
+
+class OwnerLink:
+    """Connection of the clients' process to the workers' process."""
+
+    def __init__(self, enqueue: Callable[[int, str], Awaitable[object]]) -> None:
+        self._enqueue = enqueue
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def received(self, connection: Connection, frame: Enqueue) -> None:
+        task = asyncio.create_task(self._answer(connection, frame))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        pass
+
+    async def _answer(self, connection: Connection, frame: Enqueue) -> None:
+        await self._enqueue(frame.number, frame.body)
+        connection.send(Enqueued(frame.n))
+
+
+class ClientLink:
+    """Connection to the workers' process."""
+
+    def __init__(self) -> None:
+        self.requests: Requests[Enqueued] = Requests()
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def received(self, connection: Connection, frame: Enqueued) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.requests.lost(reason)
+
+
+def _link_address() -> tuple[str, int]:
+    host, _, port = os.environ["PEER_LINK"].rpartition(":")
+    return host, int(port)
+
+
+async def run_clients() -> None:
+    """Run clients that enqueue jobs in another process."""
+    run, link = load.JobRun(), ClientLink()
+    to_owner = await connection.connect(*_link_address(), Enqueued, link)
+
+    async def enqueue(number: int, body: str) -> None:
+        await link.requests.call(to_owner, lambda n: Enqueue(n, number, body), timeout=load.PATIENCE)
+
+    async def left() -> int:
+        return 0
+
+    await load.obey(lambda order: run.drive(order, enqueue, left))
+    to_owner.close("the clients have ended")
 
 
 async def run_jobs(database: Database) -> None:
@@ -74,7 +154,12 @@ async def run_jobs(database: Database) -> None:
     async def left() -> int:
         return await database.query(jobs.count)
 
+    server = None
+    if load.role() == load.WORK:
+        server = await connection.listen(*_link_address(), Enqueue, lambda: OwnerLink(enqueue))
     await load.obey(lambda order: run.drive(order, enqueue, left))
+    if server is not None:
+        server.close()
     for worker in workers:
         worker.cancel()
     await journal.close()
@@ -132,6 +217,9 @@ def _as_they_are(found: Sequence[Callback]) -> Sequence[bytes]:
 
 async def main() -> None:
     what, url, *webhook = sys.argv[1:]
+    if load.role() == load.ENQUEUE:
+        await run_clients()
+        return
     database = Database(DatabaseSettings(url), "business")
     try:
         if what == "webhooks":

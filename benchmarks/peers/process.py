@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -23,8 +24,12 @@ LIMIT = 1024 * 1024  # bytes of a response, which is one line
 class Program:
     """Program run by an asynchronous context manager; it ends with its standard input."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], directory: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str | Path], directory: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """environment: variables in addition to those of this process"""
         self.name = name
+        self._environment = {**os.environ, **(environment or {})}
         self._command = [str(word) for word in command]
         self._log_path = directory / f"{name}.log"
 
@@ -37,6 +42,7 @@ class Program:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 cwd=ROOT,
+                env=self._environment,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

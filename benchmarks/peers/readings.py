@@ -54,7 +54,8 @@ def _compared(part: str, ours: Run, other: Run) -> str:
     behind = [_said(name, his, own) for name, his, own in pairs if _is_ahead(name, own, his)]
     parts = []
     if ahead:
-        why = WHY.get(other.name, "").rstrip(".")
+        # The reasons of jobs apply between two processes too.
+        why = WHY.get(other.name.replace("apart-", "jobs-"), "").rstrip(".")
         parts.append(f"**ahead of ours** in {', '.join(ahead)}" + (f": {why}" if why else ""))
     if behind:
         parts.append(f"behind in {', '.join(behind)}")

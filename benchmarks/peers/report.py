@@ -20,8 +20,10 @@ accounted for. CPU is that of all processes of a peer, with all that they start.
 - *jobs*: 64 clients enqueue jobs of 200 B, each on its own and durable before the client goes on; workers in the same
   process note each. The rate counts until the last job was worked; *enqueued* is what a client waits, *worked* from the
   beginning of that to the worker.
-- *webhooks*: the same with a signed POST of a status (some 200 B) for each job, 24 at a time, to the webhook of the
-  benchmarks, which checks signatures.
+- *apart*: the same with the clients in one process and the workers in another. Tidings' jobs belong to the owner of a
+  shard, so that the clients call it over a connection, and it answers after the commit.
+- *webhooks*: the same as *jobs* with a signed POST of a status (some 200 B) for each job, 24 at a time, to the webhook
+  of the benchmarks, which checks signatures.
 - *delivery*: one sender, 1,000 devices with a connection each, 4 KB; first 1,000 messages a second, then as many as go
   through with 1,000 under way. One Go program has the sender and all devices, with as little as each protocol asks for.
 - *table*: the published comparison (seed 002): mean ms until a client has acknowledged all its messages, the clients at
@@ -41,6 +43,7 @@ NOT_TO_BE_HAD = """\
 
 HEADS = {
     "jobs": "## Jobs",
+    "apart": "## Jobs from one process to another",
     "webhooks": "## Webhooks",
     "delivery": "## 4 KB to 1,000 connected clients",
     "table": "## The published table",

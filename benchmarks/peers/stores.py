@@ -216,7 +216,7 @@ class Mosquitto(Server):
         return self.address
 
     def start(self) -> None:
-        (program,) = packages.require(["mosquitto"], install.STORES)
+        (program,) = packages.require(["mosquitto"], install.MOSQUITTO)
         settings = self.directory / "mosquitto.conf"
         lines = [
             f"listener {self.port} 127.0.0.1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,48 @@ async def test_a_job_that_is_never_worked_fails_the_run(monkeypatch: pytest.Monk
 
     with pytest.raises(Unfinished, match=r"of \d+ jobs"):
         await run.drive({"seconds": 0.01, "clients": 2}, enqueue, nothing_left)
+
+
+async def test_jobs_of_two_processes_are_matched_by_their_number(tmp_path: Path) -> None:
+    clients, workers = JobRun(role=load.ENQUEUE), JobRun(role=load.WORK)
+
+    async def enqueue(number: int, _body: str) -> None:
+        await asyncio.sleep(0)
+        workers.work(number)
+        if number == 1:
+            workers.work(number)
+
+    records = [tmp_path / part for part in ("enqueued", "worked")]
+    enqueued = await clients.drive({"seconds": 0.05, "clients": 2, "record": str(records[0])}, enqueue, nothing_left)
+    worked = await workers.drive({"expect": enqueued["jobs"], "record": str(records[1])}, enqueue, nothing_left)
+    assert enqueued["jobs"] > 1
+    assert worked == {"worked": enqueued["jobs"], "repeated": 1, "left": 0}
+    found = jobs.merge(*map(jobs.read_record, records))
+    assert (found.worked, found.unknown) == (enqueued["jobs"], 0)
+    assert sum(found.per_second) == enqueued["jobs"]
+    assert 0 <= min(found.waits) <= max(found.waits) <= found.seconds
+
+
+async def test_a_job_that_never_arrives_in_the_other_process_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "PATIENCE", 0.01)
+    workers = JobRun(role=load.WORK)
+    workers.work(1)
+    with pytest.raises(Unfinished, match="of 2 jobs 1 were worked"):
+        await workers.drive({"expect": 2, "record": "unused"}, never, nothing_left)
+
+
+async def never(_number: int, _body: str) -> None:
+    raise AssertionError
+
+
+def test_times_between_two_processes_are_from_enqueueing_to_the_work() -> None:
+    second = 1_000_000_000
+    found = jobs.merge({1: 5 * second, 2: 6 * second}, {2: 8 * second, 1: 6 * second, 3: 7 * second})
+    assert (found.worked, found.unknown, found.seconds) == (2, 1, 3.0)
+    assert sorted(found.waits) == [1.0, 2.0]
+    assert found.per_second == [0, 1, 0, 1]
+    with pytest.raises(Failed):
+        jobs.merge({1: second}, {})
 
 
 @pytest.mark.parametrize("wrong", [{"jobs": 0}, {"worked": 9}, {"unknown": 1}, {"left": 1}])

@@ -65,17 +65,19 @@ func runJetStream(arguments []string) error {
 			}()
 		}
 	}
-	consuming, err := consumer.Consume(func(message jetstream.Msg) {
-		if sender != nil {
-			waiting <- message
-		} else {
-			work(message)
+	if role() != enqueueRole {
+		consuming, err := consumer.Consume(func(message jetstream.Msg) {
+			if sender != nil {
+				waiting <- message
+			} else {
+				work(message)
+			}
+		})
+		if err != nil {
+			return err
 		}
-	})
-	if err != nil {
-		return err
+		defer consuming.Stop()
 	}
-	defer consuming.Stop()
 	return obey(func(given order) (any, error) {
 		return run.drive(ctx, given, func(ctx context.Context, number int, body string) error {
 			data, err := json.Marshal(riverJob{number, body})

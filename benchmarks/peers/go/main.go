@@ -40,6 +40,8 @@ type order struct {
 	Size     int     `json:"size"`
 	Messages int     `json:"messages"`
 	Samples  int     `json:"samples"`
+	Expect   int     `json:"expect"`
+	Record   string  `json:"record"`
 }
 
 // obey says that this process is ready, then carries out orders until standard input ends.

@@ -58,28 +58,35 @@ func runRiver(arguments []string) error {
 	}
 	defer pool.Close()
 	driver := riverpgxv5.New(pool)
-	migrator, err := rivermigrate.New(driver, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return err
+	if role() != enqueueRole {
+		migrator, err := rivermigrate.New(driver, nil)
+		if err != nil {
+			return err
+		}
+		if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+			return err
+		}
 	}
 	run, registry := newJobRun(), river.NewWorkers()
 	river.AddWorker(registry, &riverWorker{run: run, post: newPoster(*post, *workers)})
-	client, err := river.NewClient(driver, &river.Config{
+	config := &river.Config{
 		FetchCooldown: *cooldown,
 		Logger:        slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: *workers}},
 		Workers:       registry,
-	})
+	}
+	if role() != enqueueRole {
+		config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: *workers}}
+	}
+	client, err := river.NewClient(driver, config)
 	if err != nil {
 		return err
 	}
-	if err := client.Start(ctx); err != nil {
-		return err
+	if role() != enqueueRole {
+		if err := client.Start(ctx); err != nil {
+			return err
+		}
+		defer func() { _ = client.StopAndCancel(ctx) }()
 	}
-	defer func() { _ = client.StopAndCancel(ctx) }()
 	return obey(func(given order) (any, error) {
 		return run.drive(ctx, given, func(ctx context.Context, number int, body string) error {
 			_, err := client.Insert(ctx, riverJob{number, body}, nil)

@@ -34,7 +34,7 @@ async def main() -> None:
         keep_result=0,
         handle_signals=False,
     )
-    working = asyncio.create_task(worker.async_run())
+    working = asyncio.create_task(worker.async_run() if load.is_worker() else asyncio.sleep(0))
 
     async def enqueue(number: int, body: str) -> None:
         await pool.enqueue_job("work", number, body)

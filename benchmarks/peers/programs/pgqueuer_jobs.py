@@ -23,7 +23,8 @@ async def main() -> None:
     run = load.JobRun()
     pool = await asyncpg.create_pool(load.store(), min_size=CONNECTIONS, max_size=CONNECTIONS)
     queries = Queries(AsyncpgPoolDriver(pool))
-    await queries.install()
+    if load.is_worker():
+        await queries.install()
     queue = PgQueuer(AsyncpgDriver(await asyncpg.connect(load.store())))
 
     @queue.entrypoint("work")
@@ -32,7 +33,8 @@ async def main() -> None:
         run.work(json.loads(job.payload)["number"])
 
     timeout = datetime.timedelta(seconds=0.1)
-    working = asyncio.create_task(queue.run(dequeue_timeout=timeout, batch_size=BATCH))
+    running = queue.run(dequeue_timeout=timeout, batch_size=BATCH) if load.is_worker() else asyncio.sleep(0)
+    working = asyncio.create_task(running)
 
     async def enqueue(number: int, body: str) -> None:
         await queries.enqueue("work", json.dumps({"number": number, "body": body}).encode())

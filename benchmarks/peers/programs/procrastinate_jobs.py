@@ -25,15 +25,17 @@ async def main() -> None:
         run.work(number)
 
     async with app.open_async():
-        await app.schema_manager.apply_schema_async()
-        working = asyncio.create_task(
-            app.run_worker_async(
-                concurrency=WORKERS,
-                install_signal_handlers=False,
-                fetch_job_polling_interval=0.05,
-                delete_jobs="always",
+        working = asyncio.create_task(asyncio.sleep(0))
+        if load.is_worker():
+            await app.schema_manager.apply_schema_async()
+            working = asyncio.create_task(
+                app.run_worker_async(
+                    concurrency=WORKERS,
+                    install_signal_handlers=False,
+                    fetch_job_polling_interval=0.05,
+                    delete_jobs="always",
+                )
             )
-        )
 
         async def enqueue(number: int, body: str) -> None:
             await work.defer_async(number=number, body=body)

@@ -23,7 +23,7 @@ async def main() -> None:
         run.work(number)
 
     worker: Any = saq.Worker(queue, [("work", work)], concurrency=WORKERS)
-    working = asyncio.create_task(worker.start())
+    working = asyncio.create_task(worker.start() if load.is_worker() else asyncio.sleep(0))
 
     async def enqueue(number: int, body: str) -> None:
         # The result is not stored, since it is not read.
