@@ -1,6 +1,6 @@
 """Notifications of 4 KB to connected clients that acknowledge them, at 1,000 per second; round trips in volleys.
 
-    python -m benchmarks.seed002 [--quick] [--only NAME ...]
+    python -m benchmarks.seed002 [--quick] [--only NAME ...] [--rate 1000]
 
 From 19,500 connections on there are several nodes, with Redis, since a process may open 20,000 files here. Latency is
 measured from just before the sender writes an envelope until its recipient has decoded it.
@@ -11,6 +11,7 @@ The runs `steady-…` write to each recipient before the measurement, and to at 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import functools
 import itertools
@@ -66,30 +67,31 @@ async def in_turn(current: Session, count: int) -> Run:
 
 async def _notified(current: Session, count: int, transport: str, *, with_first: bool) -> Run:
     seconds = QUICK_SECONDS if current.options.quick else SECONDS
+    per_second: float = current.options.rate
     nodes = -(-count // most_connections())
     async with network_of(current, nodes=nodes) as network:
         empty = sum(node.memory for node in network.nodes)
         clients = await connect(network, count, transport)
         memory = (sum(node.memory for node in network.nodes) - empty) / count
         some = clients.numbers if with_first else clients.numbers[:: -(-count // RECIPIENTS)]
-        sent = max(int(RATE * seconds), len(some) if with_first else 0)
+        sent = max(int(per_second * seconds), len(some) if with_first else 0)
         first = {}
         if not with_first:
             await clients.send(some, rate=FIRST_RATE, count=len(some), size=SIZE)
             first["the first to each device"] = summary.summarise(await clients.latencies())
         async with network.sampler() as sampler:
-            said = await clients.send(some, rate=RATE, count=sent, size=SIZE)
+            said = await clients.send(some, rate=per_second, count=sent, size=SIZE)
         times = summary.summarise(await clients.latencies())
         title = f"{count:,} connections over {WAYS[transport]}, {nodes} node{'s' * (nodes > 1)}"
         return Run(
             name=f"turns-{count}" if with_first else f"steady-{transport}-{count}",
-            title=title + ", all in turn, first messages included" * with_first,
+            title=title + ", all in turn, first messages included" * with_first + _rate_in_title(per_second),
             count=sent,
             unit="notifications",
             seconds=said["sent_in"],
             rate=sent / said["sent_in"],
             latencies={"to the device": times, **first},
-            throughput=[sent / said["sent_in"]] * round(sent / RATE),
+            throughput=[sent / said["sent_in"]] * round(sent / per_second),
             samples=sampler.samples,
             parameters={
                 "connections": count,
@@ -98,10 +100,14 @@ async def _notified(current: Session, count: int, transport: str, *, with_first:
                 "link": transport,
                 "nodes": nodes,
                 "bytes": SIZE,
-                "rate": RATE,
+                "rate": per_second,
             },
             details={"bytes_of_a_connection": round(memory), "sender_late_ms": round(said["lag"] * 1000, 1)},
         )
+
+
+def _rate_in_title(per_second: float) -> str:
+    return "" if per_second == RATE else f", {per_second:,.0f} per second"
 
 
 async def volleys(current: Session, transport: str) -> Run:
@@ -231,6 +237,11 @@ def table(found: dict[str, Run]) -> list[str]:
     return notes
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    words = "notifications per second of the runs steady-… and turns-… (%(default)g)"
+    parser.add_argument("--rate", type=float, default=RATE, help=words)
+
+
 BENCHMARK = Benchmark(
     name="seed002",
     title="Notifications of 4 KB to connected clients, with acknowledgement",
@@ -243,6 +254,7 @@ connections are written to in turn, and the first message to each is measured. I
 once.""",
     measure=measure,
     calibrations=calibrations.COMMON,
+    add_options=add_options,
     names=[
         *(f"steady-{transport}-{count}" for count, transport in STEADY),
         *(f"turns-{count}" for count in TURNS),
