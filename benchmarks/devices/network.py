@@ -105,6 +105,8 @@ class DeviceNetwork:
         http, tcp = free_port(), free_port()
         variables = {
             "TIDINGS_DATA_DIR": str(self.directory / f"node-{index}"),
+            # A node refuses a directory of blobs that is not the one of the others.
+            "TIDINGS_NETWORK_BLOB_DIR": str(self.directory / "blobs"),
             "TIDINGS_EMBEDDED": "1",
             "TIDINGS_NETWORK_DB_URL": self.mariadb.url(DATABASE),
             "TIDINGS_REGISTRATION_KEY": KEY,

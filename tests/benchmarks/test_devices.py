@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks import seed002, seed003
+from benchmarks.devices.clients import SENDER, Clients
+from benchmarks.devices.network import DeviceNetwork, numbers
 from benchmarks.rig import summary
 from benchmarks.rig.run import Failed, Run
 from benchmarks.seed003 import Trial
 from harness.control import ChildFailed
 from harness.fleet_device import WS_JSON
 from harness.fleet_process import FleetProcess
+from harness.mariadb import MariaDB
 from tests.benchmarks.test_rig import a_run
 
 
@@ -76,6 +79,21 @@ def test_the_runs_in_turn_write_to_as_many_connections_as_published() -> None:
         "turns-10000",
         "turns-100000",
     ]
+
+
+@pytest.mark.whole_system
+async def test_several_nodes_deliver_to_devices_of_each(mariadb: MariaDB, tmp_path: Path) -> None:
+    async with DeviceNetwork(tmp_path / "network", mariadb, nodes=2) as network:
+        some = numbers(2)
+        tokens = await network.register([*some, SENDER])
+        fleets = [await network.fleet(), await network.fleet()]
+        for index, number in enumerate(some):
+            await network.attach(fleets[index], {number: tokens[number]}, index)
+        sender = await network.fleet("sender")
+        await network.attach(sender, {SENDER: tokens[SENDER]})
+        clients = Clients(network, fleets, sender, some)
+        await clients.send(some, rate=0, count=6, size=4096)
+        assert [(await fleet.counts())["delivered"] for fleet in fleets] == [3, 3]
 
 
 async def test_calls_to_a_killed_fleet_process_fail(tmp_path: Path) -> None:
