@@ -53,7 +53,9 @@ def test_the_list_of_metrics_names_exactly_those_of_the_processes() -> None:
     end = {"counter": "_total"}
     ours = {family.name + end.get(family.type, "") for family in prometheus_client.REGISTRY.collect()}
     assert listed <= ours
-    assert {name for name in ours if name.startswith("tidings_")} - listed == set()
+    # Handsets serve no metrics. Theirs are registered if an earlier test has imported them.
+    served = {name for name in ours if name.startswith("tidings_") and not name.startswith("tidings_handset_")}
+    assert served - listed == set()
 
 
 def test_every_alert_has_a_firing_and_a_quiet_test() -> None:

@@ -230,7 +230,7 @@ class Database:
         try:
             async with asyncio.timeout_at(None if deadline == math.inf else deadline) as limit:
                 async with self.engine.connect() as connection:
-                    if self.settings.engine == "sqlite" and seconds < engine.BUSY_SECONDS:
+                    if self.engine.dialect.name == "sqlite" and seconds < engine.BUSY_SECONDS:
                         # Whole seconds, so that successive transactions have the same limit.
                         await connection.execution_options(tidings_seconds=math.ceil(seconds))
                     yield connection
