@@ -12,6 +12,7 @@ import pytest
 from harness import lateness
 from harness.mariadb import MariaDB
 from tests.coreapp.conftest import World
+from tests.coreapp.signals import soon
 from tidings.wire import core
 
 NUMBER = "15550110001"
@@ -42,6 +43,8 @@ async def test_while_the_database_hangs_new_messages_are_refused_and_pending_one
     in_hand = asyncio.create_task(running.client.send(NUMBER, "in hand"))
     told = await running.client.ask(core.GetHealth)
     assert told.gateway_status == "disconnected"
+    # The health probe and the commit have limits of 2 s each. A message between them waits for the database.
+    await soon(lambda: running.shard.context.journal.is_stalled)
     assert not in_hand.done()
     # Not together with the message in progress, which the database may keep for the 10 s that a transaction may take.
     async with lateness.measured() as late:
