@@ -75,6 +75,10 @@ class Quarantine:
         """Return whether the item has ended a process or a shard before."""
         return bool(self._suspects) and quarantine.name(kind, item_id) in self._suspects
 
+    def has_any(self, kind: str, item_ids: Iterable[str]) -> bool:
+        """Return whether one of the items has ended a process or a shard before."""
+        return bool(self._suspects) and any(quarantine.name(kind, item_id) in self._suspects for item_id in item_ids)
+
     def holds(self, kind: str, item_id: str) -> bool:
         """Return whether the item is quarantined."""
         if not self._suspects:

@@ -300,10 +300,10 @@ class GroupSender:
         """Encrypt the waiting messages, commit them with the key, and send them."""
         assert key.record is not None
         jobs = []
-        is_suspect = self.context.quarantine.is_suspect
         # The database refuses the jobs of one change together. So suspects, and what waits with them, have one each.
-        is_calm = not any(is_suspect(ItemKind.JOB, job_id) for job_id, _, _ in line.waiting[:MAX_ROUND])
-        for job, content in self._take(line, MAX_ROUND if is_calm else 1):
+        waiting = (job_id for job_id, _, _ in line.waiting[:MAX_ROUND])
+        has_suspects = self.context.quarantine.has_any(ItemKind.JOB, waiting)
+        for job, content in self._take(line, 1 if has_suspects else MAX_ROUND):
             # A copy: the job itself may still wait in the journal to be committed as `NEW`.
             encrypted = dataclasses.replace(job)
             # The prepared content: its files have pointers now.

@@ -233,10 +233,7 @@ class Encryption:
 
     def _has_suspects(self, peer: str) -> bool:
         """Return whether one of the peer's waiting jobs has ended a process or a shard before."""
-        is_suspect = self.context.quarantine.is_suspect
-        return self.context.quarantine.has_suspects and any(
-            is_suspect(ItemKind.JOB, job.id) for job, _ in self._waiting.get(peer, ())
-        )
+        return self.context.quarantine.has_any(ItemKind.JOB, (job.id for job, _ in self._waiting.get(peer, ())))
 
     def _is_outdated(self, peer: str, record: e2ee.SessionRecord) -> bool:
         """Return whether this session is the one to be replaced."""
