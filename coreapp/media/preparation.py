@@ -141,7 +141,6 @@ class Preparation:
         try:
             found = await origin.find(source, lambda why: self._say(source, why))
         except SourceFailed as failed:
-            _failed.inc()
             return SourceFailed(failed.code, failed.part, failed.why)
         self._known.put(source, found)
         _made.inc()
@@ -160,5 +159,5 @@ class Preparation:
     def _done(self, source: MediaSource, done: asyncio.Task[FilePointer | SourceFailed]) -> None:
         del self._under_way[source]
         # Waiting callers get an unexpected error. There may be none left, so it is retrieved here.
-        if not done.cancelled() and done.exception() is not None:
+        if not done.cancelled() and (done.exception() is not None or isinstance(done.result(), SourceFailed)):
             _failed.inc()
