@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.network.support import ALICE, BOB, Client, Network
+from tests.network.support import ALICE, BOB, Client, Network, until_there_are
 from tidings.wire import device
 
 
@@ -75,11 +75,12 @@ async def refusal(client: Client) -> str:
 
 async def pair_in_group(network: Network) -> tuple[str, Client, Client]:
     """Return a group of Alice and Bob, and the connections of both. Both have received the notices of its
-    creation."""
+    creation, which are no longer stored."""
     await network.register(ALICE, BOB)
     group = await make(network, ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
     await changes(alice, 2)
     await changes(bob, 1)
     await bob.nothing_came()
+    await until_there_are(network, rows=[], messages=[])
     return group, alice, bob

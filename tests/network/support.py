@@ -17,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 import websockets
 
+from harness import polling
 from network import services
 from network.services import NodeAddresses
 from network.settings import BlobSettings, Cluster, Limits, Quotas, Settings
@@ -394,6 +395,15 @@ async def stored(network: Network) -> list[str]:
 async def kept(network: Network) -> list[str]:
     """Return the ids of the group messages that are kept for copies in memory."""
     return await _ids_in(network, group_messages.table)
+
+
+async def until_there_are(network: Network, *, rows: list[str], messages: list[str]) -> None:
+    """Wait for these rows in the mailboxes and these kept messages."""
+
+    async def are_there() -> bool:
+        return (await stored(network), await kept(network)) == (rows, messages)
+
+    await polling.until(are_there, seconds=PATIENCE, pause=0.02)
 
 
 async def _ids_in(network: Network, table: sa.Table) -> list[str]:

@@ -6,28 +6,18 @@ import asyncio
 
 import pytest
 
-from harness import polling
 from network.groups.kept_messages import make_copy
 from network.settings import Limits, Quotas
 from tests import statements
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make, pair_in_group, refusal
-from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored
+from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored, until_there_are
 from tidings.storage.database import Database
 from tidings.storage.network import directory, group_messages, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 pytestmark = pytest.mark.one_node
-
-
-async def until_there_are(network: Network, *, rows: list[str], messages: list[str]) -> None:
-    """Wait for these rows in the mailboxes and these kept messages."""
-
-    async def are_there() -> bool:
-        return (await stored(network), await kept(network)) == (rows, messages)
-
-    await polling.until(are_there, seconds=PATIENCE, pause=0.02)
 
 
 async def test_a_group_message_is_one_row_until_all_attached_members_acknowledge_it(network: Network) -> None:
@@ -92,7 +82,6 @@ async def test_an_unacknowledged_copy_is_stored_and_its_message_row_deleted(netw
     clock = ManualClock()
     await network.start(clock=clock)
     group, alice, bob = await pair_in_group(network)
-    await until_there_are(network, rows=[], messages=[])
     for i in range(3):
         group_send(alice, ALICE, group, f"m{i}", 2)
     await alice.accepted(3)
