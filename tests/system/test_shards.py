@@ -52,7 +52,7 @@ async def test_a_group_spans_participants_of_every_shard(
     installation: Installation, webhook: tuple[Webhook, str], tmp_path: Path
 ) -> None:
     starting = asyncio.create_task(
-        test_groups.test_a_group_is_made_joined_spoken_to_answered_and_left(installation, webhook, tmp_path)
+        test_groups.test_a_group_is_created_joined_used_and_left(installation, webhook, tmp_path)
     )
     await polling.until(lambda: installation.processes["webapp"].pid is not None)
     await installation.until_owners({"coreapp": 2, "coreapp2": 2})
