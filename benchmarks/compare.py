@@ -190,12 +190,12 @@ def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for number, one in enumerate(rounds, 1):
-        before, after = one.before["cpu_us"], one.after["cpu_us"]
-        cpu = [f"{before.get(name, 0)} → {after.get(name, 0)}" for name in ("webapp", "coreapp")]
+        earlier, later = one.before["cpu_us"], one.after["cpu_us"]
+        cpu = [f"{earlier.get(name, 0)} → {later.get(name, 0)}" for name in ("webapp", "coreapp")]
         lines.append(
             f"| {number}{' †' * one.is_marked} | {one.before['rate']:.0f} | {one.after['rate']:.0f} | {one.ratio:.2f} "
             f"| {cpu[0]} | {cpu[1]} "
-            f"| {sum(before.values())} → {sum(after.values())} |"
+            f"| {sum(earlier.values())} → {sum(later.values())} |"
         )
     heading = "" if path.exists() else f"# Against earlier revisions, {datetime.date.today().isoformat()}\n"
     with path.open("a") as file:

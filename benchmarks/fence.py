@@ -109,11 +109,11 @@ async def run(database: Database, pid: int, *, rounds: int, seconds: float) -> N
     await journal.close()
     print("messages a commit | reads: µs, own CPU, server CPU | writes | median of writes/reads: time, server CPU")
     for size in SIZES:
-        reads, writes = ([statistics.median(column) for column in zip(*found[size, w], strict=True)] for w in (0, 1))
+        sides = [[statistics.median(column) for column in zip(*found[size, w], strict=True)] for w in (False, True)]
         pairs = list(zip(found[size, True], found[size, False], strict=True))
         slower = statistics.median(after[0] / before[0] for after, before in pairs)
         busier = statistics.median((after[1] + after[2]) / (before[1] + before[2]) for after, before in pairs)
-        cells = [" ".join(f"{value:.0f}" for value in side) for side in (reads, writes)]
+        cells = [" ".join(f"{value:.0f}" for value in side) for side in sides]
         print(f"{size} | {cells[0]} | {cells[1]} | {slower:.3f} {busier:.3f}")
 
 

@@ -178,7 +178,7 @@ async def measure(requests: int, disconnecting: int) -> None:
                 client.transport.abort()
     with server() as (port, *pipes):
         clients = await send(port, disconnecting, 1)
-        read(*pipes, b"watch\n")
+        read(*pipes, line=b"watch\n")
         await asyncio.sleep(0.5)
         read(*pipes)
         began = time.perf_counter()

@@ -50,4 +50,4 @@ def wait_until_up(process: subprocess.Popen[bytes], answers: Callable[[], bool],
         if process.poll() is None:
             return
         ended = f"ended with status {process.returncode}"
-    raise RuntimeError(f"{process.args} {ended}:\n{log.read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(f"{process.args!r} {ended}:\n{log.read_text(errors='replace')[-2000:]}")

@@ -195,8 +195,10 @@ class SentinelledRedis:
 
     def start(self) -> None:
         """Start, and wait until a fail-over is possible. Raises `RuntimeError` and `TimeoutError`."""
-        for part in (*self.servers, *self._sentinels):
-            part.start()
+        for server in self.servers:
+            server.start()
+        for sentinel in self._sentinels:
+            sentinel.start()
         self.wait_until_complete()
 
     def wait_until_complete(self) -> None:
@@ -217,8 +219,10 @@ class SentinelledRedis:
 
     def remove(self) -> None:
         """Kill all processes and remove their directories."""
-        for part in (*self._sentinels, *self.servers):
-            part.remove()
+        for sentinel in self._sentinels:
+            sentinel.remove()
+        for server in self.servers:
+            server.remove()
 
 
 def _follows(server: RedisServer) -> bool:

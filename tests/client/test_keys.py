@@ -60,7 +60,8 @@ def test_no_private_key_is_uploaded() -> None:
     assert made.signed is not None
     assert made.kyber_last is not None
     halves = [(key.public, key.private) for key in made.one_time]
-    halves += [(key.public, key.private) for key in (made.signed, made.kyber_last, *made.kyber_one_time)]
+    halves += [(key.public, key.private) for key in (made.kyber_last, *made.kyber_one_time)]
+    halves.append((made.signed.public, made.signed.private))
     for public, private in halves:
         assert public in sent
         assert private not in sent

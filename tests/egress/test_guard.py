@@ -13,7 +13,8 @@ import pytest
 from tidings.config import env
 from tidings.config.env import SettingsError
 from tidings.egress import addresses, settings, urls
-from tidings.egress.guard import EgressGuard, Forbidden, Resolved
+from tidings.egress.guard import EgressGuard, Forbidden
+from tidings.egress.names import Resolved
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 LOOPBACK = OutgoingSettings(addresses.LOOPBACK)

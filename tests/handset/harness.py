@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,9 +39,9 @@ class FailingDatabase(Database):
         self.failures: list[str] = []  # `ok`, `before` or `after` for each next transaction
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def transaction(self, **options: Any) -> AsyncIterator[AsyncConnection]:
         fate = self.failures.pop(0) if self.failures else "ok"
-        async with super().transaction() as connection:
+        async with super().transaction(**options) as connection:
             yield connection
             if fate == "before":
                 raise ConnectionError("lost before the commit")

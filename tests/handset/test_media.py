@@ -182,7 +182,7 @@ async def test_a_file_that_does_not_match_its_pointer_is_not_saved(
 ) -> None:
     good = only(await transfer.upload(api, device, write(tmp_path, "cat.png", PNG)))
     other = only(await transfer.upload(api, device, write(tmp_path, "dog.jpg", JPEG)))
-    wrong = {
+    wrong: dict[str, dict[str, Any]] = {
         "unknown": {"blob": "x" * 43},
         "another blob": {"blob": other.blob},
         "another key": {"key": bytes(64)},

@@ -124,5 +124,6 @@ async def test_key_ids_wrap_at_24_bits_and_skip_those_in_use(fleet: Fleet) -> No
     device.next_key_id = e2ee.MAX_KEY_ID - 1
     await fleet.registry.refill([(device, 4, 0)])
     ids = (await fleet.api.count_keys(device)).prekey_ids
+    assert ids is not None
     assert ids[-2:] == [e2ee.MAX_KEY_ID - 1, e2ee.MAX_KEY_ID]
     assert device.next_key_id == kept + 2

@@ -11,7 +11,7 @@ import pytest
 from cli import main, role_files
 from tests.conftest import DatabaseFactory
 from tidings.e2ee.installation_secrets import SecretSealer
-from tidings.e2ee.master_keys import key_id
+from tidings.e2ee.master_keys import MasterKeys, key_id
 from tidings.keys import checks, rotation
 from tidings.keys.rotation import CannotRotate, Rotation
 from tidings.secrets import process_secrets
@@ -64,7 +64,7 @@ class Containers:
 async def containers(database_factory: DatabaseFactory, tmp_path: Path) -> Containers:
     found = Containers(tmp_path, await database_factory("business"))
     assert found.provision() == 0
-    masters = rotation.MasterKeys(found.coreapp.master_key.keys)
+    masters = MasterKeys(found.coreapp.master_key.keys)
     async with found.database.transaction() as connection:
         await accounts.add_account(connection, accounts.Account(ME, 1, b"", b"", masters.wrap(1, b"d" * 32)))
         sealed = SecretSealer(*found.webapp.settings_key.keys).seal(ME, certificates.EXTERNAL, b"canary")

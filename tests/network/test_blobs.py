@@ -306,21 +306,22 @@ def settings(quota: int, ttl: int = 10) -> BlobSettings:
 
 async def test_the_sweeper_removes_only_expired_blobs_and_old_orphans(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, settings(MIB, 7200))
+    files = DirectoryStore(tmp_path / "blobs")
+    kept = BlobStore(database, files, clock, settings(MIB, 7200))
     await kept.open()
     sweep = BlobSweeper(database, kept, batch=2)
     old = [await kept.add(ALICE, chunks(100), 100) for _ in range(5)]
     clock.advance(3601)
     new = await kept.add(BOB, chunks(50), None)
-    os.utime(kept.files.path(new.file), (clock.now(), clock.now()))
+    os.utime(files.path(new.file), (clock.now(), clock.now()))
     for name, age in (("a" * 32, 3601), ("b" * 32 + ".part", 3601), ("c" * 32, 3599), ("d" * 32 + ".part", 10)):
-        (kept.files.directory / name).write_bytes(b"orphan")
-        os.utime(kept.files.directory / name, (clock.now() - age, clock.now() - age))
+        (files.directory / name).write_bytes(b"orphan")
+        os.utime(files.directory / name, (clock.now() - age, clock.now() - age))
     assert kept.quota.stored == 550
 
     # Files that are older than any upload stay if they have a row.
     assert await sweep.remove_orphans() == 2
-    assert {path.name for path in kept.files.directory.iterdir()} == {
+    assert {path.name for path in files.directory.iterdir()} == {
         *(blob.file for blob in [*old, new]), "c" * 32, "d" * 32 + ".part",
     }  # fmt: skip
     assert await sweep.run_once() == 0
@@ -348,7 +349,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
     await kept.open()
     with pytest.raises(TooLarge):
         await kept.add(ALICE, chunks(MIB + 1), MIB + 1 if announced else None)
-    assert os.listdir(kept.files.directory) == []
+    assert os.listdir(tmp_path / "blobs") == []
     await kept.add(ALICE, chunks(MIB), MIB if announced else None)
 
 

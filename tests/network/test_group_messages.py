@@ -175,7 +175,8 @@ async def test_receipts_name_the_group_of_their_messages(network: Network) -> No
     for kind, to in [(device.DELIVERED, BOB), (device.READ, ALICE)]:
         alice.send(ALICE, to, f"r-{kind}", kind=kind, body=b"", refs=["m1"], group="15550000001-5")
     # One of two nodes may accept a receipt before it delivers it.
-    accepted, delivered = [], []
+    accepted: list[device.Accepted] = []
+    delivered: list[device.Deliver] = []
     while len(accepted) < 2 or not delivered:
         frame = await alice.next_frame()
         if isinstance(frame, device.Accepted):

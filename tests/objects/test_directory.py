@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
-from tidings.objects.directory import BLOCK, DirectoryStore
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import BLOCK
 
 BIG = 10**9
 

@@ -70,7 +70,7 @@ async def test_each_interpreter_gc_run_is_counted_while_the_service_runs() -> No
 
 def test_a_gc_pause_counts_in_every_histogram_bucket_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([10.0, 10.003])
-    monkeypatch.setattr(vitals.time, "perf_counter", lambda: next(moments))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
     collections = InterpreterGcMetrics()
     collections.noticed("start", {"generation": 1})
     collections.noticed("stop", {"generation": 1})

@@ -252,7 +252,8 @@ async def test_keys_are_rotated_after_20_deaths_before_their_upload(installation
 async def test_installation_keys_are_rotated_after_20_deaths(point: str, installation: Installation) -> None:
     await installation.start()
     business = await installation.business()
-    providers = [{"name": f"n{n}", "type": "www", "config": {"bearer": f"token {n}"}} for n in range(HITS + 5)]
+    tokens = {f"n{n}": f"token {n}" for n in range(HITS + 5)}
+    providers = [{"name": name, "type": "www", "config": {"bearer": token}} for name, token in tokens.items()]
     path = "/v1/settings/application/media/providers"
     await business.must("POST", path, providers)
     deaths = 0
@@ -266,9 +267,7 @@ async def test_installation_keys_are_rotated_after_20_deaths(point: str, install
     await installation.stop()
     await installation.start()
     kept = (await business.must("GET", path))["settings"]["application"]["media"]["providers"]
-    assert {entry["name"]: entry["config"]["bearer"] for entry in kept} == {
-        entry["name"]: entry["config"]["bearer"] for entry in providers
-    }
+    assert {entry["name"]: entry["config"]["bearer"] for entry in kept} == tokens
     await _reads(installation, business, "under new keys")
     record(point, "tidings keys rotate", deaths)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 
 
-async def chunk(content: bytes = b"x"):
+async def chunk(content: bytes = b"x") -> AsyncIterator[bytes]:
     yield content
 
 

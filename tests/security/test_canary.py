@@ -173,7 +173,7 @@ class Run:
             answer = await self.call(method, path, json=body)
             assert answer.status_code < 300, answer.text
         link = f"http://127.0.0.1/{canary('path')}?signature={canary('signature')}"
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"to": to, "type": "text", "text": {"body": canary("text")}} for to in (READER, ECHO) for _ in range(5)
         ]
         messages += [

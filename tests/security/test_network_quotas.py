@@ -44,7 +44,8 @@ async def connect(target: Target, number: str, token: str) -> Client:
 
 async def answers(client: Client, count: int) -> tuple[int, list[device.Refused]]:
     """Return the number of accepted sends out of `count`, and the refusals."""
-    accepted, refused = 0, []
+    accepted = 0
+    refused: list[device.Refused] = []
     while accepted + len(refused) < count:
         frame: Any = await client.next_frame()
         if isinstance(frame, device.Accepted):

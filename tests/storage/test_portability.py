@@ -30,7 +30,9 @@ def test_every_table_has_an_explicit_primary_key_and_is_portable_to_mysql(table:
     assert table.autoincrement_column is None
     assert table.dialect_options["mysql"]["engine"] == "InnoDB"
     dialect = mysql.dialect()  # type: ignore[no-untyped-call]
-    for element in (CreateTable(table), *map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))):
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    elements: list[CreateTable | CreateIndex] = [CreateTable(table), *(CreateIndex(index) for index in indexes)]
+    for element in elements:
         text = str(element.compile(dialect=dialect))
         assert not statements.objections(text), text
 

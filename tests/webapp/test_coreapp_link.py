@@ -11,6 +11,7 @@ from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, code, errors
 from tests.webapp.coreapp_links import Link, ScriptedMap, accept, noticed, owner, standby
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.aio import service
 from tidings.net.exposure import LinkCalls
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -113,14 +114,14 @@ async def test_a_coreapp_of_a_release_without_pings_gets_none(
 ) -> None:
     coreapp.version = 0
     pulses = 0
-    wait_for = peer_module.service.wait_for
+    wait_for = service.wait_for
 
     async def counted(event: asyncio.Event, seconds: float) -> bool:
         nonlocal pulses
         pulses += 1
         return await wait_for(event, seconds)
 
-    monkeypatch.setattr(peer_module.service, "wait_for", counted)
+    monkeypatch.setattr(service, "wait_for", counted)
     monkeypatch.setattr(peer_module, "PULSE", 0.02)
     monkeypatch.setattr(peer_module, "QUIET", 0.02)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from cli.coreapp_client import CoreappClient
-from cli.doctor import clock, database
+from cli.doctor import clock
 from cli.doctor.business import KeysCheck, Number
 from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreapps, ShardOwnersCheck
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
@@ -164,7 +164,7 @@ async def test_a_wrong_database_clock_is_found(mariadb: MariaDB, monkeypatch: py
     server = Database(DatabaseSettings(mariadb.url("mysql")), "business")
     assert [finding.level for finding in await DatabaseClock(server).run()] == [Level.FINE]
     ours = time.time()
-    monkeypatch.setattr(database.time, "time", lambda: ours - 600)
+    monkeypatch.setattr(time, "time", lambda: ours - 600)
     (finding,) = await DatabaseClock(server).run()
     await server.close()
     assert finding.level is Level.ERROR

@@ -62,7 +62,7 @@ async def test_a_second_takeover_is_reported_and_messages_are_refused(
         await soon(lambda: "account.registered_again" in caplog.messages)
         await until_connected(running)
         await take_over(network)
-        await soon(lambda: len(running.node.shards) and running.shard.link.is_refused)
+        await soon(lambda: bool(running.node.shards) and running.shard.link.is_refused)
         health = await running.client.ask(core.GetHealth)
         assert (health.gateway_status, health.elsewhere) == ("unregistered", True)
         refused = await running.client.send(NUMBER)

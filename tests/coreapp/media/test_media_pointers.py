@@ -46,7 +46,7 @@ def test_each_media_type_has_its_object(kind: str) -> None:
 
 
 def test_headers_of_templates_and_interactive_messages_are_named_by_their_path() -> None:
-    components = [
+    components: list[dict[str, Any]] = [
         {"type": "body", "parameters": [{"type": "text", "text": "x"}]},
         {"type": "header", "parameters": [{"type": "video", "video": {"id": "v"}}]},
         {"type": "button", "sub_type": "url", "index": 0},
@@ -55,7 +55,7 @@ def test_headers_of_templates_and_interactive_messages_are_named_by_their_path()
     assert MediaContent(encode(template)).sources() == {
         "template.components[1].parameters[0].video": MediaSource(id="v")
     }
-    cards = [{"card_index": n, "components": [dict(components[1], type="header")]} for n in (1, 0)]
+    cards = [{"card_index": n, "components": [components[1] | {"type": "header"}]} for n in (1, 0)]
     carousel = {"name": "t", "components": [{"type": "carousel", "cards": cards}], "filled": {"body": "x"}}
     assert list(MediaContent(encode({"type": "template", "template": carousel})).sources()) == [
         f"template.components[0].cards[{n}].components[0].parameters[0].video" for n in (0, 1)

@@ -11,7 +11,8 @@ import pytest
 from coreapp.webhook import poster
 from coreapp.webhook.poster import Poster
 from tidings.egress import addresses
-from tidings.egress.guard import EgressGuard, Forbidden, Resolved
+from tidings.egress.guard import EgressGuard, Forbidden
+from tidings.egress.names import Resolved
 from tidings.egress.responses import BadResponse
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
