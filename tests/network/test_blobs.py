@@ -240,15 +240,15 @@ async def test_transfers_over_the_limit_are_refused_with_retry_after(network: Ne
 async def test_a_stalled_transfer_is_ended_and_a_slow_one_is_not(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr("network.http.TIMEOUT", 0.1)
     await network.start()
     await network.register(ALICE)
+    monkeypatch.setattr(routes, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr("network.http.TIMEOUT", 0.5)
 
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(4):
             yield b"x"
-            await asyncio.sleep(0.08)
+            await asyncio.sleep(0.3)
 
     assert (await upload(network, slow()))[0] == 201
 

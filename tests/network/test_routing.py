@@ -6,7 +6,7 @@ import pytest
 
 from network.settings import Limits
 from tests.manual_clock import ManualClock
-from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored
+from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored, until_there_are
 from tidings.wire import device
 
 
@@ -115,6 +115,8 @@ async def test_unacknowledged_envelopes_repeat_on_the_next_connection_only(
     await bob.close()
 
     await alice.accepted(1)
+    # Of two nodes, one deletes what was acknowledged while the device connects to the other.
+    await until_there_are(network, rows=["stored-2", live.id], messages=[])
     again = await network.connect(BOB)
     deliveries = await again.deliveries(2)
     assert ids(deliveries) == ["stored-2", live.id]
