@@ -1,0 +1,1 @@
+"""Facts about the Cloud API that Webapp and Coreapp share: ids, error codes and the encoding of JSON."""

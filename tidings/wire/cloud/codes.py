@@ -1,0 +1,141 @@
+"""Error codes of the Cloud API: titles and HTTP statuses, and the translation of our own codes.
+
+`AT_ONCE` translates errors of a request, `LATER` reasons of a failed message, which webhooks report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from tidings.wire import codes
+
+UNKNOWN = 1
+SERVICE = 2
+CAPABILITY = 3
+PERMISSION = 10
+INVALID_PARAMETER = 100
+TOKEN_REQUIRED = 104
+TOKEN_INVALID = 190
+RATE_LIMIT = 130429
+SOMETHING_WENT_WRONG = 131000
+ACCESS_DENIED = 131005
+PARAMETER_MISSING = 131008
+PARAMETER_INVALID = 131009
+SERVICE_UNAVAILABLE = 131016
+RECIPIENT_IS_SENDER = 131021
+UNDELIVERABLE = 131026
+PAYMENT = 131042
+REENGAGEMENT = 131047
+UNSUPPORTED_TYPE = 131051
+MEDIA_DOWNLOAD = 131052
+MEDIA_UPLOAD = 131053
+PARAMETER_COUNT = 132000
+TEMPLATE_MISSING = 132001
+TEXT_TOO_LONG = 132005
+CHARACTER_POLICY = 132007
+PARAMETER_FORMAT = 132012
+TEMPLATE_PAUSED = 132015
+TEMPLATE_DISABLED = 132016
+PIN_MISMATCH = 133005
+VERIFY_AGAIN = 133006
+NOT_REGISTERED = 133010
+IDENTITY_MISMATCH = 137000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CloudCode:
+    """Title and HTTP status of a code."""
+
+    title: str
+    status: int = 400
+
+
+CODES: Mapping[int, CloudCode] = {
+    UNKNOWN: CloudCode("API Unknown"),
+    SERVICE: CloudCode("API Service", 503),
+    CAPABILITY: CloudCode("Application does not have the capability to make this API call."),
+    PERMISSION: CloudCode("Application does not have permission for this action", 403),
+    INVALID_PARAMETER: CloudCode("Invalid parameter"),
+    TOKEN_REQUIRED: CloudCode("An access token is required to request this resource.", 401),
+    TOKEN_INVALID: CloudCode("Invalid OAuth access token - Cannot parse access token", 401),
+    RATE_LIMIT: CloudCode("Rate limit hit"),
+    SOMETHING_WENT_WRONG: CloudCode("Something went wrong", 500),
+    ACCESS_DENIED: CloudCode("Access denied", 403),
+    PARAMETER_MISSING: CloudCode("Required parameter is missing"),
+    PARAMETER_INVALID: CloudCode("Parameter value is not valid"),
+    SERVICE_UNAVAILABLE: CloudCode("Service unavailable", 500),
+    RECIPIENT_IS_SENDER: CloudCode("Recipient cannot be sender"),
+    UNDELIVERABLE: CloudCode("Message undeliverable"),
+    PAYMENT: CloudCode("Business eligibility payment issue"),
+    REENGAGEMENT: CloudCode("Re-engagement message"),
+    UNSUPPORTED_TYPE: CloudCode("Unsupported message type"),
+    MEDIA_DOWNLOAD: CloudCode("Media download error"),
+    MEDIA_UPLOAD: CloudCode("Media upload error"),
+    PARAMETER_COUNT: CloudCode("Number of parameters does not match the expected number of params"),
+    TEMPLATE_MISSING: CloudCode("Template name does not exist in the translation", 404),
+    TEXT_TOO_LONG: CloudCode("Translated text too long"),
+    CHARACTER_POLICY: CloudCode("Character policy violated"),
+    PARAMETER_FORMAT: CloudCode("Parameter format does not match format in the created template"),
+    TEMPLATE_PAUSED: CloudCode("Template is paused"),
+    TEMPLATE_DISABLED: CloudCode("Template is disabled"),
+    PIN_MISMATCH: CloudCode("Two step verification PIN mismatch"),
+    VERIFY_AGAIN: CloudCode("Phone number needs to be verified again"),
+    NOT_REGISTERED: CloudCode("Phone number not registered"),
+    IDENTITY_MISMATCH: CloudCode("Identity key hash mismatch"),
+}
+
+AT_ONCE: Mapping[int, int] = {
+    codes.GENERIC_ERROR: SOMETHING_WENT_WRONG,
+    codes.MESSAGE_TOO_LONG: INVALID_PARAMETER,
+    codes.INVALID_RECIPIENT_TYPE: INVALID_PARAMETER,
+    codes.ALREADY_EXISTS: INVALID_PARAMETER,
+    codes.ACCESS_DENIED: PERMISSION,
+    codes.NOT_FOUND: INVALID_PARAMETER,
+    codes.RECIPIENT_BLOCKED: UNDELIVERABLE,
+    codes.PARAMETER_MISSING: PARAMETER_MISSING,
+    codes.PARAMETER_INVALID: PARAMETER_INVALID,
+    codes.PARAMETER_NOT_REQUIRED: PARAMETER_INVALID,
+    codes.NOT_READY: SERVICE_UNAVAILABLE,
+    codes.INVALID_USER: UNDELIVERABLE,
+    codes.INTERNAL_ERROR: SOMETHING_WENT_WRONG,
+    codes.TOO_MANY_REQUESTS: RATE_LIMIT,
+    codes.OVERLOADED: SERVICE_UNAVAILABLE,
+    codes.NOT_PRIMARY_COREAPP: SERVICE_UNAVAILABLE,
+    codes.BAD_USER: RECIPIENT_IS_SENDER,
+    codes.DATABASE_ERROR: SOMETHING_WENT_WRONG,
+    codes.PASSWORD_CHANGE_REQUIRED: TOKEN_INVALID,
+    codes.INVALID_REQUEST: INVALID_PARAMETER,
+    codes.IDENTITY_UNACKNOWLEDGED: IDENTITY_MISMATCH,
+    codes.TEMPLATE_PARAMETER_COUNT: PARAMETER_COUNT,
+    codes.TEMPLATE_MISSING: TEMPLATE_MISSING,
+    codes.TEMPLATE_PARAMETER_TOO_LONG: TEXT_TOO_LONG,
+    codes.TEMPLATE_TEXT_TOO_LONG: TEXT_TOO_LONG,
+    codes.TEMPLATE_WHITE_SPACE: CHARACTER_POLICY,
+    codes.MEDIA_FORMAT: PARAMETER_FORMAT,
+    codes.TEMPLATE_COMPONENT_MISSING: PARAMETER_FORMAT,
+    codes.TEMPLATE_PARAMETER_FORMAT: PARAMETER_FORMAT,
+    codes.TEMPLATE_REJECTED: TEMPLATE_MISSING,
+    codes.TEMPLATE_PAUSED: TEMPLATE_PAUSED,
+    codes.TEMPLATE_DISABLED: TEMPLATE_DISABLED,
+}
+"""Codes of errors of a request, by our own codes. Those between 2013 and 2066 that are absent are 131009."""
+
+LATER: Mapping[int, int] = {
+    codes.MEDIA_DOWNLOAD: MEDIA_UPLOAD,
+    codes.REENGAGEMENT: REENGAGEMENT,
+    codes.USER_CHANGED: IDENTITY_MISMATCH,
+    codes.MESSAGE_FAILED: SOMETHING_WENT_WRONG,
+    codes.TYPE_UNSUPPORTED: UNSUPPORTED_TYPE,
+    codes.INVALID_USER: UNDELIVERABLE,
+    codes.RECIPIENT_BLOCKED: UNDELIVERABLE,
+}
+"""Codes of failed messages, by our own codes. An expired message (410) fails silently in the Cloud API."""
+
+
+def at_once(code: int) -> int:
+    """Return the code of an error of a request, by our own code."""
+    found = AT_ONCE.get(code)
+    if found is None:
+        return PARAMETER_INVALID if codes.find(code).status == 400 else SOMETHING_WENT_WRONG
+    return found

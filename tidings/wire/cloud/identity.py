@@ -1,0 +1,84 @@
+"""Ids by which the Cloud API names a number, its account, its app and its portfolio.
+
+The ids are derived from the number, so they need no storage and never change. Each has 16 digits, one more than a
+telephone number, and its first digit tells its kind. A table of numbers can replace `derive` later: `Directory` takes
+the identities of any number of business numbers, and several of them may have the same `waba_id`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Iterable
+
+LENGTH = 16  # digits of each derived id
+
+
+class Kind(enum.StrEnum):
+    """Kind of object that an id names."""
+
+    NUMBER = "number"
+    WABA = "waba"
+    APP = "app"
+    BUSINESS = "business"
+    TEMPLATE = "template"
+
+
+_FIRST_DIGITS = {Kind.NUMBER: "1", Kind.WABA: "2", Kind.APP: "3", Kind.BUSINESS: "4", Kind.TEMPLATE: "5"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NumberIdentity:
+    """Ids of one business number and of the objects that it belongs to."""
+
+    account: str  # the number, digits without `+`
+    phone_number_id: str
+    waba_id: str
+    app_id: str
+    business_id: str
+
+
+def derive(account: str) -> NumberIdentity:
+    """Return the ids of a business number, which depend on nothing but its digits."""
+    return NumberIdentity(
+        account,
+        derived_id(Kind.NUMBER, account),
+        derived_id(Kind.WABA, account),
+        derived_id(Kind.APP, account),
+        derived_id(Kind.BUSINESS, account),
+    )
+
+
+def derived_id(kind: Kind, *parts: str) -> str:
+    """Return the id of an object: the first digit of its kind, and 15 digits of a SHA-256 over `parts`."""
+    digest = hashlib.sha256("\n".join((f"tidings cloud {kind}", *parts)).encode()).digest()
+    return _FIRST_DIGITS[kind] + str(int.from_bytes(digest[:16]) % 10**15).zfill(15)
+
+
+class Directory:
+    """Identities of an installation's business numbers."""
+
+    def __init__(self, identities: Iterable[NumberIdentity]) -> None:
+        self._by_account: dict[str, NumberIdentity] = {}
+        self._kinds: dict[str, Kind] = {}
+        for identity in identities:
+            self._by_account[identity.account] = identity
+            self._kinds[identity.phone_number_id] = Kind.NUMBER
+            self._kinds[identity.waba_id] = Kind.WABA
+            self._kinds[identity.app_id] = Kind.APP
+            self._kinds[identity.business_id] = Kind.BUSINESS
+
+    def of(self, account: str) -> NumberIdentity:
+        """Return the identity of a business number, which must be one of this installation."""
+        return self._by_account[account]
+
+    def kind(self, node: str) -> Kind | None:
+        """Return the kind of object that an id names; `Kind.TEMPLATE` for any id in the form of a template's.
+
+        Returns `None` for other ids.
+        """
+        found = self._kinds.get(node)
+        if found is None and len(node) == LENGTH and node[0] == _FIRST_DIGITS[Kind.TEMPLATE]:
+            return Kind.TEMPLATE
+        return found

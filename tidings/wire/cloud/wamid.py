@@ -1,0 +1,85 @@
+"""Message ids of the Cloud API, `wamid.` and base64, which contain our own message id and the other party's number.
+
+The bytes are `1C 18 <length> <digits> 15 02 00`, `11` for a message of the business or `12` for one of a recipient,
+and `18 <length> <key> 00`. The key is upper-case hexadecimal: 36 characters for our own ids of 27 characters, and `FF`
+with the hexadecimal UTF-8 for any other id. The conversion is reversible, so no pair of ids is stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import re
+
+PREFIX = "wamid."
+MAX_ID = 64  # characters of our own ids
+_KEY_LENGTH = 36
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_OWN = re.compile("gBE([GI])([0-9A-Za-z]{23})", re.ASCII)
+_OTHER = "FF"
+_BY_BUSINESS, _BY_RECIPIENT = b"\x15\x02\x00\x11\x18", b"\x15\x02\x00\x12\x18"
+
+
+def encode(message_id: str, peer: str, *, by_recipient: bool = False) -> str:
+    """Return the Cloud API's id of a message.
+
+    peer: the recipient, or the sender of a message to the business
+    """
+    own = _OWN.fullmatch(message_id)
+    if own is None:
+        key = _OTHER + message_id.encode().hex().upper()
+    else:
+        number = 0
+        for digit in own[2]:
+            number = number * 62 + _VALUES[digit]
+        key = f"{number * 2 + (own[1] == 'I'):0{_KEY_LENGTH}X}"
+    direction = _BY_RECIPIENT if by_recipient else _BY_BUSINESS
+    raw = b"".join(
+        (b"\x1c\x18", bytes((len(peer),)), peer.encode(), direction, bytes((len(key),)), key.encode(), b"\x00")
+    )
+    return PREFIX + base64.b64encode(raw).decode()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedId:
+    """Parts of a message id."""
+
+    message_id: str  # our own id
+    by_recipient: bool  # whether the recipient sent the message
+
+
+def decode(text: str) -> DecodedId | None:
+    """Return the parts of a message id; `None` for a text that `encode` does not make."""
+    if not text.startswith(PREFIX) or len(text) > 512:
+        return None
+    try:
+        raw = base64.b64decode(text[len(PREFIX) :], validate=True)
+        key_at = 3 + raw[2] + len(_BY_BUSINESS)
+        direction = raw[3 + raw[2] : key_at]
+        key = raw[key_at + 1 : -1].decode("ascii")
+        is_whole = raw[:2] == b"\x1c\x18" and raw[key_at] == len(key) and raw[-1] == 0
+    except (binascii.Error, ValueError, IndexError):
+        return None
+    if not is_whole or direction not in (_BY_BUSINESS, _BY_RECIPIENT):
+        return None
+    found = _message_id(key)
+    return DecodedId(found, direction == _BY_RECIPIENT) if found is not None else None
+
+
+def _message_id(key: str) -> str | None:
+    try:
+        if key.startswith(_OTHER):
+            found = bytes.fromhex(key[len(_OTHER) :]).decode()
+            return found if 0 < len(found) <= MAX_ID and found.isprintable() else None
+        number, tag = divmod(int(key, 16), 2)
+    except ValueError:
+        return None
+    if len(key) != _KEY_LENGTH or number >= 62**23:
+        return None
+    digits = []
+    for _ in range(23):
+        number, digit = divmod(number, 62)
+        digits.append(_DIGITS[digit])
+    return f"gBE{'GI'[tag]}{''.join(reversed(digits))}"
