@@ -7,10 +7,12 @@ import dataclasses
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.groups.requests import GroupRequests
+from coreapp.peers import identities
 from coreapp.peers.wiring import ShardPeers
 from tidings.wire import codes, core
 
 GROUP = "group"  # recipient type
+ANOTHER_IDENTITY = "the recipient's identity is not the one whose hash the request names"
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
 
 
@@ -38,10 +40,32 @@ class RecipientChecks:
             return None
         if question.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
-        await self.peers.contacts.require_valid(question.to)
+        if question.checked_late:
+            failure = await self._late_failure(question)
+            if failure is not None:
+                return failure
+        else:
+            await self.peers.contacts.require_valid(question.to)
         window = self.peers.window
         if window.needs_window(question.kind) and not await window.is_open(question.to):
             return CheckFailure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
+        return None
+
+    async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:
+        """Return the reason why a message of the Cloud API fails; None for none. Raises `RequestRefused`."""
+        try:
+            await self.peers.contacts.require_valid(question.to, checks=True)
+        except RequestRefused as error:
+            if error.code != codes.INVALID_USER:
+                raise
+            return CheckFailure(error.code, error.details)
+        if not question.identity_hash:
+            return None
+        with self.peers.identities.pinned((question.to,)):
+            await self.peers.identities.load((question.to,))
+            known = self.peers.identities.find(question.to)
+        if known is None or identities.text_of(known.hash) != question.identity_hash:
+            return CheckFailure(codes.USER_CHANGED, ANOTHER_IDENTITY)
         return None
 
     def require_sendable(self, question: core.AcceptMessage) -> None:

@@ -286,6 +286,8 @@ class JobQueue:
         self._tracker.remember(
             message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
         )
+        if question.callback_data:
+            self._tracker.keep_callback_data(message_id, question.callback_data)
         if question.traceparent:
             self._tracker.trace(message_id, question.traceparent)
 
@@ -301,6 +303,7 @@ class JobQueue:
             self._accepted_at(message_id),
             question.request_id,
             question.category,
+            callback_data=question.callback_data or None,
         )
 
     def _accepted_at(self, message_id: str) -> int:

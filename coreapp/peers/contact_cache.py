@@ -108,16 +108,19 @@ class ContactCache:
         pending = "failed" if wait else "processing"
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
-    async def require_valid(self, wa_id: str) -> None:
+    async def require_valid(self, wa_id: str, *, checks: bool = False) -> None:
         """Raise `RequestRefused` unless the number is on the network: 1006 if it was not checked within 7 days, 1013 if
         it is not on the network.
 
         Where unknown numbers are checked, 1016 replaces 1006 if the check is not possible now.
+
+        checks: whether unknown numbers are checked even if the settings do not say so
         """
+        checks = checks or self.context.settings.check_unknown
         registered = self._cached(wa_id)
         if registered is None:
             (registered,) = await self._look_up([wa_id])
-        if registered is None and not self.context.settings.check_unknown:
+        if registered is None and not checks:
             raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         if registered is None:
             with contextlib.suppress(TimeoutError):

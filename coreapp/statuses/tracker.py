@@ -34,13 +34,15 @@ class TrackedMessage(pinned.Entry):
     category: category of its template; empty for none
     request_id: id of the request that created it; empty for none
     traceparent: its trace; empty for none
+    callback_data: text of the business that its statuses return; None for none
     """
 
-    __slots__ = ("category", "kind", "peer", "request_id", "status", "traceparent")
+    __slots__ = ("callback_data", "category", "kind", "peer", "request_id", "status", "traceparent")
 
     def __init__(self) -> None:
         self.peer = self.kind = self.request_id = self.category = self.traceparent = ""
         self.status = Status.RECEIVED
+        self.callback_data: str | None = None
 
     def is_known(self) -> bool:
         return bool(self.peer)
@@ -79,6 +81,10 @@ class StatusTracker:
         held.peer, held.status, held.kind = peer, status, sys.intern(kind)
         held.request_id, held.category = request_id, sys.intern(category)
 
+    def keep_callback_data(self, message_id: str, text: str | None) -> None:
+        """Record the text that the statuses of a message, which must be held, return to the business."""
+        self._held[message_id].callback_data = text
+
     def trace(self, message_id: str, traceparent: str) -> None:
         """Record the trace of a message, which must be held. It is not on disk, so it is lost on eviction."""
         self._held[message_id].traceparent = traceparent
@@ -88,6 +94,7 @@ class StatusTracker:
         for row in rows:
             if not self._held[row.id].peer:
                 self.remember(row.id, row.peer, Status(row.status), row.kind, row.request_id, row.category)
+                self.keep_callback_data(row.id, row.callback_data)
 
     def __contains__(self, message_id: str) -> bool:
         return bool(self.peer(message_id))

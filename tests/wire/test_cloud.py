@@ -8,10 +8,9 @@ import uuid
 import pytest
 
 from tidings.wire import codes
-from tidings.wire.cloud import identity, json_text, wamid
+from tidings.wire.cloud import identity, json_text, media_ids, wamid
 from tidings.wire.cloud.codes import AT_ONCE, CODES, LATER, at_once
 from tidings.wire.ids import MessageIds
-from webapp.api.media import media_ids
 
 
 def test_the_ids_of_a_number_are_stable_and_different() -> None:

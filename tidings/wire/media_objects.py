@@ -43,6 +43,11 @@ def find(kind: object, content: object, kinds: Collection[str] = KINDS) -> Itera
     elif kind == "interactive":
         header = _mapping(_mapping(content).get("header"))
         yield from _held(header, header.get("type"), f"interactive.header.{header.get('type')}", kinds)
+        cards = _sequence(_mapping(_mapping(content).get("action")).get("cards"))
+        for n, card in enumerate(cards):
+            header = _mapping(_mapping(card).get("header"))
+            named = header.get("type")
+            yield from _held(header, named, f"interactive.action.cards[{n}].header.{named}", kinds)
     elif kind == "template":
         where, parts = "template.components", _sequence(_mapping(content).get("components"))
         yield from _of_parts(parts, where, kinds)

@@ -48,6 +48,8 @@ class MessageRow:
     category: Annotated[str, types.key(16), sa.DefaultClause("")] = ""
     # Sealed content for sending the message again; None once it is delivered or has failed.
     kept: bytes | None = dataclasses.field(default=None, repr=False)
+    # Text of the business that the message's statuses return; None for none.
+    callback_data: Annotated[str | None, types.text(512)] = dataclasses.field(default=None, repr=False)
 
 
 table = metadata.table_of(MessageRow, "messages", key=("id",))
@@ -140,10 +142,18 @@ class Progress:
     kind: str = ""
     request_id: str = ""
     category: str = ""
+    # As in `MessageRow`.
+    callback_data: Annotated[str | None, types.text(512)] = dataclasses.field(default=None, repr=False)
 
 
 _PROGRESS = sa.select(
-    table.c.id, table.c.peer, table.c.status, table.c.kind, table.c.request_id, table.c.category
+    table.c.id,
+    table.c.peer,
+    table.c.status,
+    table.c.kind,
+    table.c.request_id,
+    table.c.category,
+    table.c.callback_data,
 ).where(table.c.account == sa.bindparam("account"), table.c.id.in_(any_of("ids")))
 
 

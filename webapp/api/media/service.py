@@ -25,6 +25,7 @@ from tidings.storage.business import idempotency, media
 from tidings.storage.business.idempotency import MEDIA, IdempotencyKey, UsedKey
 from tidings.storage.business.media import MediaRow
 from tidings.storage.database import Connection, Database
+from tidings.wire.cloud import media_ids
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.api.media import schemas
 from webapp.api.media.transfer import TransferSlots
@@ -216,6 +217,22 @@ class MediaStore:
             if await _hash(file.reader) != found.sha256:
                 return None
         return await open_reader(self._files, found.file)
+
+    async def resolve(self, caller: Caller, cloud_id: str) -> str | None:
+        """Return our own id of a file by its id in the Cloud API; `None` for an unknown file.
+
+        cloud_id: in the form that `media_ids.is_media_id` accepts
+        """
+        found = await self.describe(caller, cloud_id)
+        return found.id if found is not None else None
+
+    async def describe(self, caller: Caller, cloud_id: str) -> MediaRow | None:
+        """Return the row of a file by its id in the Cloud API; `None` for an unknown file."""
+        async with self._database.reading() as connection:
+            found = await media.list_by_prefix(connection, caller.account, media_ids.prefix(cloud_id), limit=2)
+        if len(found) > 1:
+            log.error("media.ids_collide", extra={"media": [entry.id for entry in found]})
+        return found[0] if len(found) == 1 else None
 
     async def delete(self, caller: Caller, media_id: str) -> None:
         """Delete a file. Raises `InvalidRequest` when it does not exist."""
