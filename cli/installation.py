@@ -109,6 +109,7 @@ class Installation:
         # one to expire.
         self._variables = {
             **variables,
+            "TIDINGS_CLOUD_API": variables.get("TIDINGS_CLOUD_API") or "1",
             "TIDINGS_EMBEDDED": "1",
             "COREAPP_HOSTNAME": variables.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
         }

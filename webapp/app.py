@@ -31,6 +31,7 @@ import webapp.api.templates.routes
 import webapp.api.users.routes
 from tidings import __version__
 from tidings.storage.database import DatabaseError
+from webapp.api.cloud.facade import Facade, FacadeLayer
 from webapp.api.metrics import instrumentation
 from webapp.http import dependencies, envelope
 from webapp.http.direct import DirectRoutes
@@ -69,11 +70,13 @@ def create(
     max_requests: int,
     open_metrics: bool,
     only_login: Callable[[ASGIApp], ASGIApp] | None = None,
+    facade: Facade | None = None,
 ) -> FastAPI:
     """Create an application that serves all routes, which find `parts` by their class.
 
     open_metrics: serve metrics without a token as well
     only_login: middleware that refuses requests before the first password is changed; `None` for none
+    facade: the Cloud API; `None` to serve only v1
     """
     app = FastAPI(
         title="Tidings",
@@ -91,9 +94,11 @@ def create(
     app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)
     app.add_middleware(DirectRoutes, routes=app.router.routes)
-    instrumentation.instrument(app)
+    if facade is not None:
+        app.add_middleware(FacadeLayer, facade=facade)
+    instrumentation.instrument(app, facade)
     if only_login is not None:
         app.add_middleware(only_login)
     # Added last, so that it is the outermost layer.
-    app.add_middleware(envelope.EnvelopeMiddleware, max_requests=max_requests)
+    app.add_middleware(envelope.EnvelopeMiddleware, max_requests=max_requests, dialect=facade)
     return app

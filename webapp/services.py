@@ -36,11 +36,14 @@ from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
+from tidings.wire.cloud.identity import Directory, derive
 from webapp.api.account.service import RegistrationService
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.backup.service import Backups
 from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
+from webapp.api.cloud.access import CloudAccess
+from webapp.api.cloud.facade import Facade
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
 from webapp.api.documents import Assets, OpenApiDocument
@@ -145,6 +148,7 @@ class Parts:
     common: Common
     media: StoreIdentity
     media_watch: StoreWatch
+    facade: Facade | None
 
 
 def assemble(
@@ -170,6 +174,7 @@ def assemble(
     metrics = ProcessMetrics(clock, backlog=BACKLOG)
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
+    facade = _facade(settings)
     app = webapp.app.create(
         [
             authenticator,
@@ -190,6 +195,7 @@ def assemble(
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
         only_login=logins.only_login,
+        facade=facade,
     )
     return Parts(
         app=app,
@@ -202,11 +208,21 @@ def assemble(
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
         metrics=metrics,
-        limiter=_limiter(settings, authenticator, logins, links=links, clock=clock),
+        limiter=_limiter(settings, authenticator, logins, links=links, facade=facade, clock=clock),
+        facade=facade,
         common=common,
         media=media,
         media_watch=media_watch,
     )
+
+
+def _facade(settings: Settings) -> Facade | None:
+    """Create the Cloud API; return `None` where only v1 is served."""
+    if not settings.cloud_api:
+        return None
+    directory = Directory([derive(settings.account)])
+    access = CloudAccess(settings.account if settings.cloud_open else "")
+    return Facade(directory, access, throttle_status=settings.cloud_throttle_status)
 
 
 def _tls(settings: Settings, database: Database, safe: SecretSealer, clock: Clock) -> ServerTLS | None:
@@ -274,8 +290,17 @@ def _maintenance(
 
 
 def _limiter(
-    settings: Settings, authenticator: Authenticator, logins: Logins, *, links: CoreappLinks, clock: Clock
+    settings: Settings,
+    authenticator: Authenticator,
+    logins: Logins,
+    *,
+    links: CoreappLinks,
+    facade: Facade | None,
+    clock: Clock,
 ) -> ConnectionLimiter:
+    def sends(path: str) -> bool:
+        return path == MESSAGES_PATH or (facade is not None and facade.sends(path))
+
     return ConnectionLimiter(
         settings.unauthenticated,
         clock,
@@ -284,7 +309,7 @@ def _limiter(
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
         urgent=envelope.MONITORED,
-        is_overloaded=lambda path, delay: path == MESSAGES_PATH and links.is_overloaded(delay),
+        is_overloaded=lambda path, delay: sends(path) and links.is_overloaded(delay),
     )
 
 
@@ -362,7 +387,9 @@ async def run(
         app = taps[0].layer(parts.app) if taps else parts.app
         tls = parts.tls.context if parts.tls else None
         hosts = Hosts(settings.http_hosts)
-        http = server.HTTPServer(app, [listener], started, limiter=parts.limiter, hosts=hosts, tls=tls)
+        http = server.HTTPServer(
+            app, [listener], started, limiter=parts.limiter, hosts=hosts, tls=tls, dialect=parts.facade
+        )
         parts.metrics.watch(http.load)
         services: list[service.Service] = [*taps, parts.links, parts.maintenance, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pydantic
+
 from tidings.config import env
 from tidings.egress.settings import OutgoingWebhooks
 from tidings.http import listener_settings
@@ -74,6 +76,10 @@ def _secrets(data: Mapping[str, Any]) -> WebappSecrets:
     return found
 
 
+def _throttle_status(raw: str) -> int:
+    return int(env.parse_choice(raw, "400", "429"))
+
+
 class Settings(settings.ProcessSettings):
     """Settings of a Webapp. `/v1/support` reports the free space of `data_dir`."""
 
@@ -123,10 +129,27 @@ class Settings(settings.ProcessSettings):
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     # uploads of files in progress at the same time
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)
+    # serve the Cloud API beside v1
+    cloud_api: env.Flag = env.variable("TIDINGS_CLOUD_API", False)
+    # accept any access token in the Cloud API; only on loopback
+    cloud_open: env.Flag = env.variable("TIDINGS_CLOUD_OPEN", False)
+    # HTTP status of a rate limit in the Cloud API
+    cloud_throttle_status: Annotated[int, env.text(_throttle_status)] = env.variable(
+        "TIDINGS_CLOUD_THROTTLE_STATUS", 400
+    )
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.
     tap: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = env.variable(
         "TIDINGS_TAP", None
     )
+
+    @pydantic.model_validator(mode="after")
+    def _opens_only_loopback(self) -> Settings:
+        if self.cloud_open and not env.is_loopback(self.address[0]):
+            raise env.mistake(
+                f"TIDINGS_CLOUD_OPEN=1 needs TIDINGS_API_ADDRESS on loopback (got {self.address[0]}): it lets every "
+                "client send messages"
+            )
+        return self
 
     def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the API's listener, and the link to the only Coreapp if its address is set."""

@@ -186,7 +186,14 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
                 port = listener.getsockname()[1]
                 hosts = Hosts(settings.http_hosts)
                 running.append(
-                    server.HTTPServer(parts.app, [listener], started.set, limiter=parts.limiter, hosts=hosts)
+                    server.HTTPServer(
+                        parts.app,
+                        [listener],
+                        started.set,
+                        limiter=parts.limiter,
+                        hosts=hosts,
+                        dialect=parts.facade,
+                    )
                 )
                 transport = httpx.AsyncHTTPTransport(verify=False)
             else:

@@ -92,7 +92,11 @@ class Authenticator:
         header = authorization(request)
         if header[:7].lower() != b"bearer ":
             raise Unauthenticated("a token is required: Authorization: Bearer …")
-        caller = await self._tokens.identify(header[7:].strip())
+        return await self.identify(request, header[7:].strip())
+
+    async def identify(self, request: Request, token: bytes) -> Caller:
+        """Return the caller that a token of a request belongs to. Raises `Unauthenticated`."""
+        caller = await self._tokens.identify(token)
         mark_authenticated(request)
         return caller
 

@@ -16,7 +16,7 @@ from tidings.aio.lru import LRU
 from tidings.storage.business import tokens, users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from webapp.http.errors import Unauthenticated
+from webapp.http.errors import TokenExpired, Unauthenticated
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +146,9 @@ class Tokens:
     async def _look_up(self, token: bytes) -> Caller:
         claims = self._claims(token)
         jti, expires_at = claims["jti"], claims["exp"]
-        if self._clock.now() >= expires_at:
-            raise Unauthenticated("the token has expired")
+        now = self._clock.now()
+        if now >= expires_at:
+            raise TokenExpired(expires_at, now)
         async with self._database.reading() as connection:
             user = await users.find_user(connection, claims["user"])
             revoked = user is None or await tokens.is_revoked(connection, [jti, mark_of(user)])

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import time
+from typing import Protocol
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -41,15 +42,29 @@ MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/li
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
+class Dialect(Protocol):
+    """API with its own format of errors and its own headers, on paths of its own."""
+
+    def claims(self, path: str) -> bool:
+        """Return whether a path belongs to this API."""
+        ...
+
+    def answer_error(self, error: APIError, scope: Scope) -> Response:
+        """Return the response to an error, with all headers."""
+        ...
+
+
 class EnvelopeMiddleware:
     """Outermost middleware.
 
     At most `max_requests` requests are in progress. A further one is refused with 503.
     """
 
-    def __init__(self, app: ASGIApp, max_requests: int) -> None:
+    def __init__(self, app: ASGIApp, max_requests: int, dialect: Dialect | None = None) -> None:
+        """dialect: API on other paths than those of v1; `None` for none"""
         self._app = app
         self._max_requests = max_requests
+        self._dialect = dialect
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +81,9 @@ class EnvelopeMiddleware:
             # The route of GET serves HEAD as well. The flag lets it skip work for the body.
             state["without_body"] = True
             scope, send = {**scope, "method": "GET"}, _without_body(send)
-        added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
+        named = (b"x-request-id", request_id.encode())
+        dialect = self._dialect if self._dialect is not None and self._dialect.claims(scope["path"]) else None
+        added = (_NO_CACHE, named) if dialect is None else (named,)
         started, status = False, 500
         span = _begin_span(scope, request_id) if TRACES.tracer is not None else None
         began = time.perf_counter() if log.isEnabledFor(logging.DEBUG) else 0.0
@@ -88,7 +105,9 @@ class EnvelopeMiddleware:
                 log.exception("http.failed", extra={"request_id": request_id, "path": path[:200]})
             if started:
                 raise
-            await as_answer(error, request_id)(scope, receive, send_with_headers)
+            found = as_api_error(error, request_id)
+            answer = error_answer(found) if dialect is None else dialect.answer_error(found, scope)
+            await answer(scope, receive, send_with_headers)
         finally:
             self._running -= 1
             if span is not None:
@@ -139,11 +158,11 @@ def _without_body(send: Send) -> Send:
     return send_head
 
 
-def as_answer(error: Exception, request_id: str) -> Response:
-    """Return the response to an error of any kind."""
+def as_api_error(error: Exception, request_id: str) -> APIError:
+    """Return the API error for an error of any kind."""
     if isinstance(error, APIError):
-        return error_answer(error)
-    return error_answer(_of_database(error) or Unexpected(request_id))
+        return error
+    return _of_database(error) or Unexpected(request_id)
 
 
 def _of_database(error: Exception) -> APIError | None:
@@ -161,7 +180,7 @@ def _of_database(error: Exception) -> APIError | None:
 
 async def answer_error(request: Request, error: Exception) -> Response:
     """Handle errors that routes raise."""
-    answer = as_answer(error, request.state.request_id)
+    answer = error_answer(as_api_error(error, request.state.request_id))
     if answer.status_code >= 500:
         log.warning("http.failed", extra={"request_id": request.state.request_id, "error": str(error)})
     return answer

@@ -9,6 +9,7 @@
     │   ├── WrongHost             421: `Host` is none of the configured names
     │   └── IdempotencyKeyReused  422: the idempotency key was used for another request
     ├── Unauthenticated           401: no token, or one that is invalid, expired or revoked
+    │   └── TokenExpired          401
     ├── AdministratorRequired     403: the token's user may not do this
     ├── WrongPassword             403: the old password of a caller with a valid token
     ├── NameTaken                 500, as in the On-Premises API: a user of that name exists
@@ -134,6 +135,16 @@ class Unauthenticated(APIError):
     def __init__(self, details: str, *, scheme: str = "Bearer") -> None:
         super().__init__([Problem(codes.ACCESS_DENIED, details)])
         self.headers = {"WWW-Authenticate": f'{scheme} realm="Tidings"'}
+
+
+class TokenExpired(Unauthenticated):
+    """The token was valid until `expires_at`."""
+
+    def __init__(self, expires_at: float, now: float) -> None:
+        """expires_at, now: Unix seconds"""
+        super().__init__("the token has expired")
+        self.expires_at = expires_at
+        self.now = now
 
 
 class AdministratorRequired(APIError):

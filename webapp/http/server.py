@@ -22,6 +22,7 @@ from tidings.http.server import AsgiServer
 from tidings.net.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.http.answers import error_answer
+from webapp.http.envelope import Dialect
 from webapp.http.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded, WrongHost
 
 # Seconds for which an idle connection is kept open.
@@ -71,6 +72,9 @@ def _pending(listener: socket.socket) -> int:
 class _Protocol(LimitedHttpProtocol):
     """HTTP connection whose refusals have the API's format and a request id."""
 
+    # API with its own format of errors; `None` when only v1 is served.
+    dialect: Dialect | None = None
+
     def refusal(self, status: int, text: str) -> tuple[Headers, bytes]:
         error: APIError
         if status == 429:
@@ -81,9 +85,18 @@ class _Protocol(LimitedHttpProtocol):
             error = WrongHost(text)
         else:
             error = InvalidRequest.because(INVALID_REQUEST, text)
+        named = (b"x-request-id", os.urandom(16).hex().encode())
+        scope = self.exchange.scope if self.exchange is not None else None
+        if self.dialect is not None and scope is not None and self.dialect.claims(scope["path"]):
+            answer = self.dialect.answer_error(error, scope)
+            return [*answer.raw_headers, named], bytes(answer.body)
         answer = error_answer(error)
-        added = ((b"cache-control", b"no-cache, private"), (b"x-request-id", os.urandom(16).hex().encode()))
-        return [*answer.raw_headers, *added], bytes(answer.body)
+        return [*answer.raw_headers, (b"cache-control", b"no-cache, private"), named], bytes(answer.body)
+
+
+def _protocol(dialect: Dialect | None) -> type[_Protocol]:
+    """Return the protocol class whose refusals have the format of the requested API."""
+    return type("_DialectProtocol", (_Protocol,), {"dialect": dialect}) if dialect is not None else _Protocol
 
 
 class HTTPServer:
@@ -103,6 +116,7 @@ class HTTPServer:
         limiter: ConnectionLimiter,
         hosts: Hosts = ANY,
         tls: ssl.SSLContext | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         """Create the server.
 
@@ -110,12 +124,13 @@ class HTTPServer:
         started: called once requests are accepted
         hosts: names by which clients may address the server
         tls: context with the certificate for HTTPS; None for plain HTTP
+        dialect: API with its own format of errors; None for none
         """
         self._sockets = list(sockets)
         self._started = started
         handshakes = Handshakes("api")
         self._server = AsgiServer(
-            LimitedConfig(app, _Protocol, HttpLimits(keep_alive=KEEP_ALIVE), limiter=limiter, hosts=hosts),
+            LimitedConfig(app, _protocol(dialect), HttpLimits(keep_alive=KEEP_ALIVE), limiter=limiter, hosts=hosts),
             lambda listening, make: HttpAcceptor(listening, make, limiter, context=tls, handshakes=handshakes),
             grace=GRACE,
         )

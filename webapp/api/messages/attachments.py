@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from webapp.api.messages.fields import Media
+from webapp.api.messages.interactive.later import CarouselMessage
 from webapp.api.messages.schemas import (
-    AnyMessage,
+    Addressed,
     AudioMessage,
     DocumentMessage,
     ImageMessage,
@@ -31,11 +32,13 @@ class Attachment:
     in_template: bool = False
 
 
-def find(message: AnyMessage) -> Sequence[Attachment]:
+def find(message: Addressed) -> Sequence[Attachment]:
     """Return the attachments of a message."""
     if isinstance(message, ImageMessage | AudioMessage | VideoMessage | DocumentMessage | StickerMessage):
         return [_attachment(message.kind, message.kind, getattr(message, message.kind))]
     if isinstance(message, InteractiveMessage):
+        if isinstance(message.interactive, CarouselMessage):
+            return list(_of_carousel(message.interactive))
         header = getattr(message.interactive, "header", None)
         if header is None or header.type == "text":
             return []
@@ -49,6 +52,13 @@ def find(message: AnyMessage) -> Sequence[Attachment]:
         ]
         return [found for where, inside in [("template.components", parts), *cards] for found in _of(where, inside)]
     return []
+
+
+def _of_carousel(carousel: CarouselMessage) -> Iterator[Attachment]:
+    for n, card in enumerate(carousel.action.cards):
+        if card.header is not None:
+            where = f"interactive.action.cards[{n}].header.{card.header.type}"
+            yield _attachment(where, card.header.type, getattr(card.header, card.header.type))
 
 
 def _of(where: str, parts: Sequence[Part]) -> Iterator[Attachment]:

@@ -14,7 +14,7 @@ from tidings.wire.codes import (
 )
 from webapp.api.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
 from webapp.api.templates.gaps import GAP, gaps
-from webapp.http.errors import InvalidRequest
+from webapp.http.errors import InvalidRequest, Problem
 
 # Not allowed in values: line breaks, tabs, and more than four spaces in a row.
 _BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
@@ -80,12 +80,26 @@ def check_words(words: str, path: str, limit: int) -> None:
         )
 
 
+class CountMismatch(InvalidRequest):
+    """A part of a template got another number of parameters than it takes."""
+
+    def __init__(self, where: str, part: str, *, expected: int, given: int) -> None:
+        """Create the error.
+
+        where: path of the parameters in the request
+        part: name of the part, for error texts
+        """
+        details = f"{where}: {part} takes {expected} parameters, not {given}"
+        super().__init__([Problem(TEMPLATE_PARAMETER_COUNT, details)])
+        self.part = part.removeprefix("the ").partition(",")[0]
+        self.expected = expected
+        self.given = given
+
+
 def require_count(expected: int, given: int, where: str, part: str) -> None:
     """Raise `InvalidRequest` unless the number of parameters is the expected one."""
     if expected != given:
-        raise InvalidRequest.because(
-            TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}"
-        )
+        raise CountMismatch(where, part, expected=expected, given=given)
 
 
 def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str) -> str:

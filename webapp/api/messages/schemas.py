@@ -107,6 +107,8 @@ class Addressed(Body):
     `to` is a phone number, with or without `+`. Only the content field that `type` names is read.
     """
 
+    kind: ClassVar[str] = ""  # value of `type`
+
     to: Annotated[
         str,
         pydantic.BeforeValidator(number_as_text),

@@ -16,7 +16,7 @@ from tidings.wire.ids import MessageIds
 from webapp.api.messages import attachments, filling
 from webapp.api.messages.attachments import Attachment
 from webapp.api.messages.received import ReceivedMessages
-from webapp.api.messages.schemas import Answered, AnyMessage, HsmMessage, TemplateMessage, TextMessage
+from webapp.api.messages.schemas import Addressed, Answered, HsmMessage, TemplateMessage, TextMessage
 from webapp.auth.idempotency import FirstAnswers
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import ShardOwners
@@ -52,6 +52,7 @@ class SentMessage:
     id: str
     # empty for a group, and when it differs from the requested number, which clients would take for a renaming
     wa_id: str
+    peer: str = ""  # the recipient, whatever the requested number was
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ class RequestOrigin:
     key: str = ""  # idempotency key; empty for none
     fingerprint: bytes = b""  # of the body; empty without an idempotency key
     traceparent: str = ""  # of the request's trace; empty for none
+    # Fields of `core.AcceptMessage` that only the Cloud API sets.
+    callback_data: str = ""
+    checked_late: bool = False
+    identity_hash: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class Messages:
     def __post_init__(self) -> None:
         self._ids = MessageIds()
 
-    async def send(self, caller: Caller, message: AnyMessage, origin: RequestOrigin) -> SentMessage:
+    async def send(self, caller: Caller, message: Addressed, origin: RequestOrigin) -> SentMessage:
         """Send a message. It is committed when this returns.
 
         Raises `InvalidRequest`, and the errors of the Coreapp link.
@@ -102,7 +107,7 @@ class Messages:
             first = await self._find_first(caller, origin)
             if first is None:
                 raise
-            return SentMessage(first, "" if to_group else to)
+            return SentMessage(first, "" if to_group else to, to)
         message_id = self._ids.new()
 
         def make(n: int) -> core.AcceptMessage:
@@ -122,6 +127,9 @@ class Messages:
                 traceparent=origin.traceparent,
                 username=caller.username if origin.key else "",
                 ttl=message.ttl or 0,
+                callback_data=origin.callback_data,
+                checked_late=origin.checked_late,
+                identity_hash=origin.identity_hash,
             )
 
         def make_again(n: int) -> core.AcceptMessage:
@@ -132,9 +140,9 @@ class Messages:
         if to_group:
             # Groups belong to the first shard, whatever their participants.
             accepted = await self.coreapps.call_primary(make, core.Accepted, again=make_again)
-            return SentMessage(accepted.id, "")
+            return SentMessage(accepted.id, "", to)
         accepted = await self.coreapps.call(to, make, core.Accepted, again=make_again)
-        return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
+        return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "", accepted.wa_id)
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
         """Mark a message as read. Its sender will be notified.
@@ -153,7 +161,7 @@ class Messages:
         else:
             await self.coreapps.call_primary_repeatable(make, core.Done)
 
-    async def _check(self, caller: Caller, message: AnyMessage) -> _Checked:
+    async def _check(self, caller: Caller, message: Addressed) -> _Checked:
         """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
         if isinstance(message, TextMessage):
             return _Checked(text_content(message))
@@ -170,7 +178,7 @@ class Messages:
             return None
         return await self.first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
-    async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
+    async def _fill(self, message: Addressed) -> tuple[str, Mapping[str, Any]]:
         """Return the template's category, and the fields to add to the content of the message."""
         if isinstance(message, TemplateMessage):
             template = message.template
@@ -215,7 +223,7 @@ def text_content(message: TextMessage) -> bytes:
     return _encode({"type": "text", "text": content})
 
 
-def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
+def other_content(message: Addressed, more: Mapping[str, Any]) -> bytes:
     """Return the content to encrypt: the checked message, with `more` added to its content. Raises `InvalidRequest`."""
     kind = message.kind
     content = message.model_dump(include={kind}, exclude_none=True)[kind]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI
 from prometheus_client import Summary
@@ -19,25 +19,44 @@ LATENCY = metrics.latency(buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 DURATION = Summary("api_requests_duration_ms", "API requests and their duration", ["node", "result", "method"])
 
 
+class OtherRoutes(Protocol):
+    """Paths that the router does not know."""
+
+    def claims(self, path: str) -> bool: ...
+
+    def route(self, path: str) -> str:
+        """Return the route of a claimed path, with placeholders for ids."""
+        ...
+
+
 class RememberingMiddleware(PrometheusInstrumentatorMiddleware):
     """Middleware of the instrumentator that caches which route a path matches."""
 
-    def __init__(self, app: Any, /, **options: Any) -> None:
+    def __init__(self, app: Any, /, other: OtherRoutes | None, **options: Any) -> None:
+        """other: routes beside the router's; `None` for none"""
         super().__init__(app, **options)
+        self._other = other
         self._handlers: LRU[tuple[str, str], tuple[str, bool]] = LRU(1_000)
 
     def _get_handler(self, request: Request) -> tuple[str, bool]:
         key = (request.scope["method"], request.scope["path"])
         handler = self._handlers.get(key)
         if handler is None:
-            handler = super()._get_handler(request)
+            path = request.scope["path"]
+            if self._other is not None and self._other.claims(path):
+                handler = (self._other.route(path), True)
+            else:
+                handler = super()._get_handler(request)
             self._handlers.put(key, handler)
         return handler
 
 
-def instrument(app: FastAPI) -> None:
-    """Observe every request of `app`. Paths without an endpoint count as `none`."""
-    app.add_middleware(RememberingMiddleware, instrumentations=[LATENCY, _observe_duration])
+def instrument(app: FastAPI, other: OtherRoutes | None = None) -> None:
+    """Observe every request of `app`. Paths without an endpoint count as `none`.
+
+    other: routes beside the router's; `None` for none
+    """
+    app.add_middleware(RememberingMiddleware, other=other, instrumentations=[LATENCY, _observe_duration])
 
 
 def _observe_duration(info: metrics.Info) -> None:

@@ -1,0 +1,66 @@
+"""Messages of the Cloud API: contacts are checked late, an identity may be named, and statuses return a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tidings.storage.business import messages
+from tidings.storage.business.messages import Status
+from tidings.wire import core
+
+NUMBER, NOBODY = "15550110001", "15550160000"
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
+
+
+async def send(running: Running, to: str, **fields: Any) -> Any:
+    return await running.client.ask(
+        lambda n: core.AcceptMessage(n, BUSINESS, to, "text", TEXT, checked_late=True, **fields)
+    )
+
+
+async def failure(world: World, message_id: str) -> int:
+    """Wait for the failed status of a message, and return its code."""
+    await world.sink.signals.until(lambda: (message_id, "failed") in world.sink.labels())
+    (post,) = [post for post in world.sink.posts if post.label == (message_id, "failed")]
+    return int(post.body["statuses"][0]["errors"][0]["code"])
+
+
+async def test_a_message_to_a_number_that_is_not_on_the_network_is_accepted_and_fails(world: World) -> None:
+    world.add_phones(NUMBER)
+    # With `check_unknown` off, v1 refuses numbers that were never checked.
+    running = await world.start(check_unknown=False)
+    await world.connected(running)
+    accepted = await send(running, NOBODY)
+    assert isinstance(accepted, core.Accepted)
+    assert await failure(world, accepted.id) == 1013
+    reached = await send(running, NUMBER)
+    await world.sink.signals.until(lambda: (reached.id, "sent") in world.sink.labels())
+    assert {found.to for found in world.network.sends} == {NUMBER}
+
+
+async def test_a_message_that_names_another_identity_fails_with_480(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    first = await send(running, NUMBER)
+    await world.sink.signals.until(lambda: (first.id, "sent") in world.sink.labels())
+    known = await running.client.ask(lambda n: core.GetIdentity(n, BUSINESS, NUMBER))
+    same = await send(running, NUMBER, identity_hash=known.hash)
+    await world.sink.signals.until(lambda: (same.id, "sent") in world.sink.labels())
+    other = await send(running, NUMBER, identity_hash="AAAAAAAAAAA=")
+    assert await failure(world, other.id) == 480
+
+
+async def test_the_text_for_statuses_is_stored_and_read_again(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    marked = await send(running, NUMBER, callback_data="order 7 ü")
+    plain = await send(running, NUMBER)
+    await world.sink.signals.until(lambda: (plain.id, "sent") in world.sink.labels())
+    await running.stopped()
+    async with world.database.reading() as connection:
+        rows = await messages.list_progress(connection, BUSINESS, [marked.id, plain.id])
+    assert {row.id: row.callback_data for row in rows} == {marked.id: "order 7 ü", plain.id: None}
+    assert {row.status for row in rows} == {Status.SENT}

@@ -1,0 +1,94 @@
+"""Responses in the Graph API's format, with its headers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import Response
+
+from tidings.wire.cloud import json_text
+from webapp.api.cloud.errors import GraphError
+from webapp.api.cloud.paths import Version
+
+Headers = list[tuple[bytes, bytes]]
+
+_JSON = (b"content-type", b"application/json; charset=UTF-8")
+_PRIVATE = (b"cache-control", b"private, no-cache, no-store, must-revalidate")
+_NO_STORE = (b"cache-control", b"no-store")
+# The build of the servers, which clients only log.
+_REVISION = (b"x-fb-rev", b"1000000000")
+_USAGE = (b"x-app-usage", b'{"call_count":0,"total_cputime":0,"total_time":0}')
+MESSAGING, MANAGEMENT = "whatsapp", "whatsapp_business_management"
+
+
+def new_trace() -> str:
+    """Return an id of a request, which its headers and its error carry."""
+    return "A" + base64.urlsafe_b64encode(os.urandom(15)).decode()
+
+
+class GraphResponse(Response):
+    """Response with a complete body and complete headers."""
+
+    def __init__(self, content: bytes, status: int, headers: Headers) -> None:
+        # The framework's constructor would build and encode the headers again.
+        self.status_code = status
+        self.body = content
+        self.background = None
+        self.raw_headers = [*headers, (b"content-length", str(len(content)).encode())]
+
+
+def answer(
+    value: Any, version: Version, trace: str, *, usage: bytes, is_get: bool = False, status: int = 200
+) -> GraphResponse:
+    """Return a success response.
+
+    usage: value of `x-business-use-case-usage`
+    is_get: whether the response gets an `etag`
+    """
+    content = json_text.encode(value)
+    headers = [_JSON, _PRIVATE, *headers_of(version, trace), (b"x-business-use-case-usage", usage)]
+    if is_get:
+        headers.append((b"etag", f'"{hashlib.sha256(content).hexdigest()[:40]}"'.encode()))
+    return GraphResponse(content, status, headers)
+
+
+def error_answer(error: GraphError, version: Version, trace: str) -> GraphResponse:
+    """Return the response to an error."""
+    headers = [_JSON, _NO_STORE, *headers_of(version, trace), _USAGE]
+    if error.status in (400, 401):
+        words = "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in error.message)
+        realm = "invalid_request" if error.status == 400 else "invalid_token"
+        headers.append((b"www-authenticate", f'OAuth "Facebook Platform" "{realm}" "{words}"'.encode()))
+    if error.retry_after:
+        headers.append((b"retry-after", str(error.retry_after).encode()))
+    return GraphResponse(json_text.encode(error.body(trace)), error.status, headers)
+
+
+def headers_of(version: Version, trace: str) -> Sequence[tuple[bytes, bytes]]:
+    """Return the headers that every response has, whatever its body."""
+    identified = trace.encode()
+    headers = [
+        (b"facebook-api-version", version.served.encode()),
+        (b"x-fb-request-id", identified),
+        (b"x-fb-trace-id", identified[-11:]),
+        _REVISION,
+    ]
+    if version.warning:
+        headers.append((b"x-ad-api-version-warning", version.warning.encode()))
+    return headers
+
+
+def usage_of(waba_id: str, kind: str) -> bytes:
+    """Return the share of the allowance for calls that is used: nothing, since no such limit applies."""
+    entry: Mapping[str, Any] = {
+        "type": kind,
+        "call_count": 0,
+        "total_cputime": 0,
+        "total_time": 0,
+        "estimated_time_to_regain_access": 0,
+    }
+    return json_text.encode({waba_id: [entry]})

@@ -1,0 +1,137 @@
+"""The Cloud API as a layer of the application: finds the handler of a call, and responds in every case."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from fastapi import Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tidings.aio.lru import LRU
+from tidings.storage.database import DatabaseError
+from tidings.wire.cloud.identity import Directory, Kind
+from tidings.wire.cloud.media_ids import is_media_id
+from webapp.api.cloud import answers, errors, paths
+from webapp.api.cloud.access import CloudAccess
+from webapp.api.cloud.calls import Call
+from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA
+from webapp.api.cloud.errors import GraphError
+from webapp.api.cloud.paths import Target
+from webapp.http import envelope
+from webapp.http.errors import APIError
+
+log = logging.getLogger(__name__)
+
+_NAMED: Mapping[str, str] = {name: name for name in paths.NAMES}
+_SHOWN: Mapping[str, str] = {
+    Kind.NUMBER: "{phone-number-id}",
+    Kind.WABA: "{waba-id}",
+    Kind.APP: "{app-id}",
+    Kind.BUSINESS: "{business-id}",
+    Kind.TEMPLATE: "{template-id}",
+    MEDIA: "{media-id}",
+}
+
+
+class Facade:
+    """The Cloud API of an installation."""
+
+    def __init__(self, directory: Directory, access: CloudAccess, *, throttle_status: int) -> None:
+        """throttle_status: HTTP status of rate limits"""
+        self._directory = directory
+        self._access = access
+        self._throttle_status = throttle_status
+        self._targets: LRU[str, Target] = LRU(1_000)
+
+    def claims(self, path: str) -> bool:
+        """Return whether a path belongs to the Cloud API."""
+        return paths.claims(path)
+
+    def sends(self, path: str) -> bool:
+        """Return whether a path is the one to which messages are posted."""
+        return path.endswith("/messages") and paths.claims(path)
+
+    def route(self, path: str) -> str:
+        """Return the route of a path, with placeholders for ids, for metrics and logs."""
+        target = self._target(path)
+        kind = self._kind(target.node)
+        if (kind, target.edge) not in EDGES:
+            return "none"
+        return f"/{_SHOWN.get(kind, kind)}" + (f"/{target.edge}" if target.edge else "")
+
+    def answer_error(self, error: APIError, scope: Scope) -> Response:
+        """Return the response to an error of an outer layer."""
+        return self._failed(errors.translate(error, self._throttle_status), self._target(scope["path"]))
+
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request. Raises unexpected errors only."""
+        target, trace = self._target(request.scope["path"]), answers.new_trace()
+        try:
+            return await self._handle(request, target, trace)
+        except GraphError as error:
+            return self._failed(error, target, trace)
+        except (APIError, DatabaseError) as error:
+            found = envelope.as_api_error(error, request.scope["state"]["request_id"])
+            answer = self._failed(errors.translate(found, self._throttle_status), target, trace)
+            if answer.status_code >= 500:
+                log.warning(
+                    "http.failed", extra={"request_id": request.scope["state"]["request_id"], "error": str(error)}
+                )
+            return answer
+
+    async def _handle(self, request: Request, target: Target, trace: str) -> Response:
+        method, kind = request.scope["method"], self._kind(target.node)
+        if not target.is_known or not target.node:
+            raise errors.unknown_path(request.scope["path"])
+        caller = await self._access.caller(request)
+        call = Call(request, target, trace, caller, self._directory.of(caller.account), self._directory)
+        handler = ENDPOINTS.get((kind, target.edge, method))
+        if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:
+            raise errors.no_capability()
+        if handler is None or not self._is_own(kind, call):
+            raise call.unsupported()
+        return await handler(call)
+
+    def _is_own(self, kind: str, call: Call) -> bool:
+        """Return whether the object belongs to the caller's number. Handlers check media and templates themselves."""
+        identity, node = call.identity, call.target.node
+        own = {
+            Kind.NUMBER: identity.phone_number_id,
+            Kind.WABA: identity.waba_id,
+            Kind.APP: identity.app_id,
+            Kind.BUSINESS: identity.business_id,
+        }
+        return kind not in own or own[Kind(kind)] == node
+
+    def _kind(self, node: str) -> str:
+        """Return the kind of object that a node is; empty for none."""
+        found = self._directory.kind(node)
+        if found is not None:
+            return found
+        return _NAMED.get(node, "") or (MEDIA if is_media_id(node) else "")
+
+    def _target(self, path: str) -> Target:
+        target = self._targets.get(path)
+        if target is None:
+            target = paths.parse(path)
+            self._targets.put(path, target)
+        return target
+
+    def _failed(self, error: GraphError, target: Target, trace: str = "") -> Response:
+        return answers.error_answer(error, target.version, trace or answers.new_trace())
+
+
+class FacadeLayer:
+    """Middleware that passes the paths of the Cloud API to the façade."""
+
+    def __init__(self, app: ASGIApp, facade: Facade) -> None:
+        self._app = app
+        self._facade = facade
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._facade.claims(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        answer = await self._facade.respond(Request(scope, receive, send))
+        await answer(scope, receive, send)

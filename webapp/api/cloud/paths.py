@@ -1,0 +1,66 @@
+"""Paths of the Cloud API: an optional version, an object, and the edge of it that is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+# Version that a path without one has, and the oldest version that is served as it is.
+DEFAULT, OLDEST = "v25.0", 20
+_VERSION = re.compile(r"v[0-9]+\.[0-9]+", re.ASCII)
+_SERVED = re.compile(r"v([1-9][0-9]?)\.0", re.ASCII)
+# First parts of a path without a version, besides ids.
+DEBUG_TOKEN, OAUTH, ME, ATTACHMENTS, UPLOAD = "debug_token", "oauth", "me", "whatsapp_business", "upload:"
+NAMES = frozenset((DEBUG_TOKEN, OAUTH, ME, ATTACHMENTS))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Version:
+    """Version of a call."""
+
+    asked: str  # version in the path; empty for none
+    served: str
+    warning: str = ""  # text for the client; empty for none
+
+
+UNVERSIONED = Version("", DEFAULT)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names."""
+
+    version: Version
+    node: str  # id or name of the object; empty for none
+    edge: str  # rest of the path; empty for the object itself
+    is_known: bool = True  # whether the version exists
+
+
+def claims(path: str) -> bool:
+    """Return whether a path belongs to the Cloud API: it begins with a version, an id or a name of that API."""
+    if path.startswith("/v1/"):
+        return False
+    first = path[1:].partition("/")[0]
+    if first.isascii() and first.isdigit():
+        return True
+    return first in NAMES or first.startswith(UPLOAD) or _VERSION.fullmatch(first) is not None
+
+
+def parse(path: str) -> Target:
+    """Return what a claimed path names."""
+    first, _, rest = path[1:].partition("/")
+    version, is_known = UNVERSIONED, True
+    if _VERSION.fullmatch(first):
+        version, is_known = _version(first)
+        first, _, rest = rest.partition("/")
+    return Target(version, first, rest, is_known)
+
+
+def _version(asked: str) -> tuple[Version, bool]:
+    found = _SERVED.fullmatch(asked)
+    if found is None:
+        return Version(asked, DEFAULT), False
+    if int(found[1]) >= OLDEST:
+        return Version(asked, asked), True
+    served = f"v{OLDEST}.0"
+    return Version(asked, served, f"The call has been auto-upgraded to {served} as {asked} will be deprecated."), True

@@ -1,0 +1,74 @@
+"""Message types that the Cloud API has and v1 has not, or has with lower limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import pydantic
+
+from tidings.wire.codes import PARAMETER_INVALID
+from webapp.api.messages.contacts import Card
+from webapp.api.messages.fields import PLAIN, Sound
+from webapp.api.messages.interactive.later import LaterInteractive
+from webapp.api.messages.schemas import (
+    MODELS,
+    Addressed,
+    AudioMessage,
+    ContactsMessage,
+    HsmMessage,
+    InteractiveMessage,
+)
+from webapp.http.bodies import Body, refusal
+from webapp.http.constraints import Length
+
+MAX_CONTACTS = 257
+MAX_EMOJI = 64  # characters; an emoji with modifiers has several
+
+
+class Reaction(Body):
+    """Reaction to a message. An empty emoji removes it."""
+
+    message_id: Annotated[str, Length(64), PLAIN]
+    emoji: Annotated[str, Length(MAX_EMOJI, least=0)]
+
+
+class ReactionMessage(Addressed):
+    kind: ClassVar[str] = "reaction"
+    type: Literal["reaction"]
+    reaction: Reaction
+
+
+class SoundOrVoice(Sound):
+    """A sound. `voice` asks for its display as a voice message."""
+
+    voice: bool | None = None
+
+
+class VoicedAudioMessage(AudioMessage):
+    audio: SoundOrVoice
+
+
+class LaterInteractiveMessage(InteractiveMessage):
+    interactive: LaterInteractive  # type: ignore[assignment]
+
+
+def _are_few(cards: list[Card]) -> list[Card]:
+    if len(cards) > MAX_CONTACTS:
+        raise refusal(
+            PARAMETER_INVALID, "has {count} contacts, the limit is {most}", count=len(cards), most=MAX_CONTACTS
+        )
+    return cards
+
+
+class FewContactsMessage(ContactsMessage):
+    contacts: Annotated[list[Card], pydantic.Field(min_length=1), pydantic.AfterValidator(_are_few)]
+
+
+LATER_MODELS: Mapping[str, type[Addressed]] = {
+    **{kind: model for kind, model in MODELS.items() if model is not HsmMessage},
+    **{
+        model.kind: model
+        for model in (ReactionMessage, VoicedAudioMessage, LaterInteractiveMessage, FewContactsMessage)
+    },
+}
