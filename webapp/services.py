@@ -44,6 +44,7 @@ from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.facade import Facade
+from webapp.api.cloud.media_links import MediaLinks
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
 from webapp.api.documents import Assets, OpenApiDocument
@@ -175,6 +176,7 @@ def assemble(
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
     facade = _facade(settings)
+    media_links = MediaLinks(settings.secrets.jwt_key, clock)
     app = webapp.app.create(
         [
             authenticator,
@@ -188,6 +190,7 @@ def assemble(
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             RegistrationService(database, links, hasher),
             MediaStore(database, files, clock, max_uploads=settings.max_uploads),
+            media_links,
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
             _messages(database, links, templates, safe, clock),

@@ -63,8 +63,7 @@ def error_answer(error: GraphError, version: Version, trace: str) -> GraphRespon
         words = "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in error.message)
         realm = "invalid_request" if error.status == 400 else "invalid_token"
         headers.append((b"www-authenticate", f'OAuth "Facebook Platform" "{realm}" "{words}"'.encode()))
-    if error.retry_after:
-        headers.append((b"retry-after", str(error.retry_after).encode()))
+    headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
     return GraphResponse(json_text.encode(error.body(trace)), error.status, headers)
 
 

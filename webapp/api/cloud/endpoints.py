@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidings.wire.cloud.identity import Kind
-from webapp.api.cloud import messages, numbers
+from webapp.api.cloud import media, messages, numbers, paths
 from webapp.api.cloud.calls import Handler
 
 MEDIA = "media"  # kind of object, besides those of `Kind` and the names in `paths`
 
 ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (Kind.NUMBER, "messages", "POST"): messages.post,
+    (Kind.NUMBER, "media", "POST"): media.upload,
     (Kind.NUMBER, "", "GET"): numbers.show,
+    (MEDIA, "", "GET"): media.show,
+    (MEDIA, "", "DELETE"): media.delete,
+    (paths.ATTACHMENTS, "attachments", "GET"): media.download,
 }
 
 LEFT_OUT = frozenset(

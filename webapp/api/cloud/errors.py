@@ -38,17 +38,17 @@ class GraphError(Exception):
         kind: str = OAUTH,
         details: str = "",
         extra: Mapping[str, Any] | None = None,
-        retry_after: int = 0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Create the error.
 
         details: explanation for `error_data`; empty for no `error_data`
         extra: further fields of Graph errors, such as `error_subcode`, in order; `None` for none
-        retry_after: whole seconds for the header of that name; 0 for no header
+        headers: further headers of the response; `None` for none
         """
         super().__init__(f"{code} {message} {details}".strip())
         self.status = status
-        self.retry_after = retry_after
+        self.headers = dict(headers or {})
         self.message = message
         self._code = code
         self._kind = kind
@@ -67,10 +67,14 @@ class GraphError(Exception):
 
 
 def coded(code: int, details: str = "", *, status: int | None = None, retry_after: int = 0) -> GraphError:
-    """Return an error with the title and the HTTP status of its code."""
+    """Return an error with the title and the HTTP status of its code.
+
+    retry_after: whole seconds for the header of that name; 0 for no header
+    """
     known = CODES[code]
     message = f"(#{code}) {known.title}"
-    return GraphError(message, code=code, status=status or known.status, details=details, retry_after=retry_after)
+    headers = {"retry-after": str(retry_after)} if retry_after else None
+    return GraphError(message, code=code, status=status or known.status, details=details, headers=headers)
 
 
 def missing(name: str) -> GraphError:
@@ -106,6 +110,21 @@ def unknown_path(path: str) -> GraphError:
 
 def unknown_field(name: str, node_type: str) -> GraphError:
     return GraphError(f"(#100) Tried accessing nonexisting field ({name[:_MAX_ID]}) on node type ({node_type})")
+
+
+def no_such_url() -> GraphError:
+    """Return the error of a URL of a file that is unknown, expired or used without a token."""
+    return GraphError("(#100) The URL is unknown or has expired", status=404)
+
+
+def range_beyond(size: int) -> GraphError:
+    """Return the error of a range that begins after the end of a file.
+
+    size: of the file, in bytes
+    """
+    return GraphError(
+        "(#100) The requested range is not in the file", status=416, headers={"content-range": f"bytes */{size}"}
+    )
 
 
 def token_required() -> GraphError:

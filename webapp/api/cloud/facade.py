@@ -19,7 +19,7 @@ from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA
 from webapp.api.cloud.errors import GraphError
 from webapp.api.cloud.paths import Target
 from webapp.http import envelope
-from webapp.http.errors import APIError
+from webapp.http.errors import APIError, Unauthenticated
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,12 @@ class Facade:
         method, kind = request.scope["method"], self._kind(target.node)
         if not target.is_known or not target.node:
             raise errors.unknown_path(request.scope["path"])
-        caller = await self._access.caller(request)
+        try:
+            caller = await self._access.caller(request)
+        except (GraphError, Unauthenticated):
+            if kind == paths.ATTACHMENTS:
+                raise errors.no_such_url() from None
+            raise
         call = Call(request, target, trace, caller, self._directory.of(caller.account), self._directory)
         handler = ENDPOINTS.get((kind, target.edge, method))
         if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:

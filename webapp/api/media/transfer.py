@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 
@@ -61,6 +62,18 @@ class TransferSlots:
         self.taken -= 1
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Part of a file, from its byte `first` to its byte `last`, both included and counted from 0."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
 class FileAnswer(Response):
     """Response with a file from the store.
 
@@ -68,25 +81,36 @@ class FileAnswer(Response):
     """
 
     def __init__(
-        self, file: MediaReader, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
+        self,
+        file: MediaReader,
+        size: int,
+        content_type: str,
+        *,
+        done: Callable[[], None],
+        with_body: bool = True,
+        part: ByteRange | None = None,
     ) -> None:
         """Create the response.
 
         size: of the file, in bytes
         done: called when the file is closed
+        part: bytes to send; `None` for the whole file
         """
+        self._skip = part.first if part is not None else 0
         self._file = file
         self._done = done
         self._with_body = with_body
         headers = {
             # Not passed as the media type, because the framework would add a charset.
             "Content-Type": content_type,
-            "Content-Length": str(size),
+            "Content-Length": str(part.size if part is not None else size),
             # A browser must not render files that recipients sent as if they were part of this site.
             "Content-Disposition": "attachment",
             "X-Content-Type-Options": "nosniff",
         }
-        super().__init__(headers=headers)
+        if part is not None:
+            headers["Content-Range"] = f"bytes {part.first}-{part.last}/{size}"
+        super().__init__(status_code=200 if part is None else 206, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -96,6 +120,12 @@ class FileAnswer(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             loop = asyncio.get_running_loop()
             deadline = loop.time() + LONGEST
+            while left > 0 and self._skip:
+                skipped = len(await self._file.read(min(self._skip, _BLOCK)))
+                if not skipped:
+                    outcome = "cut short"
+                    return
+                self._skip -= skipped
             while left > 0:
                 block = await self._file.read(min(left, _BLOCK))
                 if not block or await request.is_disconnected():
