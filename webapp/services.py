@@ -45,6 +45,7 @@ from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.media_links import MediaLinks
+from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
 from webapp.api.documents import Assets, OpenApiDocument
@@ -191,6 +192,8 @@ def assemble(
             RegistrationService(database, links, hasher),
             MediaStore(database, files, clock, max_uploads=settings.max_uploads),
             media_links,
+            tokens,
+            Subscriptions(database, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
             _messages(database, links, templates, safe, clock),

@@ -23,9 +23,17 @@ class Kind(enum.StrEnum):
     APP = "app"
     BUSINESS = "business"
     TEMPLATE = "template"
+    USER = "user"
 
 
-_FIRST_DIGITS = {Kind.NUMBER: "1", Kind.WABA: "2", Kind.APP: "3", Kind.BUSINESS: "4", Kind.TEMPLATE: "5"}
+_FIRST_DIGITS = {
+    Kind.NUMBER: "1",
+    Kind.WABA: "2",
+    Kind.APP: "3",
+    Kind.BUSINESS: "4",
+    Kind.TEMPLATE: "5",
+    Kind.USER: "6",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -43,6 +43,14 @@ class Shards:
     moved: int | None = None  # rows moved so far; `None` when no change is in progress
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegistrationState:
+    """Registration of a number."""
+
+    registered: bool
+    has_pin: bool  # whether two-step verification is on
+
+
 class RegistrationService:
     """Registration of the caller's account."""
 
@@ -65,6 +73,28 @@ class RegistrationService:
         await self._coreapps.call_primary(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
         log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
         return Requested(name, registered=False)
+
+    async def send_code(self, caller: Caller) -> None:
+        """Have the network send a code to the caller's number, unless it is registered already.
+
+        Raises the errors of the Coreapp link.
+        """
+        if await self._is_registered(caller):
+            return
+        await self._coreapps.call_primary(lambda n: core.RequestCode(n=n, account=caller.account), core.Done)
+        log.info("account.code_requested", extra={"username": caller.username})
+
+    async def state(self, caller: Caller) -> RegistrationState:
+        async with self._database.reading() as connection:
+            kept = await registrations.find_registration(connection, caller.account)
+            is_registered = await accounts.is_registered(connection, caller.account)
+        return RegistrationState(is_registered, bool(kept.pin_hash))
+
+    async def is_pin(self, caller: Caller, pin: str) -> bool:
+        """Return whether this is the PIN of the caller's number."""
+        async with self._database.reading() as connection:
+            kept = await registrations.find_registration(connection, caller.account)
+        return bool(kept.pin_hash) and await self._hasher.verify(kept.pin_hash, pin)
 
     async def verify(self, caller: Caller, code: str) -> None:
         """Register with a code; do nothing when the number is registered already.

@@ -1,13 +1,18 @@
-"""`GET /{phone-number-id}`: the business number."""
+"""The business number: its object, its registration and its PIN."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Response
 
-from webapp.api.cloud import fields
-from webapp.api.cloud.calls import Call
+from tidings.wire.addresses import is_digits
+from tidings.wire.cloud.codes import PIN_MISMATCH, VERIFY_AGAIN
+from webapp.api.account.service import RegistrationService
+from webapp.api.cloud import errors, fields
+from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.lists import listed
 
 NODE_TYPE = "WhatsAppBusinessPhoneNumber"
 _DEFAULT = (
@@ -19,24 +24,136 @@ _DEFAULT = (
     "throughput",
     "webhook_configuration",
 )
+_IN_LISTS = ("verified_name", "display_phone_number", "id", "quality_rating")
+# Known fields that no number of Tidings has.
+_OPTIONAL = ("certificate", "conversational_automation", "last_onboarded_time", "username", "country_dial_code")
+_UNLIMITED = "TIER_UNLIMITED"
+_PIN_DIGITS = 6
 
 
 async def show(call: Call) -> Response:
-    return call.answer(
-        fields.select(await describe(call), call.query().get("fields"), node_type=NODE_TYPE, default=_DEFAULT)
+    chosen = fields.select(
+        await describe(call),
+        call.query().get("fields"),
+        node_type=NODE_TYPE,
+        default=_DEFAULT,
+        optional=_OPTIONAL,
     )
+    return call.answer(chosen)
 
 
-async def describe(call: Call) -> dict[str, Any]:
+async def list_all(call: Call) -> Response:
+    number = fields.select(
+        await describe(call),
+        call.query().get("fields"),
+        node_type=NODE_TYPE,
+        default=_IN_LISTS,
+        optional=_OPTIONAL,
+    )
+    return call.answer(listed([number], ["0"], call))
+
+
+async def describe(call: Call) -> Mapping[str, Any]:
     """Return all fields of the caller's number."""
     identity = call.identity
+    state = await call.find(RegistrationService).state(call.caller)
+    able = "AVAILABLE" if state.registered else "BLOCKED"
     return {
-        "verified_name": identity.account,
-        "code_verification_status": "VERIFIED",
-        "display_phone_number": f"+{identity.account}",
+        "id": identity.phone_number_id,
+        "is_official_business_account": False,
+        "display_phone_number": display(identity.account),
+        "verified_name": display(identity.account),
+        "account_mode": "LIVE",
         "quality_rating": "GREEN",
+        "quality_score": {"score": "GREEN"},
+        "code_verification_status": "VERIFIED" if state.registered else "NOT_VERIFIED",
+        "eligibility_for_api_business_global_search": "NON_ELIGIBLE_VERIFIED_LEVEL",
+        "is_pin_enabled": state.has_pin,
+        "name_status": "AVAILABLE_WITHOUT_REVIEW",
+        "new_name_status": "NONE",
+        "status": "CONNECTED" if state.registered else "DISCONNECTED",
+        "search_visibility": "NON_VISIBLE",
+        "messaging_limit_tier": _UNLIMITED,
+        "whatsapp_business_manager_messaging_limit": _UNLIMITED,
         "platform_type": "CLOUD_API",
         "throughput": {"level": "STANDARD"},
         "webhook_configuration": {},
-        "id": identity.phone_number_id,
+        "health_status": {
+            "can_send_message": able,
+            "entities": [
+                {"entity_type": "PHONE_NUMBER", "id": identity.phone_number_id, "can_send_message": able},
+                {"entity_type": "WABA", "id": identity.waba_id, "can_send_message": "AVAILABLE"},
+                {"entity_type": "BUSINESS", "id": identity.business_id, "can_send_message": "AVAILABLE"},
+                {"entity_type": "APP", "id": identity.app_id, "can_send_message": "AVAILABLE"},
+            ],
+        },
     }
+
+
+def display(account: str) -> str:
+    """Return a number for people: `+1 555-000-0000` in North America, else `+` and the digits."""
+    if len(account) == 11 and account[0] == "1":
+        return f"+1 {account[1:4]}-{account[4:7]}-{account[7:]}"
+    return f"+{account}"
+
+
+async def change(call: Call) -> Response:
+    """Set the PIN of the number."""
+    call.require_admin()
+    parameters = await call.parameters()
+    if parameters.get("webhook_configuration") is not None:
+        raise errors.no_capability()
+    await call.find(RegistrationService).set_pin(call.caller, _pin(parameters))
+    return call.success()
+
+
+async def request_code(call: Call) -> Response:
+    call.require_admin()
+    parameters = await call.parameters()
+    method = text_of(parameters, "code_method").upper()
+    if not method:
+        raise errors.missing("code_method")
+    if method not in ("SMS", "VOICE"):
+        raise errors.not_one_of("code_method", ("SMS", "VOICE"), method)
+    await call.find(RegistrationService).send_code(call.caller)
+    return call.success()
+
+
+async def verify_code(call: Call) -> Response:
+    call.require_admin()
+    code = text_of(await call.parameters(), "code").replace("-", "")
+    if not code:
+        raise errors.missing("code")
+    if not is_digits(code, 6, 16):
+        raise errors.invalid("code: should be the digits of a registration code")
+    await call.find(RegistrationService).verify(call.caller, code)
+    return call.success()
+
+
+async def register(call: Call) -> Response:
+    """Register the number with its PIN, or set the PIN of a number that has none."""
+    call.require_admin()
+    parameters = await call.parameters()
+    if text_of(parameters, "messaging_product").lower() != "whatsapp":
+        raise errors.missing("messaging_product")
+    if parameters.get("backup") is not None:
+        raise errors.no_capability()
+    pin = _pin(parameters)
+    registration = call.find(RegistrationService)
+    state = await registration.state(call.caller)
+    if not state.registered:
+        raise errors.coded(VERIFY_AGAIN, "request a code with request_code, and verify it with verify_code")
+    if not state.has_pin:
+        await registration.set_pin(call.caller, pin)
+    elif not await registration.is_pin(call.caller, pin):
+        raise errors.coded(PIN_MISMATCH, "the PIN is not the one of this number")
+    return call.success()
+
+
+def _pin(parameters: Mapping[str, Any]) -> str:
+    pin = text_of(parameters, "pin")
+    if not pin:
+        raise errors.missing("pin")
+    if not is_digits(pin, _PIN_DIGITS, _PIN_DIGITS):
+        raise errors.invalid(f"pin: should have {_PIN_DIGITS} digits")
+    return pin

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from tidings.storage.business import profiles
 from tidings.storage.business.profiles import Photo, StoredProfile
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND
 from webapp.api.profile import schemas
 from webapp.auth.tokens import Caller
@@ -64,6 +67,25 @@ class ProfileService:
     async def business(self, caller: Caller) -> StoredProfile:
         async with self._database.reading() as connection:
             return await profiles.find_business(connection, caller.account)
+
+    async def merge(self, caller: Caller, changes: Mapping[str, Any]) -> None:
+        """Change some fields of the business profile, and the about text.
+
+        changes: values by the names of the fields of `StoredProfile`, and `about`
+        """
+        fields = {name: value for name, value in changes.items() if name != "about"}
+        if "websites" in fields:
+            fields["websites"] = tuple(fields["websites"])
+
+        async def work(connection: Connection) -> None:
+            if fields:
+                stored = await profiles.find_business(connection, caller.account)
+                await profiles.set_business(connection, caller.account, dataclasses.replace(stored, **fields))
+            if "about" in changes:
+                await profiles.set_about(connection, caller.account, changes["about"])
+
+        await self._database.persist(work, patience=5.0)
+        log.info("profile.business_changed", extra={"username": caller.username})
 
     async def set_business(self, caller: Caller, given: schemas.BusinessProfile) -> None:
         profile = StoredProfile(

@@ -37,6 +37,7 @@ class HeaderComponent(Body):
     type: Annotated[Literal["HEADER"], UPPER]
     format: Annotated[Literal["TEXT", "IMAGE", "VIDEO", "DOCUMENT", "LOCATION"], UPPER] = "TEXT"
     text: Annotated[str, Length(MAX_HEADER), pydantic.AfterValidator(gaps.has_one_gap)] | None = None
+    example: dict[str, Any] | None = None
 
     @pydantic.model_validator(mode="after")
     def _has_text(self) -> HeaderComponent:
@@ -51,6 +52,7 @@ class BodyComponent(Body):
     type: Annotated[Literal["BODY"], UPPER]
     text: Annotated[str, Length(MAX_BODY), pydantic.AfterValidator(gaps.has_good_gaps)] | None = None
     add_security_recommendation: bool | None = None
+    example: dict[str, Any] | None = None
 
 
 class FooterComponent(Body):

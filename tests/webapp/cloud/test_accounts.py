@@ -1,0 +1,208 @@
+"""Number, profile, tokens, registration and WABA of the Cloud API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, check_headers, error
+from tests.webapp.conftest import basic
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.business import accounts
+from tidings.storage.database import Database
+from tidings.wire import core
+
+P, W = f"/v25.0/{NUMBER}", f"/v25.0/{WABA}"
+PROFILE = f"{P}/whatsapp_business_profile"
+
+
+async def test_a_number_has_its_default_fields_and_requested_ones(cloud: Cloud) -> None:
+    response = await cloud.http.get(P)
+    check_headers(response)
+    assert list(response.json()) == [
+        "verified_name",
+        "code_verification_status",
+        "display_phone_number",
+        "quality_rating",
+        "platform_type",
+        "throughput",
+        "webhook_configuration",
+        "id",
+    ]
+    response = await cloud.http.get(f"{P}?fields=display_phone_number,status,health_status{{entities}}, is_pin_enabled")
+    assert list(response.json()) == ["display_phone_number", "status", "health_status", "is_pin_enabled", "id"]
+    assert response.json()["display_phone_number"] == "+1 555-000-0000"
+    assert response.json()["status"] == "DISCONNECTED"
+
+
+async def test_the_numbers_of_a_waba_are_listed(cloud: Cloud) -> None:
+    response = await cloud.http.get(f"{W}/phone_numbers")
+    assert response.json()["data"] == [
+        {
+            "verified_name": "+1 555-000-0000",
+            "display_phone_number": "+1 555-000-0000",
+            "quality_rating": "GREEN",
+            "id": NUMBER,
+        }
+    ]
+    assert set(response.json()["paging"]) == {"cursors"}
+
+
+async def test_a_profile_is_merged_and_unset_fields_are_absent(cloud: Cloud) -> None:
+    response = await cloud.http.get(PROFILE)
+    assert response.text == '{"data":[{"vertical":"UNDEFINED","messaging_product":"whatsapp"}]}'
+    first = {"messaging_product": "whatsapp", "about": "Open 9 to 5", "vertical": "edu", "description": "d" * 512}
+    assert (await cloud.http.post(PROFILE, json=first)).text == '{"success":true}'
+    form = {"messaging_product": "whatsapp", "websites[]": ["https://example.com", "https://example.org"]}
+    assert (await cloud.http.post(PROFILE, data=form)).text == '{"success":true}'
+    response = await cloud.http.get(f"{PROFILE}?fields=about,address,description,email,websites,vertical")
+    assert response.json() == {
+        "data": [
+            {
+                "about": "Open 9 to 5",
+                "description": "d" * 512,
+                "websites": ["https://example.com", "https://example.org"],
+                "vertical": "EDU",
+                "messaging_product": "whatsapp",
+            }
+        ]
+    }
+    about = await cloud.http.get("/v1/settings/profile/about")
+    assert about.json()["settings"]["profile"]["about"]["text"] == "Open 9 to 5"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"about": "x" * 140},
+        {"description": "x" * 513},
+        {"vertical": "CIRCUS"},
+        {"websites": ["https://a.example", "https://b.example", "https://c.example"]},
+        {"profile_picture_handle": "4::x"},
+    ],
+)
+async def test_a_wrong_profile_is_refused(cloud: Cloud, fields: dict[str, Any]) -> None:
+    response = await cloud.http.post(PROFILE, json={"messaging_product": "whatsapp", **fields})
+    assert error(response)[0] == 400
+    response = await cloud.http.post(PROFILE, json=fields)
+    assert error(response)[2] == "(#100) The parameter messaging_product is required."
+
+
+async def test_a_token_is_described(cloud: Cloud) -> None:
+    token = cloud.http.headers["Authorization"].split()[1]
+    found = (await cloud.http.get("/debug_token", params={"input_token": token})).json()["data"]
+    assert list(found) == [
+        "app_id",
+        "type",
+        "application",
+        "expires_at",
+        "is_valid",
+        "issued_at",
+        "scopes",
+        "granular_scopes",
+        "user_id",
+    ]
+    assert found["app_id"] == APP
+    assert found["is_valid"] is True
+    assert found["expires_at"] - found["issued_at"] == 7 * 24 * 3600
+    assert found["scopes"] == ["whatsapp_business_management", "whatsapp_business_messaging"]
+    wrong = (await cloud.http.get("/v25.0/debug_token", params={"input_token": "x"})).json()["data"]
+    assert (wrong["is_valid"], wrong["scopes"], wrong["error"]["code"]) == (False, [], 190)
+    assert error(await cloud.http.get("/debug_token"))[2] == "(#100) The parameter input_token is required."
+    assert (await cloud.http.get("/me")).json() == {"name": "admin", "id": found["user_id"]}
+
+
+async def test_a_number_is_registered_with_a_code_and_then_has_a_pin(
+    cloud: Cloud, coreapp: FakeCoreapp, database: Database
+) -> None:
+    register = {"messaging_product": "whatsapp", "pin": "123456"}
+    assert error(await cloud.http.post(f"{P}/register", json=register))[:2] == (400, 133006)
+    asked = await cloud.http.post(f"{P}/request_code?code_method=SMS&language=en_US")
+    assert asked.text == '{"success":true}'
+    assert (await cloud.http.post(f"{P}/verify_code", data={"code": "123-456"})).text == '{"success":true}'
+    assert [question.code for question in coreapp.asked(core.VerifyCode)] == ["123456"]
+
+    await database.commit(register_number)
+    assert (await cloud.http.post(f"{P}/register", data=register)).text == '{"success":true}'
+    assert (await cloud.http.post(f"{P}/register", json=register)).text == '{"success":true}'
+    wrong = await cloud.http.post(f"{P}/register", json={**register, "pin": "654321"})
+    assert error(wrong)[:2] == (400, 133005)
+    found = (await cloud.http.get(f"{P}?fields=status,is_pin_enabled,code_verification_status")).json()
+    assert found == {
+        "status": "CONNECTED",
+        "is_pin_enabled": True,
+        "code_verification_status": "VERIFIED",
+        "id": NUMBER,
+    }
+    assert (await cloud.http.post(P, json={"pin": "654321"})).text == '{"success":true}'
+    assert (await cloud.http.post(f"{P}/register", json={**register, "pin": "654321"})).text == '{"success":true}'
+
+
+async def register_number(connection: Any) -> None:
+    """Store keys of the number, as a Coreapp does when it has registered the number."""
+    account = accounts.Account(
+        number="15550000000",
+        registration_id=1,
+        identity_key=b"sealed",
+        device_token=b"sealed",
+        data_key=b"wrapped",
+        next_key_id=1,
+    )
+    await accounts.add_account(connection, account)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (f"{P}/register", {"pin": "123456"}, "(#100) The parameter messaging_product is required."),
+        (f"{P}/register", {"messaging_product": "whatsapp"}, "(#100) The parameter pin is required."),
+        (f"{P}/register", {"messaging_product": "whatsapp", "pin": "12"}, "(#100) Invalid parameter"),
+        (f"{P}/request_code", {}, "(#100) The parameter code_method is required."),
+        (f"{P}/verify_code", {}, "(#100) The parameter code is required."),
+        (f"{P}/verify_code", {"code": "x"}, "(#100) Invalid parameter"),
+        (P, {}, "(#100) The parameter pin is required."),
+    ],
+)
+async def test_a_wrong_registration_is_refused(cloud: Cloud, path: str, body: dict[str, Any], message: str) -> None:
+    assert error(await cloud.http.post(path, json=body)) == (400, 100, message)
+
+
+async def test_an_app_is_subscribed_and_unsubscribed(cloud: Cloud) -> None:
+    path = f"{W}/subscribed_apps"
+    assert (await cloud.http.get(path)).text == '{"data":[]}'
+    for _ in range(2):
+        assert (await cloud.http.post(path)).text == '{"success":true}'
+    assert (await cloud.http.get(path)).json() == {
+        "data": [{"whatsapp_business_api_data": {"link": "", "name": "Tidings", "id": APP}}]
+    }
+    override = {"override_callback_uri": "https://example.com", "verify_token": "x"}
+    assert error(await cloud.http.post(path, json=override))[:2] == (400, 3)
+    assert (await cloud.http.delete(path)).text == '{"success":true}'
+    assert (await cloud.http.get(path)).text == '{"data":[]}'
+
+
+async def test_a_waba_is_described(cloud: Cloud) -> None:
+    found = (await cloud.http.get(W)).json()
+    assert list(found) == ["name", "timezone_id", "message_template_namespace", "id"]
+    assert found["id"] == WABA
+    response = await cloud.http.get(f"{W}?fields=nothing")
+    assert error(response)[2] == (
+        "(#100) Tried accessing nonexisting field (nothing) on node type (WhatsAppBusinessAccount)"
+    )
+
+
+async def test_account_calls_need_an_administrator(cloud: Cloud) -> None:
+    created = await cloud.http.post("/v1/users", json={"username": "clerk", "password": "Tidings-2026!x"})
+    assert created.status_code == 201, created.text
+    login = await cloud.http.post("/v1/users/login", headers=basic("clerk", "Tidings-2026!x"))
+    cloud.http.headers["Authorization"] = "Bearer " + login.json()["users"][0]["token"]
+    for method, path in (
+        ("POST", P),
+        ("POST", f"{P}/register"),
+        ("POST", f"{W}/subscribed_apps"),
+        ("GET", f"{W}/message_templates"),
+        ("POST", f"{W}/message_templates"),
+    ):
+        assert error(await cloud.http.request(method, path, json={}))[:2] == (403, 10)
+    assert (await cloud.send()).status_code == 200

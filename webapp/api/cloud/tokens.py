@@ -1,0 +1,64 @@
+"""`GET /debug_token` and `GET /me`: what a token is good for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+
+from tidings.wire.cloud.codes import CODES, TOKEN_INVALID
+from tidings.wire.cloud.identity import Kind, derived_id
+from webapp.api.cloud import errors, fields
+from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.lists import listed
+from webapp.auth.tokens import Caller, Tokens
+from webapp.http.errors import Unauthenticated
+
+APP_NAME = "Tidings"
+_MESSAGING, _MANAGEMENT = "whatsapp_business_messaging", "whatsapp_business_management"
+
+
+async def debug(call: Call) -> Response:
+    given = text_of(call.query(), "input_token")
+    if not given:
+        raise errors.missing("input_token")
+    try:
+        caller = await call.find(Tokens).identify(given.encode())
+    except Unauthenticated:
+        problem = {"code": TOKEN_INVALID, "message": CODES[TOKEN_INVALID].title}
+        return call.answer({"data": {"error": problem, "is_valid": False, "scopes": []}})
+    identity = call.directory.of(caller.account)
+    scopes = [_MANAGEMENT, _MESSAGING] if caller.is_admin else [_MESSAGING]
+    described: dict[str, Any] = {
+        "app_id": identity.app_id,
+        "type": "SYSTEM_USER",
+        "application": APP_NAME,
+        "expires_at": caller.expires_at,
+        "is_valid": True,
+        "issued_at": caller.issued_at,
+        "scopes": scopes,
+        "granular_scopes": [{"scope": scope, "target_ids": [identity.waba_id]} for scope in scopes],
+        "user_id": user_id(caller),
+    }
+    return call.answer({"data": described})
+
+
+def user_id(caller: Caller) -> str:
+    return derived_id(Kind.USER, caller.account, caller.username)
+
+
+async def show_me(call: Call) -> Response:
+    found = {"name": call.caller.username, "id": user_id(call.caller)}
+    return call.answer(fields.select(found, call.query().get("fields"), node_type="User", default=("name",)))
+
+
+async def list_businesses(call: Call) -> Response:
+    business = {"id": call.identity.business_id, "name": APP_NAME}
+    return call.answer(listed([business], [call.identity.business_id], call))
+
+
+async def show_app(call: Call) -> Response:
+    found = {"link": "", "name": APP_NAME, "id": call.identity.app_id}
+    return call.answer(
+        fields.select(found, call.query().get("fields"), node_type="Application", default=("link", "name"))
+    )

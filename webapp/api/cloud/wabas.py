@@ -1,0 +1,75 @@
+"""The WABA: its object, and the apps that are subscribed to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+
+from webapp.api.cloud import errors, fields
+from webapp.api.cloud.calls import Call
+from webapp.api.cloud.lists import listed
+from webapp.api.cloud.subscriptions import Subscriptions
+from webapp.api.cloud.tokens import APP_NAME
+from webapp.api.templates.schemas import default_namespace
+
+NODE_TYPE = "WhatsAppBusinessAccount"
+_DEFAULT = ("id", "name", "timezone_id", "message_template_namespace")
+_OPTIONAL = ("on_behalf_of_business_info", "primary_funding_id", "purchase_order_number", "analytics")
+
+
+def describe(call: Call) -> dict[str, Any]:
+    """Return all fields of the caller's WABA."""
+    identity = call.identity
+    return {
+        "id": identity.waba_id,
+        "name": f"{APP_NAME} {identity.account}",
+        "timezone_id": "0",
+        "message_template_namespace": default_namespace(identity.account),
+        "account_review_status": "APPROVED",
+        "business_verification_status": "not_verified",
+        "ownership_type": "SELF",
+        "currency": "USD",
+        "country": "US",
+        "status": "ACTIVE",
+        "whatsapp_business_manager_messaging_limit": "TIER_UNLIMITED",
+        "health_status": {
+            "can_send_message": "AVAILABLE",
+            "entities": [{"entity_type": "WABA", "id": identity.waba_id, "can_send_message": "AVAILABLE"}],
+        },
+    }
+
+
+async def show(call: Call) -> Response:
+    asked = call.query().get("fields")
+    return call.answer(fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL))
+
+
+async def list_of_business(call: Call) -> Response:
+    asked = call.query().get("fields")
+    found = fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
+    return call.answer(listed([found], [call.identity.waba_id], call))
+
+
+async def subscribe(call: Call) -> Response:
+    call.require_admin()
+    parameters = await call.parameters()
+    if parameters.get("override_callback_uri"):
+        # It would have to be verified with a request first.
+        raise errors.no_capability()
+    await call.find(Subscriptions).add(call.identity)
+    return call.success()
+
+
+async def unsubscribe(call: Call) -> Response:
+    call.require_admin()
+    await call.find(Subscriptions).remove(call.identity)
+    return call.success()
+
+
+async def list_subscriptions(call: Call) -> Response:
+    data = []
+    if await call.find(Subscriptions).exists(call.identity):
+        app = {"link": "", "name": APP_NAME, "id": call.identity.app_id}
+        data.append({"whatsapp_business_api_data": app})
+    return call.answer({"data": data})
