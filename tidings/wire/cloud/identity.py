@@ -70,16 +70,25 @@ class Directory:
     def __init__(self, identities: Iterable[NumberIdentity]) -> None:
         self._by_account: dict[str, NumberIdentity] = {}
         self._kinds: dict[str, Kind] = {}
+        self._owned: set[tuple[str, str]] = set()
         for identity in identities:
             self._by_account[identity.account] = identity
-            self._kinds[identity.phone_number_id] = Kind.NUMBER
-            self._kinds[identity.waba_id] = Kind.WABA
-            self._kinds[identity.app_id] = Kind.APP
-            self._kinds[identity.business_id] = Kind.BUSINESS
+            kinds = {
+                identity.phone_number_id: Kind.NUMBER,
+                identity.waba_id: Kind.WABA,
+                identity.app_id: Kind.APP,
+                identity.business_id: Kind.BUSINESS,
+            }
+            self._kinds |= kinds
+            self._owned |= {(identity.account, node) for node in kinds}
 
     def of(self, account: str) -> NumberIdentity:
         """Return the identity of a business number, which must be one of this installation."""
         return self._by_account[account]
+
+    def is_foreign(self, node: str, account: str) -> bool:
+        """Return whether an id names an object of other numbers only."""
+        return node in self._kinds and (account, node) not in self._owned
 
     def kind(self, node: str) -> Kind | None:
         """Return the kind of object that an id names; `Kind.TEMPLATE` for any id in the form of a template's.

@@ -14,11 +14,9 @@ import re
 
 PREFIX = "wamid."
 MAX_ID = 64  # characters of our own ids
-_KEY_LENGTH = 36
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
-_OWN = re.compile("gBE([GI])([0-9A-Za-z]{23})", re.ASCII)
-_OTHER = "FF"
+_OWN = re.compile("gBE([GI][0-9A-Za-z]{23})", re.ASCII)
+_KEY = re.compile("[GI][0-9A-Za-z]{23}", re.ASCII)
+_OTHER = b"\xff"
 _BY_BUSINESS, _BY_RECIPIENT = b"\x15\x02\x00\x11\x18", b"\x15\x02\x00\x12\x18"
 
 
@@ -28,18 +26,14 @@ def encode(message_id: str, peer: str, *, by_recipient: bool = False) -> str:
     peer: the recipient, or the sender of a message to the business
     """
     own = _OWN.fullmatch(message_id)
-    if own is None:
-        key = _OTHER + message_id.encode().hex().upper()
-    else:
-        number = 0
-        for digit in own[2]:
-            number = number * 62 + _VALUES[digit]
-        key = f"{number * 2 + (own[1] == 'I'):0{_KEY_LENGTH}X}"
+    # The letters and digits of our ids are those of base64, so 24 of them are 18 bytes.
+    packed = binascii.a2b_base64(own[1]) if own is not None else _OTHER + message_id.encode()
+    key = packed.hex().upper()
     direction = _BY_RECIPIENT if by_recipient else _BY_BUSINESS
     raw = b"".join(
         (b"\x1c\x18", bytes((len(peer),)), peer.encode(), direction, bytes((len(key),)), key.encode(), b"\x00")
     )
-    return PREFIX + base64.b64encode(raw).decode()
+    return PREFIX + binascii.b2a_base64(raw, newline=False).decode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,16 +64,11 @@ def decode(text: str) -> DecodedId | None:
 
 def _message_id(key: str) -> str | None:
     try:
-        if key.startswith(_OTHER):
-            found = bytes.fromhex(key[len(_OTHER) :]).decode()
+        raw = bytes.fromhex(key)
+        if raw.startswith(_OTHER):
+            found = raw[1:].decode()
             return found if 0 < len(found) <= MAX_ID and found.isprintable() else None
-        number, tag = divmod(int(key, 16), 2)
     except ValueError:
         return None
-    if len(key) != _KEY_LENGTH or number >= 62**23:
-        return None
-    digits = []
-    for _ in range(23):
-        number, digit = divmod(number, 62)
-        digits.append(_DIGITS[digit])
-    return f"gBE{'GI'[tag]}{''.join(reversed(digits))}"
+    text = base64.b64encode(raw).decode()
+    return f"gBE{text}" if _KEY.fullmatch(text) and key == raw.hex().upper() else None

@@ -34,7 +34,7 @@ class CloudAccess:
 
     async def caller(self, request: Request) -> Caller:
         """Return the caller of a request. Raises `GraphError` without a token, and `Unauthenticated`."""
-        token = await self.token(request)
+        token = _token_of(authorization(request)) or await self._parameter(request)
         if not token:
             raise errors.token_required()
         try:
@@ -44,18 +44,22 @@ class CloudAccess:
                 raise
         return Caller(OPEN_USER, self._open_account, users.ADMIN, "", "", 0)
 
-    async def token(self, request: Request) -> bytes:
-        """Return the token of a request: from the header, the query or a form; empty without one."""
-        header = authorization(request)
-        for scheme in _SCHEMES:
-            if header[: len(scheme)].lower() == scheme:
-                return header[len(scheme) :].strip()
+    async def _parameter(self, request: Request) -> bytes:
+        """Return the token in the query or in a form; empty without one."""
         raw = request.scope["query_string"]
         found = read_form(raw).get(TOKEN) if TOKEN.encode() in raw else None
         if found is None and request.scope["method"] == "POST" and is_form(request):
             raw = request.scope["state"][FORM_READ] = await bodies.receive(request, MAX_FORM)
             found = read_form(raw).get(TOKEN)
         return found.encode() if isinstance(found, str) else b""
+
+
+def _token_of(header: bytes) -> bytes:
+    """Return the token in an `Authorization` header; empty without one."""
+    for scheme in _SCHEMES:
+        if header[: len(scheme)].lower() == scheme:
+            return header[len(scheme) :].strip()
+    return b""
 
 
 def is_from_this_machine(request: Request) -> bool:

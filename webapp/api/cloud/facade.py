@@ -94,20 +94,10 @@ class Facade:
         handler = ENDPOINTS.get((kind, target.edge, method))
         if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:
             raise errors.no_capability()
-        if handler is None or not self._is_own(kind, call):
+        # Handlers check media and templates themselves.
+        if handler is None or self._directory.is_foreign(target.node, caller.account):
             raise call.unsupported()
         return await handler(call)
-
-    def _is_own(self, kind: str, call: Call) -> bool:
-        """Return whether the object belongs to the caller's number. Handlers check media and templates themselves."""
-        identity, node = call.identity, call.target.node
-        own = {
-            Kind.NUMBER: identity.phone_number_id,
-            Kind.WABA: identity.waba_id,
-            Kind.APP: identity.app_id,
-            Kind.BUSINESS: identity.business_id,
-        }
-        return kind not in own or own[Kind(kind)] == node
 
     def _kind(self, node: str) -> str:
         """Return the kind of object that a node is; empty for none."""

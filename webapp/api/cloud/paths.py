@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 # Version that a path without one has, and the oldest version that is served as it is.
@@ -36,6 +37,7 @@ class Target:
     is_known: bool = True  # whether the version exists
 
 
+@functools.lru_cache(4_096)
 def claims(path: str) -> bool:
     """Return whether a path belongs to the Cloud API: it begins with a version, an id or a name of that API."""
     if path.startswith("/v1/"):
