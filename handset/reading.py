@@ -105,7 +105,8 @@ def _media(kind: str, reading: MessageText, content: Any) -> None:
     mime_type, size = _words(content, "mime_type"), _at(content, "size")
     name = pointers.name_of(kind, _words(content, "filename"), mime_type, _words(content, "sha256"))
     label = ", ".join(word for word in (name, mime_type) if word) or _words(content, "link") or _words(content, "id")
-    reading.say(f"[{kind}]", label, f"({bytes_of(size)})" if isinstance(size, int) else "")
+    shown = "voice" if kind == "audio" and _at(content, "voice") is True else kind
+    reading.say(f"[{shown}]", label, f"({bytes_of(size)})" if isinstance(size, int) else "")
     reading.say(_words(content, "caption"))
 
 
@@ -130,11 +131,23 @@ def _interactive(reading: MessageText, content: Any) -> None:
         items = [item for section in _list(_at(action, "sections")) for item in _list(_at(section, "product_items"))]
         catalog = _words(action, "catalog_id")
         for item in [*single, *items]:
-            product = _words(item, "product_retailer_id")
-            reading.offer(f"order {product}", composing.order(catalog, {product: 1}))
+            _product(reading, catalog, item)
     elif kind == "flow":
         parameters = _at(action, "parameters")
         _form(reading, _words(parameters, "flow_cta"), _words(parameters, "flow_token"))
+    elif kind == "cta_url":
+        _link(reading, action)
+    elif kind == "carousel":
+        for n, card in enumerate(_list(_at(action, "cards"))):
+            reading.say(f"[card {n + 1}]")
+            _header(reading, _at(card, "header"))
+            reading.say(_words(card, "body", "text"))
+            if _words(card, "type") == "cta_url":
+                _link(reading, _at(card, "action"))
+            else:
+                _product(reading, _words(card, "action", "catalog_id"), _at(card, "action"))
+    elif kind == "request_contact_info":
+        reading.say("[asks for your contact details: /contact NAME NUMBER]")
     elif kind == "location_request_message":
         reading.say("[asks for a location: /location LATITUDE LONGITUDE]")
     elif kind in ("list_reply", "button_reply"):
@@ -142,6 +155,18 @@ def _interactive(reading: MessageText, content: Any) -> None:
     else:
         reading.say(f"[{kind or 'interactive'}]")
     reading.say(_words(content, "footer", "text"))
+
+
+def _product(reading: MessageText, catalog: str, item: Any) -> None:
+    """Add a choice that orders one piece of a product."""
+    product = _words(item, "product_retailer_id")
+    reading.offer(f"order {product}", composing.order(catalog, {product: 1}))
+
+
+def _link(reading: MessageText, action: Any) -> None:
+    """Add a choice that opens a URL."""
+    url = _words(action, "parameters", "url")
+    reading.offer(_words(action, "parameters", "display_text"), None, url, f"a browser would open {url}")
 
 
 def _form(reading: MessageText, label: str, token: str) -> None:
