@@ -155,7 +155,7 @@ def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
 
 async def read_json(request: Request, *, limit: int) -> object:
     """Return the parsed body before validation. An empty body counts as `{}`. Raises `InvalidRequest`."""
-    return _parse(await receive(request, limit))
+    return parse(await receive(request, limit))
 
 
 def check(model: type[Model], value: object) -> Model:
@@ -188,8 +188,12 @@ async def receive(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _parse(raw: bytes) -> object:
-    # Refuses values that JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
+def parse(raw: bytes) -> object:
+    """Return parsed JSON. Empty text counts as `{}`.
+
+    Raises `InvalidRequest`, also for values that JSON does not have (NaN, Infinity, lone surrogates), numbers beyond
+    64 bits and deep nesting.
+    """
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
     try:
         value = _decode(raw) if raw.strip() else {}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.webapp import raw
 from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, error, recorded, untraced
-from tests.webapp.conftest import Serve, make_secrets
+from tests.webapp.conftest import Serve, Served, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
 
@@ -185,3 +185,26 @@ async def test_a_request_is_counted_under_its_route(cloud: Cloud) -> None:
     assert 'handler="/{phone-number-id}"' in metrics
     assert NUMBER not in metrics
     assert "123123" not in metrics
+
+
+@pytest.mark.parametrize(
+    "path", ["/v25.0/%ff%fe", "/v25.0/" + "9" * 5_000, "/v25.0/%0d%0aX-Added:%201", "/v25.0/\u00e9%22"]
+)
+async def test_a_strange_path_gets_a_graph_error(served_api: Served, serve: Serve, path: str) -> None:
+    served = await serve(cloud_api=True, over_socket=True)
+    served.http.headers["Authorization"] = served_api.http.headers["Authorization"]
+    response = await served.http.get(path)
+    assert error(response)[:2] == (400, 100)
+    assert "x-added" not in response.headers
+
+
+async def test_a_deeply_nested_form_value_stays_text(cloud: Cloud) -> None:
+    form = {"messaging_product": "whatsapp", "to": "15550110001", "text": "[" * 500 + "]" * 500}
+    response = await cloud.http.post(f"/{NUMBER}/messages", data=form)
+    assert error(response)[:2] == (400, 131009)
+
+
+async def test_a_form_may_contain_a_message(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+    form = {"messaging_product": "whatsapp", "to": "15550110001", "text": '{"body":"hi"}'}
+    assert (await cloud.http.post(f"/{NUMBER}/messages", data=form)).status_code == 200
+    assert coreapp.asked(core.AcceptMessage)[0].content == b'{"type":"text","text":{"body":"hi"}}'

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-import msgspec
 from fastapi import Request, Response
 
 from tidings.wire.cloud.codes import PERMISSION
@@ -18,6 +18,7 @@ from webapp.api.cloud.paths import Target
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, dependencies, headers
 from webapp.http.bodies import BodyLimit
+from webapp.http.errors import InvalidRequest
 
 FORM = b"application/x-www-form-urlencoded"
 FORM_READ = "cloud_form"  # key of a form that is already read, in the state of a request
@@ -117,10 +118,8 @@ def read_form(raw: bytes) -> dict[str, Any]:
     for name, text in pairs:
         value: Any = text
         if text[:1] in ("{", "["):
-            try:
-                value = msgspec.json.decode(text)
-            except (msgspec.DecodeError, RecursionError):
-                value = text
+            with contextlib.suppress(InvalidRequest):
+                value = bodies.parse(text.encode())
         listed = _LIST.fullmatch(name)
         if listed is None:
             found[name] = value

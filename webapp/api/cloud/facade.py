@@ -110,7 +110,8 @@ class Facade:
         target = self._targets.get(path)
         if target is None:
             target = paths.parse(path)
-            self._targets.put(path, target)
+            if len(path) <= paths.MAX_CACHED:
+                self._targets.put(path, target)
         return target
 
     def _failed(self, error: GraphError, target: Target, trace: str = "") -> Response:

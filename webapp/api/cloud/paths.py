@@ -37,11 +37,19 @@ class Target:
     is_known: bool = True  # whether the version exists
 
 
-@functools.lru_cache(4_096)
+# Longest path whose target is cached, so that no client can fill the memory. Those of ids are shorter.
+MAX_CACHED = 128
+
+
 def claims(path: str) -> bool:
     """Return whether a path belongs to the Cloud API: it begins with a version, an id or a name of that API."""
     if path.startswith("/v1/"):
         return False
+    return _claims(path) if len(path) <= MAX_CACHED else _claims.__wrapped__(path)
+
+
+@functools.lru_cache(4_096)
+def _claims(path: str) -> bool:
     first = path[1:].partition("/")[0]
     if first.isascii() and first.isdigit():
         return True
