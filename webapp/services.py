@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 import webapp.app
 from tidings.aio import service
@@ -177,23 +179,13 @@ def assemble(
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
     facade = _facade(settings)
-    media_links = MediaLinks(settings.secrets.jwt_key, clock)
     app = webapp.app.create(
         [
-            authenticator,
-            common.limits,
+            *(authenticator, tokens, common.limits, logins.users, templates, metrics),
             BodyLimit(settings.max_body),
-            logins.users,
-            templates,
-            metrics,
-            OpenApiDocument(),
-            Assets(),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             RegistrationService(database, links, hasher),
             MediaStore(database, files, clock, max_uploads=settings.max_uploads),
-            media_links,
-            tokens,
-            Subscriptions(database, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
             _messages(database, links, templates, safe, clock),
@@ -338,12 +330,31 @@ def _resources(
         GroupService(links),
         Support(database, links, data_dir=settings.data_dir, media_dir=_disk_of_media(settings), clock=clock),
         Stats(database, links, clock),
+        OpenApiDocument(),
+        Assets(),
+        MediaLinks(settings.secrets.jwt_key, clock),
+        Subscriptions(database, clock),
     ]
 
 
 def _disk_of_media(settings: Settings) -> Path:
     """Return a directory on the disk that uploads fill. With a bucket they fill none."""
     return settings.data_dir if settings.media_bucket else settings.media_dir
+
+
+def _server(
+    settings: Settings, parts: Parts, app: ASGIApp, listener: socket.socket, started: Callable[[], None]
+) -> server.HTTPServer:
+    """Create the server of `app`, which consists of `parts` and perhaps further layers."""
+    return server.HTTPServer(
+        app,
+        [listener],
+        started,
+        limiter=parts.limiter,
+        hosts=Hosts(settings.http_hosts),
+        tls=parts.tls.context if parts.tls else None,
+        dialect=parts.facade,
+    )
 
 
 async def run(
@@ -391,11 +402,7 @@ async def run(
 
         taps = [Tap(settings.tap)] if settings.tap is not None else []
         app = taps[0].layer(parts.app) if taps else parts.app
-        tls = parts.tls.context if parts.tls else None
-        hosts = Hosts(settings.http_hosts)
-        http = server.HTTPServer(
-            app, [listener], started, limiter=parts.limiter, hosts=hosts, tls=tls, dialect=parts.facade
-        )
+        http = _server(settings, parts, app, listener, started)
         parts.metrics.watch(http.load)
         services: list[service.Service] = [*taps, parts.links, parts.maintenance, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]
