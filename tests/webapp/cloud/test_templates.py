@@ -113,3 +113,17 @@ async def test_a_wrong_or_existing_template_is_refused(cloud: Cloud) -> None:
     assert error(await create(cloud, "x", category=...))[2] == "(#100) The parameter category is required."
     assert error(await create(cloud, "No Name"))[0] == 400
     assert error(await create(cloud, "x", components=[]))[0] == 400
+
+
+async def test_a_list_has_the_requested_counts(cloud: Cloud) -> None:
+    await create(cloud, "order")
+    names = "total_count,message_template_count,message_template_limit,are_translations_complete"
+    found = (await cloud.http.get(PATH, params={"summary": names})).json()
+    assert list(found) == ["data", "paging", "summary"]
+    assert found["summary"] == {
+        "total_count": 1,
+        "message_template_count": 1,
+        "message_template_limit": 6000,
+        "are_translations_complete": True,
+    }
+    assert error(await cloud.http.get(PATH, params={"summary": "x"}))[1] == 100

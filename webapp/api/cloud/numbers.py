@@ -26,7 +26,15 @@ _DEFAULT = (
 )
 _IN_LISTS = ("verified_name", "display_phone_number", "id", "quality_rating")
 # Known fields that no number of Tidings has.
-_OPTIONAL = ("certificate", "conversational_automation", "last_onboarded_time", "username", "country_dial_code")
+_OPTIONAL = (
+    "certificate",
+    "new_certificate",
+    "conversational_automation",
+    "country_code",
+    "country_dial_code",
+    "last_onboarded_time",
+    "username",
+)
 _UNLIMITED = "TIER_UNLIMITED"
 _PIN_DIGITS = 6
 
@@ -69,6 +77,8 @@ async def describe(call: Call) -> Mapping[str, Any]:
         "code_verification_status": "VERIFIED" if state.registered else "NOT_VERIFIED",
         "eligibility_for_api_business_global_search": "NON_ELIGIBLE_VERIFIED_LEVEL",
         "is_pin_enabled": state.has_pin,
+        "is_on_biz_app": False,
+        "is_preverified_number": False,
         "name_status": "AVAILABLE_WITHOUT_REVIEW",
         "new_name_status": "NONE",
         "status": "CONNECTED" if state.registered else "DISCONNECTED",

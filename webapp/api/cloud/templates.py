@@ -21,6 +21,7 @@ from webapp.http.errors import InvalidRequest
 NODE_TYPE = "WhatsAppMessageTemplate"
 EXISTS, UNKNOWN = 2388043, 2593002  # subcodes
 MAX_IDS = 100
+SHOWN_LIMIT = 6_000  # templates; that of a verified portfolio, which is not enforced
 _DEFAULT = ("name", "parameter_format", "components", "language", "status", "category", "id")
 _OPTIONAL = (
     "previous_category",
@@ -64,7 +65,17 @@ async def list_all(call: Call) -> Response:
         )
         for template in found
     ]
-    return call.answer(listed(entries, [id_of(template) for template in found], call))
+    page = listed(entries, [id_of(template) for template in found], call)
+    asked = query.get("summary")
+    if isinstance(asked, str) and asked:
+        counts = {
+            "total_count": len(found),
+            "message_template_count": len(found),
+            "message_template_limit": SHOWN_LIMIT,
+            "are_translations_complete": True,
+        }
+        page["summary"] = fields.select(counts, asked, node_type="WhatsAppMessageTemplateSummary", default=())
+    return call.answer(page)
 
 
 def _matches(template: TemplateRow, query: Mapping[str, Any]) -> bool:

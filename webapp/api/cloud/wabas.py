@@ -15,7 +15,19 @@ from webapp.api.templates.schemas import default_namespace
 
 NODE_TYPE = "WhatsAppBusinessAccount"
 _DEFAULT = ("id", "name", "timezone_id", "message_template_namespace")
-_OPTIONAL = ("on_behalf_of_business_info", "primary_funding_id", "purchase_order_number", "analytics")
+_OPTIONAL = (
+    "analytics",
+    "auth_international_rate_eligibility",
+    "disable_marketing_messages_on_cloud_api",
+    "marketing_messages_lite_api_status",
+    "marketing_messages_onboarding_status",
+    "on_behalf_of_business_info",
+    "owner_business_info",
+    "primary_business_location",
+    "primary_funding_id",
+    "purchase_order_number",
+    "subscribed_apps",
+)
 
 
 def describe(call: Call) -> dict[str, Any]:
@@ -32,6 +44,7 @@ def describe(call: Call) -> dict[str, Any]:
         "currency": "USD",
         "country": "US",
         "status": "ACTIVE",
+        "is_enabled_for_insights": False,
         "whatsapp_business_manager_messaging_limit": "TIER_UNLIMITED",
         "health_status": {
             "can_send_message": "AVAILABLE",
