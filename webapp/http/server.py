@@ -96,7 +96,12 @@ class _Protocol(LimitedHttpProtocol):
 
 def _protocol(dialect: Dialect | None) -> type[_Protocol]:
     """Return the protocol class whose refusals have the format of the requested API."""
-    return type("_DialectProtocol", (_Protocol,), {"dialect": dialect}) if dialect is not None else _Protocol
+
+    class DialectProtocol(_Protocol):
+        pass
+
+    DialectProtocol.dialect = dialect
+    return DialectProtocol
 
 
 class HTTPServer:

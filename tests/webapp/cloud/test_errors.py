@@ -208,3 +208,10 @@ async def test_a_form_may_contain_a_message(cloud: Cloud, coreapp: FakeCoreapp) 
     form = {"messaging_product": "whatsapp", "to": "15550110001", "text": '{"body":"hi"}'}
     assert (await cloud.http.post(f"/{NUMBER}/messages", data=form)).status_code == 200
     assert coreapp.asked(core.AcceptMessage)[0].content == b'{"type":"text","text":{"body":"hi"}}'
+
+
+async def test_a_form_without_a_known_caller_is_bounded(serve: Serve) -> None:
+    served = await serve(cloud_api=True)
+    form = {"access_token": "x", "text": "y" * 70_000}
+    response = await served.http.post(f"/{NUMBER}/messages", data=form)
+    assert error(response)[:2] == (413, 100)
