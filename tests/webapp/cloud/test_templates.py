@@ -127,3 +127,18 @@ async def test_a_list_has_the_requested_counts(cloud: Cloud) -> None:
         "are_translations_complete": True,
     }
     assert error(await cloud.http.get(PATH, params={"summary": "x"}))[1] == 100
+
+
+async def test_a_template_is_edited(cloud: Cloud) -> None:
+    template_id = (await create(cloud, "order")).json()["id"]
+    components = [{"type": "BODY", "text": "Good morning {{1}}"}]
+    edited = await cloud.http.post(f"/v25.0/{template_id}", json={"components": components})
+    assert (edited.status_code, edited.text) == (200, '{"success":true}')
+    shown = (await cloud.http.get(f"/{template_id}")).json()
+    assert (shown["components"], shown["status"], shown["category"]) == (components, "APPROVED", "MARKETING")
+    for body in ({}, {"category": "UTILITY"}, {"components": []}):
+        assert error(await cloud.http.post(f"/{template_id}", json=body))[0] == 400
+    await cloud.http.post("/v1/configs/templates", json={**shown, "name": "held", "status": "DISABLED"})
+    [held] = (await cloud.http.get(PATH, params={"name": "held"})).json()["data"]
+    assert error(await cloud.http.post(f"/{held['id']}", json={"components": components}))[1] == 100
+    assert error(await cloud.http.post("/5000000000000000", json={"components": components}))[1] == 100

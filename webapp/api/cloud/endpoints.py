@@ -29,6 +29,7 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (Kind.WABA, "message_templates", "POST"): templates.create,
     (Kind.WABA, "message_templates", "DELETE"): templates.delete,
     (Kind.TEMPLATE, "", "GET"): templates.show,
+    (Kind.TEMPLATE, "", "POST"): templates.edit,
     (Kind.APP, "", "GET"): tokens.show_app,
     (Kind.BUSINESS, "owned_whatsapp_business_accounts", "GET"): wabas.list_of_business,
     (paths.DEBUG_TOKEN, "", "GET"): tokens.debug,

@@ -21,6 +21,7 @@ from webapp.http.errors import InvalidRequest
 NODE_TYPE = "WhatsAppMessageTemplate"
 EXISTS, UNKNOWN = 2388043, 2593002  # subcodes
 MAX_IDS = 100
+EDITABLE = ("APPROVED", "REJECTED", "PAUSED")  # statuses
 SHOWN_LIMIT = 6_000  # templates; that of a verified portfolio, which is not enforced
 _DEFAULT = ("name", "parameter_format", "components", "language", "status", "category", "id")
 _OPTIONAL = (
@@ -132,6 +133,26 @@ async def create(call: Call) -> Response:
         words = f"There is already content in {definition.language} for the template {definition.name}."
         raise _refusal(EXISTS, title, words) from None
     return call.answer({"id": id_of(created), "status": created.status, "category": created.category})
+
+
+async def edit(call: Call) -> Response:
+    """Replace the components of a template, or its category unless it is approved."""
+    call.require_admin()
+    stored = await _find(call)
+    if stored is None:
+        raise call.unsupported()
+    parameters = await call.parameters()
+    changes = {name: parameters[name] for name in ("category", "components") if parameters.get(name) is not None}
+    if not changes:
+        raise errors.missing("components")
+    if stored.status not in EDITABLE:
+        raise errors.invalid(f"a template with the status {stored.status} cannot be edited")
+    definition = bodies.check(Definition, {**describe(stored), "namespace": stored.namespace, **changes})
+    if definition.category != stored.category and stored.status == "APPROVED":
+        raise errors.invalid("category: that of an approved template cannot be changed")
+    if not await call.find(Templates).replace(call.caller, definition.row(stored.account, stored.created_at)):
+        raise call.unsupported()
+    return call.success()
 
 
 async def delete(call: Call) -> Response:

@@ -69,6 +69,25 @@ class Templates:
         )
         return row
 
+    async def replace(self, caller: Caller, row: TemplateRow) -> bool:
+        """Replace a template by one of the same name, language and namespace. Returns false when none exists."""
+
+        async def work(connection: Connection) -> bool:
+            await templates.lock(connection, caller.account)
+            existing = await templates.list_templates(connection, caller.account)
+            if row.key not in {template.key for template in existing}:
+                return False
+            await templates.put_templates(connection, caller.account, [row])
+            return True
+
+        if not await self._database.persist(work, patience=5.0):
+            return False
+        await self._refresh()
+        log.info(
+            "template.replaced", extra={"template": row.name, "language": row.language, "username": caller.username}
+        )
+        return True
+
     async def import_all(self, caller: Caller, wanted: Import) -> Sequence[TemplateRow]:
         """Import all templates of an export.
 
