@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -215,3 +216,10 @@ async def test_a_form_without_a_known_caller_is_bounded(serve: Serve) -> None:
     form = {"access_token": "x", "text": "y" * 70_000}
     response = await served.http.post(f"/{NUMBER}/messages", data=form)
     assert error(response)[:2] == (413, 100)
+
+
+async def test_a_log_line_names_the_route_and_no_id(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        await cloud.http.get(f"/v25.0/{NUMBER}")
+    [record] = [record for record in caplog.records if record.getMessage() == "http.answered"]
+    assert vars(record)["route"] == "/{phone-number-id}"

@@ -46,6 +46,7 @@ async def test_a_file_is_uploaded_described_downloaded_sent_and_deleted(cloud: C
 
     file = await cloud.http.get(url)
     assert (file.status_code, file.content, file.headers["content-type"]) == (200, PNG, "image/png")
+    assert file.headers.get_list("cache-control") == ["no-store"]
 
     assert (await cloud.send(type="image", text=..., image={"id": media_id, "caption": "c"})).status_code == 200
     [question] = coreapp.asked(core.AcceptMessage)

@@ -19,7 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _JSON = (b"content-type", b"application/json; charset=UTF-8")
 _PRIVATE = (b"cache-control", b"private, no-cache, no-store, must-revalidate")
-_NO_STORE = (b"cache-control", b"no-store")
+NOT_CACHED = (b"cache-control", b"no-store")
 # The build of the servers, which clients only log.
 _REVISION = (b"x-fb-rev", b"1000000000")
 _USAGE = (b"x-app-usage", b'{"call_count":0,"total_cputime":0,"total_time":0}')
@@ -59,7 +59,7 @@ def answer(
 
 def error_answer(error: GraphError, version: Version, trace: str) -> GraphResponse:
     """Return the response to an error."""
-    headers = [_JSON, _NO_STORE, *headers_of(version, trace), _USAGE]
+    headers = [_JSON, NOT_CACHED, *headers_of(version, trace), _USAGE]
     if error.status in (400, 401):
         words = "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in error.message)
         realm = "invalid_request" if error.status == 400 else "invalid_token"

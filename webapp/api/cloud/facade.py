@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.aio.lru import LRU
+from tidings.observability.tracing import TRACES
 from tidings.storage.database import DatabaseError
 from tidings.wire.cloud.identity import Directory, Kind
 from tidings.wire.cloud.media_ids import is_media_id
@@ -32,6 +34,13 @@ _SHOWN: Mapping[str, str] = {
     Kind.TEMPLATE: "{template-id}",
     MEDIA: "{media-id}",
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedRoute:
+    """Route of a request under the name that logs, metrics and traces show."""
+
+    path: str
 
 
 class Facade:
@@ -66,6 +75,8 @@ class Facade:
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request. Raises unexpected errors only."""
+        if TRACES.tracer is not None or log.isEnabledFor(logging.DEBUG):
+            request.scope["route"] = NamedRoute(self.route(request.scope["path"]))
         target, trace = self._target(request.scope["path"]), answers.new_trace()
         try:
             return await self._handle(request, target, trace)

@@ -141,7 +141,7 @@ async def download(call: Call) -> Response:
         with_body=not getattr(call.request.state, "without_body", False),
         part=part,
     )
-    response.raw_headers += answers.headers_of(call.target.version, call.trace)
+    response.raw_headers += [answers.NOT_CACHED, *answers.headers_of(call.target.version, call.trace)]
     return response
 
 
