@@ -38,7 +38,7 @@ from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
-from tidings.wire.cloud.identity import Directory, derive
+from tidings.wire.cloud.identity import IdentityDirectory, derive
 from webapp.api.account.service import RegistrationService
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.backup.service import Backups
@@ -218,7 +218,7 @@ def _facade(settings: Settings) -> Facade | None:
     """Create the Cloud API; return `None` where only v1 is served."""
     if not settings.cloud_api:
         return None
-    directory = Directory([derive(settings.account)])
+    directory = IdentityDirectory([derive(settings.account)])
     access = CloudAccess(settings.account if settings.cloud_open else "")
     return Facade(directory, access, throttle_status=settings.cloud_throttle_status)
 

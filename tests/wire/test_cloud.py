@@ -26,7 +26,7 @@ def test_the_ids_of_a_number_are_stable_and_different() -> None:
 
 def test_a_directory_knows_the_objects_of_its_numbers() -> None:
     first, second = identity.derive("15550000000"), identity.derive("15550000001")
-    directory = identity.Directory([first, second])
+    directory = identity.IdentityDirectory([first, second])
     assert directory.kind(first.phone_number_id) == "number"
     assert directory.kind(second.waba_id) == "waba"
     assert directory.kind("5000000000000000") == "template"

@@ -1,8 +1,9 @@
 """Ids by which the Cloud API names a number, its account, its app and its portfolio.
 
 The ids are derived from the number, so they need no storage and never change. Each has 16 digits, one more than a
-telephone number, and its first digit tells its kind. A table of numbers can replace `derive` later: `Directory` takes
-the identities of any number of business numbers, and several of them may have the same `waba_id`.
+telephone number, and its first digit tells its kind. A table of numbers can replace `derive` later: an
+`IdentityDirectory` takes the identities of any number of business numbers, and several of them may have the same
+`waba_id`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 LENGTH = 16  # digits of each derived id
 
 
-class Kind(enum.StrEnum):
+class ObjectKind(enum.StrEnum):
     """Kind of object that an id names."""
 
     NUMBER = "number"
@@ -27,12 +28,12 @@ class Kind(enum.StrEnum):
 
 
 _FIRST_DIGITS = {
-    Kind.NUMBER: "1",
-    Kind.WABA: "2",
-    Kind.APP: "3",
-    Kind.BUSINESS: "4",
-    Kind.TEMPLATE: "5",
-    Kind.USER: "6",
+    ObjectKind.NUMBER: "1",
+    ObjectKind.WABA: "2",
+    ObjectKind.APP: "3",
+    ObjectKind.BUSINESS: "4",
+    ObjectKind.TEMPLATE: "5",
+    ObjectKind.USER: "6",
 }
 
 
@@ -51,33 +52,33 @@ def derive(account: str) -> NumberIdentity:
     """Return the ids of a business number, which depend on nothing but its digits."""
     return NumberIdentity(
         account,
-        derived_id(Kind.NUMBER, account),
-        derived_id(Kind.WABA, account),
-        derived_id(Kind.APP, account),
-        derived_id(Kind.BUSINESS, account),
+        derived_id(ObjectKind.NUMBER, account),
+        derived_id(ObjectKind.WABA, account),
+        derived_id(ObjectKind.APP, account),
+        derived_id(ObjectKind.BUSINESS, account),
     )
 
 
-def derived_id(kind: Kind, *parts: str) -> str:
+def derived_id(kind: ObjectKind, *parts: str) -> str:
     """Return the id of an object: the first digit of its kind, and 15 digits of a SHA-256 over `parts`."""
     digest = hashlib.sha256("\n".join((f"tidings cloud {kind}", *parts)).encode()).digest()
     return _FIRST_DIGITS[kind] + str(int.from_bytes(digest[:16]) % 10**15).zfill(15)
 
 
-class Directory:
+class IdentityDirectory:
     """Identities of an installation's business numbers."""
 
     def __init__(self, identities: Iterable[NumberIdentity]) -> None:
         self._by_account: dict[str, NumberIdentity] = {}
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, ObjectKind] = {}
         self._owned: set[tuple[str, str]] = set()
         for identity in identities:
             self._by_account[identity.account] = identity
             kinds = {
-                identity.phone_number_id: Kind.NUMBER,
-                identity.waba_id: Kind.WABA,
-                identity.app_id: Kind.APP,
-                identity.business_id: Kind.BUSINESS,
+                identity.phone_number_id: ObjectKind.NUMBER,
+                identity.waba_id: ObjectKind.WABA,
+                identity.app_id: ObjectKind.APP,
+                identity.business_id: ObjectKind.BUSINESS,
             }
             self._kinds |= kinds
             self._owned |= {(identity.account, node) for node in kinds}
@@ -90,12 +91,12 @@ class Directory:
         """Return whether an id names an object of other numbers only."""
         return node in self._kinds and (account, node) not in self._owned
 
-    def kind(self, node: str) -> Kind | None:
-        """Return the kind of object that an id names; `Kind.TEMPLATE` for any id in the form of a template's.
+    def kind(self, node: str) -> ObjectKind | None:
+        """Return the kind of object that an id names; `ObjectKind.TEMPLATE` for any id in the form of a template's.
 
         Returns `None` for other ids.
         """
         found = self._kinds.get(node)
-        if found is None and len(node) == LENGTH and node[0] == _FIRST_DIGITS[Kind.TEMPLATE]:
-            return Kind.TEMPLATE
+        if found is None and len(node) == LENGTH and node[0] == _FIRST_DIGITS[ObjectKind.TEMPLATE]:
+            return ObjectKind.TEMPLATE
         return found

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from fastapi import Request, Response
 
 from tidings.wire.cloud.codes import PERMISSION
-from tidings.wire.cloud.identity import Directory, NumberIdentity
+from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity
 from webapp.api.cloud import answers, errors
 from webapp.api.cloud.paths import Target
 from webapp.auth.tokens import Caller
@@ -26,11 +26,11 @@ _MAX_FIELDS = 200
 _LIST = re.compile(r"(.+)\[\d*\]")
 
 Part = TypeVar("Part")
-Handler = Callable[["Call"], Awaitable[Response]]
+Handler = Callable[["CloudCall"], Awaitable[Response]]
 
 
 @dataclasses.dataclass(slots=True)
-class Call:
+class CloudCall:
     """Call that a handler carries out."""
 
     request: Request
@@ -38,7 +38,7 @@ class Call:
     trace: str  # id of the request in the response
     caller: Caller
     identity: NumberIdentity  # of the caller's number
-    directory: Directory
+    directory: IdentityDirectory
 
     @property
     def request_id(self) -> str:

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidings.wire.cloud.identity import Kind
+from tidings.wire.cloud.identity import ObjectKind
 from webapp.api.cloud import media, messages, numbers, paths, profile, templates, tokens, wabas
 from webapp.api.cloud.calls import Handler
 
-MEDIA = "media"  # kind of object, besides those of `Kind` and the names in `paths`
+MEDIA = "media"  # kind of object, besides those of `ObjectKind` and the names in `paths`
 
 ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
-    (Kind.NUMBER, "messages", "POST"): messages.post,
-    (Kind.NUMBER, "media", "POST"): media.upload,
-    (Kind.NUMBER, "", "GET"): numbers.show,
-    (Kind.NUMBER, "", "POST"): numbers.change,
-    (Kind.NUMBER, "request_code", "POST"): numbers.request_code,
-    (Kind.NUMBER, "verify_code", "POST"): numbers.verify_code,
-    (Kind.NUMBER, "register", "POST"): numbers.register,
-    (Kind.NUMBER, "whatsapp_business_profile", "GET"): profile.show,
-    (Kind.NUMBER, "whatsapp_business_profile", "POST"): profile.change,
-    (Kind.WABA, "", "GET"): wabas.show,
-    (Kind.WABA, "phone_numbers", "GET"): numbers.list_all,
-    (Kind.WABA, "subscribed_apps", "GET"): wabas.list_subscriptions,
-    (Kind.WABA, "subscribed_apps", "POST"): wabas.subscribe,
-    (Kind.WABA, "subscribed_apps", "DELETE"): wabas.unsubscribe,
-    (Kind.WABA, "message_templates", "GET"): templates.list_all,
-    (Kind.WABA, "message_templates", "POST"): templates.create,
-    (Kind.WABA, "message_templates", "DELETE"): templates.delete,
-    (Kind.TEMPLATE, "", "GET"): templates.show,
-    (Kind.TEMPLATE, "", "POST"): templates.edit,
-    (Kind.APP, "", "GET"): tokens.show_app,
-    (Kind.BUSINESS, "owned_whatsapp_business_accounts", "GET"): wabas.list_of_business,
+    (ObjectKind.NUMBER, "messages", "POST"): messages.post,
+    (ObjectKind.NUMBER, "media", "POST"): media.upload,
+    (ObjectKind.NUMBER, "", "GET"): numbers.show,
+    (ObjectKind.NUMBER, "", "POST"): numbers.change,
+    (ObjectKind.NUMBER, "request_code", "POST"): numbers.request_code,
+    (ObjectKind.NUMBER, "verify_code", "POST"): numbers.verify_code,
+    (ObjectKind.NUMBER, "register", "POST"): numbers.register,
+    (ObjectKind.NUMBER, "whatsapp_business_profile", "GET"): profile.show,
+    (ObjectKind.NUMBER, "whatsapp_business_profile", "POST"): profile.change,
+    (ObjectKind.WABA, "", "GET"): wabas.show,
+    (ObjectKind.WABA, "phone_numbers", "GET"): numbers.list_all,
+    (ObjectKind.WABA, "subscribed_apps", "GET"): wabas.list_subscriptions,
+    (ObjectKind.WABA, "subscribed_apps", "POST"): wabas.subscribe,
+    (ObjectKind.WABA, "subscribed_apps", "DELETE"): wabas.unsubscribe,
+    (ObjectKind.WABA, "message_templates", "GET"): templates.list_all,
+    (ObjectKind.WABA, "message_templates", "POST"): templates.create,
+    (ObjectKind.WABA, "message_templates", "DELETE"): templates.delete,
+    (ObjectKind.TEMPLATE, "", "GET"): templates.show,
+    (ObjectKind.TEMPLATE, "", "POST"): templates.edit,
+    (ObjectKind.APP, "", "GET"): tokens.show_app,
+    (ObjectKind.BUSINESS, "owned_whatsapp_business_accounts", "GET"): wabas.list_of_business,
     (paths.DEBUG_TOKEN, "", "GET"): tokens.debug,
     (paths.ME, "", "GET"): tokens.show_me,
     (paths.ME, "businesses", "GET"): tokens.list_businesses,
@@ -42,7 +42,7 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
 
 LEFT_OUT = frozenset(
     {
-        (Kind.NUMBER, edge)
+        (ObjectKind.NUMBER, edge)
         for edge in (
             "calls",
             "groups",
@@ -54,7 +54,7 @@ LEFT_OUT = frozenset(
         )
     }
     | {
-        (Kind.WABA, edge)
+        (ObjectKind.WABA, edge)
         for edge in (
             "flows",
             "payment_configurations",

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidings.aio.lru import LRU
 from tidings.observability.tracing import TRACES
 from tidings.storage.database import DatabaseError
-from tidings.wire.cloud.identity import Directory, Kind
+from tidings.wire.cloud.identity import IdentityDirectory, ObjectKind
 from tidings.wire.cloud.media_ids import is_media_id
 from webapp.api.cloud import answers, errors, paths
 from webapp.api.cloud.access import CloudAccess
-from webapp.api.cloud.calls import Call
+from webapp.api.cloud.calls import CloudCall
 from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA
 from webapp.api.cloud.errors import GraphError
 from webapp.api.cloud.paths import Target
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 _NAMED: Mapping[str, str] = {name: name for name in paths.NAMES}
 _SHOWN: Mapping[str, str] = {
-    Kind.NUMBER: "{phone-number-id}",
-    Kind.WABA: "{waba-id}",
-    Kind.APP: "{app-id}",
-    Kind.BUSINESS: "{business-id}",
-    Kind.TEMPLATE: "{template-id}",
+    ObjectKind.NUMBER: "{phone-number-id}",
+    ObjectKind.WABA: "{waba-id}",
+    ObjectKind.APP: "{app-id}",
+    ObjectKind.BUSINESS: "{business-id}",
+    ObjectKind.TEMPLATE: "{template-id}",
     MEDIA: "{media-id}",
 }
 
@@ -46,7 +46,7 @@ class NamedRoute:
 class Facade:
     """The Cloud API of an installation."""
 
-    def __init__(self, directory: Directory, access: CloudAccess, *, throttle_status: int) -> None:
+    def __init__(self, directory: IdentityDirectory, access: CloudAccess, *, throttle_status: int) -> None:
         """throttle_status: HTTP status of rate limits"""
         self._directory = directory
         self._access = access
@@ -101,7 +101,7 @@ class Facade:
             if kind == paths.ATTACHMENTS:
                 raise errors.no_such_url() from None
             raise
-        call = Call(request, target, trace, caller, self._directory.of(caller.account), self._directory)
+        call = CloudCall(request, target, trace, caller, self._directory.of(caller.account), self._directory)
         handler = ENDPOINTS.get((kind, target.edge, method))
         if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:
             raise errors.no_capability()

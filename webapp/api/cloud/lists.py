@@ -9,14 +9,14 @@ from typing import Any
 
 from tidings.wire.cloud.codes import CloudCode
 from webapp.api.cloud import errors
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 
 DEFAULT_LIMIT, MAX_LIMIT = 25, 1_000
 INVALID_CURSOR = 131059
 _TITLE = CloudCode("Cursor is invalid")
 
 
-def listed(entries: Sequence[Any], ids: Sequence[str], call: Call) -> dict[str, Any]:
+def listed(entries: Sequence[Any], ids: Sequence[str], call: CloudCall) -> dict[str, Any]:
     """Return the page of a list that the call asks for. An empty list has no `paging`.
 
     Raises `GraphError` for a limit or a cursor that cannot be used.
@@ -67,7 +67,7 @@ def _cursor(entry: str) -> str:
     return base64.urlsafe_b64encode(entry.encode()).decode()
 
 
-def _page(call: Call, **cursor: str) -> str:
+def _page(call: CloudCall, **cursor: str) -> str:
     """Return the URL of another page, on the host of the request."""
     url = call.request.url.remove_query_params(["after", "before"])
     return str(url.include_query_params(**cursor))

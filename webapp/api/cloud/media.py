@@ -12,7 +12,7 @@ from tidings.storage.business.media import MediaRow
 from tidings.wire import codes
 from tidings.wire.cloud import media_ids
 from webapp.api.cloud import answers, errors
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.media_links import PATH, MediaLinks
 from webapp.api.cloud.upload_form import UploadForm
 from webapp.api.media import service
@@ -50,7 +50,7 @@ _RANGE = re.compile(rb"bytes=([0-9]*)-([0-9]*)", re.ASCII)
 _MAX_DIGITS = 15
 
 
-async def upload(call: Call) -> Response:
+async def upload(call: CloudCall) -> Response:
     form = UploadForm(received(call.request), headers.find(call.request.scope, b"content-type") or b"")
     declared, filename = await form.find_file()
     kind = _type_of(declared, form.fields.get("type", ""), filename)
@@ -90,7 +90,7 @@ def _type_of(declared: str, field: str, filename: str) -> str:
     return kind
 
 
-async def show(call: Call) -> Response:
+async def show(call: CloudCall) -> Response:
     found = await _find(call)
     query = call.find(MediaLinks).query(call.identity.account, call.target.node)
     return call.answer(
@@ -106,7 +106,7 @@ async def show(call: Call) -> Response:
     )
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: CloudCall) -> Response:
     found = await _find(call)
     try:
         await call.find(MediaStore).delete(call.caller, found.id)
@@ -116,7 +116,7 @@ async def delete(call: Call) -> Response:
     return call.success(kind=answers.MESSAGING)
 
 
-async def download(call: Call) -> Response:
+async def download(call: CloudCall) -> Response:
     """Return the bytes of a file, all or those in `Range`. Responds with 404 to a URL that is not valid (now)."""
     query = call.query()
     media_id, expires_at, signature = (text_of(query, name) for name in ("mid", "ext", "hash"))
@@ -162,7 +162,7 @@ def read_range(header: bytes | None, size: int) -> ByteRange | None:
     return ByteRange(first, last)
 
 
-async def _find(call: Call) -> MediaRow:
+async def _find(call: CloudCall) -> MediaRow:
     """Return the row of the file that the call names. Raises `GraphError` for another number's file."""
     number = text_of(call.query(), "phone_number_id")
     if number and number != call.identity.phone_number_id:

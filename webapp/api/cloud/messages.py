@@ -11,7 +11,7 @@ from tidings.wire import codes, media_objects
 from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import PARAMETER_COUNT, TEMPLATE_MISSING
 from webapp.api.cloud import answers, errors
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.media.service import MediaStore
 from webapp.api.messages.hydration import CountMismatch
 from webapp.api.messages.later import LATER_MODELS
@@ -34,7 +34,7 @@ _ASIDE = frozenset(
 )
 
 
-async def post(call: Call) -> Response:
+async def post(call: CloudCall) -> Response:
     # This hot route runs without the framework's dependencies, as that of v1 (docs/decisions/0011).
     parameters = await call.parameters()
     product = parameters.get("messaging_product")
@@ -47,7 +47,7 @@ async def post(call: Call) -> Response:
     return await _send(call, parameters)
 
 
-async def _send(call: Call, parameters: Mapping[str, Any]) -> Response:
+async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
     limit = call.find(RateLimits).messages
     if limit.share.is_short():
         await limit.share.replenished()
@@ -145,7 +145,7 @@ def _parameter(parameter: Any) -> Any:
     return parameter
 
 
-async def _resolve_files(call: Call, kind: str, content: object) -> None:
+async def _resolve_files(call: CloudCall, kind: str, content: object) -> None:
     """Replace the Cloud API's ids of files in a content by our own. Raises `GraphError` for an unknown file."""
     for path, _, held in media_objects.find(kind, content):
         given = text_of(held, "id")
@@ -157,7 +157,7 @@ async def _resolve_files(call: Call, kind: str, content: object) -> None:
         held["id"] = found
 
 
-def _origin(call: Call, parameters: Mapping[str, Any]) -> RequestOrigin:
+def _origin(call: CloudCall, parameters: Mapping[str, Any]) -> RequestOrigin:
     data = _text(parameters, "biz_opaque_callback_data", MAX_CALLBACK_DATA)
     known = _text(parameters, "recipient_identity_key_hash", 64)
     state = call.request.scope["state"]
@@ -195,7 +195,7 @@ def explained(error: InvalidRequest, message: Addressed) -> errors.GraphError | 
     return error
 
 
-async def _mark(call: Call, parameters: Mapping[str, Any]) -> Response:
+async def _mark(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
     """Mark a received message and those before it as read. A typing indicator beside it is accepted."""
     if parameters["status"] != _READ:
         raise errors.not_one_of("status", (_READ,), parameters["status"])

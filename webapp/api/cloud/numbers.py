@@ -11,7 +11,7 @@ from tidings.wire.addresses import is_digits
 from tidings.wire.cloud.codes import PIN_MISMATCH, VERIFY_AGAIN
 from webapp.api.account.service import RegistrationService
 from webapp.api.cloud import errors, fields
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 
 NODE_TYPE = "WhatsAppBusinessPhoneNumber"
@@ -39,7 +39,7 @@ _UNLIMITED = "TIER_UNLIMITED"
 _PIN_DIGITS = 6
 
 
-async def show(call: Call) -> Response:
+async def show(call: CloudCall) -> Response:
     chosen = fields.select(
         await describe(call),
         call.query().get("fields"),
@@ -50,7 +50,7 @@ async def show(call: Call) -> Response:
     return call.answer(chosen)
 
 
-async def list_all(call: Call) -> Response:
+async def list_all(call: CloudCall) -> Response:
     number = fields.select(
         await describe(call),
         call.query().get("fields"),
@@ -61,7 +61,7 @@ async def list_all(call: Call) -> Response:
     return call.answer(listed([number], ["0"], call))
 
 
-async def describe(call: Call) -> Mapping[str, Any]:
+async def describe(call: CloudCall) -> Mapping[str, Any]:
     """Return all fields of the caller's number."""
     identity = call.identity
     state = await call.find(RegistrationService).state(call.caller)
@@ -107,7 +107,7 @@ def display(account: str) -> str:
     return f"+{account}"
 
 
-async def change(call: Call) -> Response:
+async def change(call: CloudCall) -> Response:
     """Set the PIN of the number."""
     call.require_admin()
     parameters = await call.parameters()
@@ -117,7 +117,7 @@ async def change(call: Call) -> Response:
     return call.success()
 
 
-async def request_code(call: Call) -> Response:
+async def request_code(call: CloudCall) -> Response:
     call.require_admin()
     parameters = await call.parameters()
     method = text_of(parameters, "code_method").upper()
@@ -129,7 +129,7 @@ async def request_code(call: Call) -> Response:
     return call.success()
 
 
-async def verify_code(call: Call) -> Response:
+async def verify_code(call: CloudCall) -> Response:
     call.require_admin()
     code = text_of(await call.parameters(), "code").replace("-", "")
     if not code:
@@ -140,7 +140,7 @@ async def verify_code(call: Call) -> Response:
     return call.success()
 
 
-async def register(call: Call) -> Response:
+async def register(call: CloudCall) -> Response:
     """Register the number with its PIN, or set the PIN of a number that has none."""
     call.require_admin()
     parameters = await call.parameters()

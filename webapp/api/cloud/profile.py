@@ -8,7 +8,7 @@ import pydantic
 from fastapi import Response
 
 from webapp.api.cloud import errors, fields
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.profile.schemas import MAX_ABOUT, Website
 from webapp.api.profile.service import ProfileService
 from webapp.http import bodies
@@ -52,7 +52,7 @@ class ProfileChange(Body):
     websites: Annotated[list[Website], pydantic.Field(max_length=2)] | None = None
 
 
-async def show(call: Call) -> Response:
+async def show(call: CloudCall) -> Response:
     profile = call.find(ProfileService)
     stored, about = await profile.business(call.caller), await profile.about(call.caller)
     found: dict[str, Any] = {
@@ -74,7 +74,7 @@ async def show(call: Call) -> Response:
     return call.answer({"data": [found]})
 
 
-async def change(call: Call) -> Response:
+async def change(call: CloudCall) -> Response:
     parameters = await call.parameters()
     if text_of(parameters, "messaging_product").lower() != "whatsapp":
         raise errors.missing("messaging_product")

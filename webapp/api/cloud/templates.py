@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import Response
 
 from tidings.storage.business.templates import TemplateRow
-from tidings.wire.cloud.identity import Kind, derived_id
+from tidings.wire.cloud.identity import ObjectKind, derived_id
 from tidings.wire.codes import ALREADY_EXISTS
 from webapp.api.cloud import errors, fields
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
@@ -40,7 +40,7 @@ _DEFINED = ("name", "language", "category", "parameter_format", "components")
 
 
 def id_of(template: TemplateRow) -> str:
-    return derived_id(Kind.TEMPLATE, template.account, template.namespace, template.name, template.language)
+    return derived_id(ObjectKind.TEMPLATE, template.account, template.namespace, template.name, template.language)
 
 
 def describe(template: TemplateRow) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def describe(template: TemplateRow) -> dict[str, Any]:
     }
 
 
-async def list_all(call: Call) -> Response:
+async def list_all(call: CloudCall) -> Response:
     call.require_admin()
     query = call.query()
     found = [template for template in await call.find(Templates).list(call.caller) if _matches(template, query)]
@@ -101,7 +101,7 @@ def _values(given: object) -> Sequence[str]:
     return [value.strip().lower() for value in given.split(",")] if isinstance(given, str) and given else ()
 
 
-async def show(call: Call) -> Response:
+async def show(call: CloudCall) -> Response:
     template = await _find(call)
     if template is None:
         raise call.unsupported()
@@ -111,12 +111,12 @@ async def show(call: Call) -> Response:
     )
 
 
-async def _find(call: Call) -> TemplateRow | None:
+async def _find(call: CloudCall) -> TemplateRow | None:
     found = await call.find(Templates).list(call.caller)
     return next((template for template in found if id_of(template) == call.target.node), None)
 
 
-async def create(call: Call) -> Response:
+async def create(call: CloudCall) -> Response:
     """Create a template. It is approved at once."""
     call.require_admin()
     parameters = await call.parameters()
@@ -135,7 +135,7 @@ async def create(call: Call) -> Response:
     return call.answer({"id": id_of(created), "status": created.status, "category": created.category})
 
 
-async def edit(call: Call) -> Response:
+async def edit(call: CloudCall) -> Response:
     """Replace the components of a template, or its category unless it is approved."""
     call.require_admin()
     stored = await _find(call)
@@ -155,7 +155,7 @@ async def edit(call: Call) -> Response:
     return call.success()
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: CloudCall) -> Response:
     """Delete a template by its name in every language, or in the language that an id names."""
     call.require_admin()
     parameters = await call.parameters()

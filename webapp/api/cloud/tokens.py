@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import Response
 
 from tidings.wire.cloud.codes import CODES, TOKEN_INVALID
-from tidings.wire.cloud.identity import Kind, derived_id
+from tidings.wire.cloud.identity import ObjectKind, derived_id
 from webapp.api.cloud import errors, fields
-from webapp.api.cloud.calls import Call, text_of
+from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 from webapp.auth.tokens import Caller, Tokens
 from webapp.http.errors import Unauthenticated
@@ -18,7 +18,7 @@ APP_NAME = "Tidings"
 _MESSAGING, _MANAGEMENT = "whatsapp_business_messaging", "whatsapp_business_management"
 
 
-async def debug(call: Call) -> Response:
+async def debug(call: CloudCall) -> Response:
     given = text_of(call.query(), "input_token")
     if not given:
         raise errors.missing("input_token")
@@ -44,20 +44,20 @@ async def debug(call: Call) -> Response:
 
 
 def user_id(caller: Caller) -> str:
-    return derived_id(Kind.USER, caller.account, caller.username)
+    return derived_id(ObjectKind.USER, caller.account, caller.username)
 
 
-async def show_me(call: Call) -> Response:
+async def show_me(call: CloudCall) -> Response:
     found = {"name": call.caller.username, "id": user_id(call.caller)}
     return call.answer(fields.select(found, call.query().get("fields"), node_type="User", default=("name",)))
 
 
-async def list_businesses(call: Call) -> Response:
+async def list_businesses(call: CloudCall) -> Response:
     business = {"id": call.identity.business_id, "name": APP_NAME}
     return call.answer(listed([business], [call.identity.business_id], call))
 
 
-async def show_app(call: Call) -> Response:
+async def show_app(call: CloudCall) -> Response:
     found = {"link": "", "name": APP_NAME, "id": call.identity.app_id}
     return call.answer(
         fields.select(found, call.query().get("fields"), node_type="Application", default=("link", "name"))

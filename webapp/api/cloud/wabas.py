@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Response
 
 from webapp.api.cloud import errors, fields
-from webapp.api.cloud.calls import Call
+from webapp.api.cloud.calls import CloudCall
 from webapp.api.cloud.lists import listed
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.tokens import APP_NAME
@@ -30,7 +30,7 @@ _OPTIONAL = (
 )
 
 
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: CloudCall) -> dict[str, Any]:
     """Return all fields of the caller's WABA."""
     identity = call.identity
     return {
@@ -53,18 +53,18 @@ def describe(call: Call) -> dict[str, Any]:
     }
 
 
-async def show(call: Call) -> Response:
+async def show(call: CloudCall) -> Response:
     asked = call.query().get("fields")
     return call.answer(fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL))
 
 
-async def list_of_business(call: Call) -> Response:
+async def list_of_business(call: CloudCall) -> Response:
     asked = call.query().get("fields")
     found = fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
     return call.answer(listed([found], [call.identity.waba_id], call))
 
 
-async def subscribe(call: Call) -> Response:
+async def subscribe(call: CloudCall) -> Response:
     call.require_admin()
     parameters = await call.parameters()
     if parameters.get("override_callback_uri"):
@@ -74,13 +74,13 @@ async def subscribe(call: Call) -> Response:
     return call.success()
 
 
-async def unsubscribe(call: Call) -> Response:
+async def unsubscribe(call: CloudCall) -> Response:
     call.require_admin()
     await call.find(Subscriptions).remove(call.identity)
     return call.success()
 
 
-async def list_subscriptions(call: Call) -> Response:
+async def list_subscriptions(call: CloudCall) -> Response:
     data = []
     if await call.find(Subscriptions).exists(call.identity):
         app = {"link": "", "name": APP_NAME, "id": call.identity.app_id}

@@ -26,7 +26,7 @@ MAX_CONTACTS = 257
 MAX_EMOJI = 64  # characters; an emoji with modifiers has several
 
 
-class Reaction(Body):
+class SentReaction(Body):
     """Reaction to a message. An empty emoji removes it."""
 
     message_id: Annotated[str, Length(64), PLAIN]
@@ -36,7 +36,7 @@ class Reaction(Body):
 class ReactionMessage(Addressed):
     kind: ClassVar[str] = "reaction"
     type: Literal["reaction"]
-    reaction: Reaction
+    reaction: SentReaction
 
 
 class SoundOrVoice(Sound):
