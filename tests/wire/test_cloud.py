@@ -37,8 +37,8 @@ def test_a_directory_knows_the_objects_of_its_numbers() -> None:
 @pytest.mark.parametrize(
     ("message_id", "by_recipient"),
     [
-        (MessageIds().new(), False),
-        (MessageIds().new_notice(), True),
+        ("gBEG0VbtnydAJRrmtg5BGV4raEP", False),
+        ("gBEI0VbtnydAJRrmtg5BGV4raEP", True),
         ("gBEG" + "z" * 23, False),
         ("gBEG" + "0" * 23, False),
         ("ABGGFlA5FpafAgo6tHcNmNjXmuSf", True),
@@ -50,6 +50,14 @@ def test_a_directory_knows_the_objects_of_its_numbers() -> None:
 def test_a_message_id_survives_the_conversion(message_id: str, by_recipient: bool) -> None:
     text = wamid.encode(message_id, "15550110001", by_recipient=by_recipient)
     assert wamid.decode(text) == wamid.DecodedId(message_id, by_recipient)
+
+
+def test_new_message_ids_survive_the_conversion() -> None:
+    ids = MessageIds()
+    for message_id in [*(ids.new() for _ in range(100)), ids.new_notice()]:
+        found = wamid.decode(wamid.encode(message_id, "15550110001"))
+        assert found is not None
+        assert found.message_id == message_id
 
 
 def test_a_message_id_has_the_structure_of_the_cloud_api() -> None:
