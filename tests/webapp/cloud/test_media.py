@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.media_samples import PDF, PNG
 from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, error, untraced
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.aio.clock import ManualClock
 from tidings.wire import core
 
 PATH = f"/v25.0/{NUMBER}/media"

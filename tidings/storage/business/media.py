@@ -68,7 +68,7 @@ async def find(connection: AsyncConnection, account: str, media_id: str) -> Medi
 async def list_by_prefix(connection: AsyncConnection, account: str, prefix: str, *, limit: int) -> Sequence[MediaRow]:
     """List up to `limit` files of an account whose ids begin with `prefix`, which is part of a UUID."""
     # A range, which the index of the primary key serves on every database. `g` follows all digits of a UUID.
-    query = sa.select(*_COLUMNS).where(table.c.id >= prefix, table.c.id < f"{prefix}g", table.c.account == account)
+    query = table.select().where(table.c.id >= prefix, table.c.id < f"{prefix}g", table.c.account == account)
     return [MediaRow(*row) for row in await connection.execute(query.order_by(table.c.id).limit(limit))]
 
 

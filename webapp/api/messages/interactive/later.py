@@ -12,11 +12,10 @@ import pydantic
 
 from tidings.wire.codes import FLOW_ID, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.api.messages.fields import PLAIN, Link, Picture
-from webapp.api.messages.interactive.buttons import ButtonMessage
 from webapp.api.messages.interactive.flows import FlowAction, FlowMessage, FlowParameters, LocationRequestMessage
-from webapp.api.messages.interactive.lists import ListMessage
 from webapp.api.messages.interactive.parts import BodyText, Footer, Header
 from webapp.api.messages.interactive.products import CatalogMessage, ProductListMessage, ProductMessage
+from webapp.api.messages.interactive.union import ButtonMessage, ListMessage
 from webapp.http.bodies import TAG, Body, refusal
 from webapp.http.constraints import Integer, Length, Maybe
 
