@@ -5,7 +5,7 @@ from alembic import op
 
 from tidings.storage import types
 
-revision = "0035"
+revision = "0034"
 down_revision = "0033"
 # The oldest program that works on the tables after this migration.
 COMPATIBLE_FROM = "0026"
