@@ -30,6 +30,11 @@ def provider_label(name: str) -> str:
     return f"media provider {name}"
 
 
+def cloud_callback_label(node_id: str) -> str:
+    """Return the name under which the callback of an app, a WABA or a number in the Cloud API is sealed."""
+    return f"cloud callback {node_id}"
+
+
 class SecretSealer:
     """Sealer under the settings keys: the first key seals, all open.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tidings.aio import crashpoints
 from tidings.e2ee import installation_secrets
-from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
+from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, cloud_callback_label, provider_label
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.storage.business import certificates, sealed_rows
 from tidings.storage.business.sealed_rows import DataKey, SealedRow
@@ -91,6 +91,8 @@ def is_current(safe: SecretSealer, row: SealedRow) -> bool:
 def _name(row: SealedRow) -> str:
     if row.kind == sealed_rows.PROVIDER:
         return provider_label(row.name)
+    if row.kind == sealed_rows.CLOUD_CALLBACK:
+        return cloud_callback_label(row.name)
     return installation_secrets.WEBHOOK_SECRETS if row.name == certificates.WEBHOOK_SECRETS else row.name
 
 

@@ -24,6 +24,15 @@ from tidings.storage.database import (
 )
 from tidings.storage.rows import write_rows
 
+CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_ERROR, CLOUD_ACCOUNT = (
+    "cloud_message",
+    "cloud_status",
+    "cloud_error",
+    "cloud_account",
+)
+CLOUD_KINDS = frozenset((CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_ERROR, CLOUD_ACCOUNT))
+"""Kinds of callbacks whose bodies have the format of the Cloud API. All others have that of v1."""
+
 
 class CallbackState(enum.IntEnum):
     """State of a callback."""
@@ -62,7 +71,7 @@ class Callback:
     account: str
     # Id of the message, or `contacts:…` for a contact change. Callbacks of one subject are delivered in order of `seq`.
     subject: str
-    # "inbound_message", "status_change" or "contact_change".
+    # "inbound_message", "status_change" or "contact_change", or one of `CLOUD_KINDS`.
     kind: str
     # JSON text that is POSTed. In a callback read from the table: the sealed text.
     body: bytes
@@ -81,6 +90,11 @@ class Callback:
     author: str = ""  # in memory only: valid only if the subject is a message of this recipient; empty: always valid
     recipient: str = ""  # in memory only: peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
+
+    @property
+    def is_cloud(self) -> bool:
+        """Return whether the body has the format of the Cloud API."""
+        return self.kind in CLOUD_KINDS
 
     @property
     def event_id(self) -> str:

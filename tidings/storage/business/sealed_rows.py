@@ -10,10 +10,18 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.business import accounts, application_settings, certificates, media_providers, registrations
+from tidings.storage.business import (
+    accounts,
+    application_settings,
+    certificates,
+    cloud_callbacks,
+    media_providers,
+    registrations,
+)
 
 CERTIFICATE = "certificate"
 PROVIDER = "provider"
+CLOUD_CALLBACK = "cloud callback"
 WEBHOOK_URL = "webhook url"
 _SEALED_CERTIFICATES = (certificates.EXTERNAL, certificates.SELF_SIGNED, certificates.WEBHOOK_SECRETS)
 
@@ -22,10 +30,10 @@ _SEALED_CERTIFICATES = (certificates.EXTERNAL, certificates.SELF_SIGNED, certifi
 class SealedRow:
     """Row sealed under the settings key. A webhook URL may be unsealed, if an earlier release stored it."""
 
-    # `CERTIFICATE`, `PROVIDER` or `WEBHOOK_URL`.
+    # `CERTIFICATE`, `PROVIDER`, `CLOUD_CALLBACK` or `WEBHOOK_URL`.
     kind: str
     account: str
-    # Kind of the certificate, or name of the provider; empty for a webhook URL.
+    # Kind of the certificate, name of the provider, or id of the callback's object; empty for a webhook URL.
     name: str
     # As stored; the text of a webhook URL in UTF-8.
     content: bytes = dataclasses.field(repr=False)
@@ -51,6 +59,8 @@ async def list_settings(connection: AsyncConnection) -> Sequence[SealedRow]:
     table = media_providers.table
     query = sa.select(table.c.account, table.c.name, table.c.config)
     found += [SealedRow(PROVIDER, r.account, r.name, bytes(r.config)) for r in await connection.execute(query)]
+    called = await connection.execute(sa.select(cloud_callbacks.table))
+    found += [SealedRow(CLOUD_CALLBACK, r.account, r.node_id, bytes(r.content)) for r in called]
     for row in await connection.execute(sa.select(application_settings.table)):
         url = _webhook(row.document).get("url", "")
         if url:
@@ -64,6 +74,8 @@ async def replace_settings(connection: AsyncConnection, row: SealedRow, content:
         return await _replace_url(connection, row, content.decode())
     if row.kind == CERTIFICATE:
         table, column, name = certificates.table, certificates.table.c.content, certificates.table.c.kind
+    elif row.kind == CLOUD_CALLBACK:
+        table, column, name = cloud_callbacks.table, cloud_callbacks.table.c.content, cloud_callbacks.table.c.node_id
     else:
         table, column, name = media_providers.table, media_providers.table.c.config, media_providers.table.c.name
     changed = await connection.execute(
