@@ -48,6 +48,7 @@ from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.media_links import MediaLinks
 from webapp.api.cloud.subscriptions import Subscriptions
+from webapp.api.cloud.verification import CallbackVerifier
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
 from webapp.api.documents import Assets, OpenApiDocument
@@ -333,7 +334,8 @@ def _resources(
         OpenApiDocument(),
         Assets(),
         MediaLinks(settings.secrets.jwt_key, clock),
-        Subscriptions(database, clock),
+        Subscriptions(database, clock, links, safe=safe),
+        CallbackVerifier(database, guard),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidings.wire.cloud.identity import ObjectKind
-from webapp.api.cloud import media, messages, numbers, paths, profile, templates, tokens, wabas
+from webapp.api.cloud import callbacks, media, messages, numbers, paths, profile, templates, tokens, wabas
 from webapp.api.cloud.calls import Handler
 
 MEDIA = "media"  # kind of object, besides those of `ObjectKind` and the names in `paths`
@@ -31,6 +31,9 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.TEMPLATE, "", "GET"): templates.show,
     (ObjectKind.TEMPLATE, "", "POST"): templates.edit,
     (ObjectKind.APP, "", "GET"): tokens.show_app,
+    (ObjectKind.APP, "subscriptions", "GET"): callbacks.list_all,
+    (ObjectKind.APP, "subscriptions", "POST"): callbacks.subscribe,
+    (ObjectKind.APP, "subscriptions", "DELETE"): callbacks.unsubscribe,
     (ObjectKind.BUSINESS, "owned_whatsapp_business_accounts", "GET"): wabas.list_of_business,
     (paths.DEBUG_TOKEN, "", "GET"): tokens.debug,
     (paths.ME, "", "GET"): tokens.show_me,

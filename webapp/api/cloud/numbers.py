@@ -10,7 +10,7 @@ from fastapi import Response
 from tidings.wire.addresses import is_digits
 from tidings.wire.cloud.codes import PIN_MISMATCH, VERIFY_AGAIN
 from webapp.api.account.service import RegistrationService
-from webapp.api.cloud import errors, fields
+from webapp.api.cloud import callbacks, errors, fields
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 
@@ -87,7 +87,7 @@ async def describe(call: CloudCall) -> Mapping[str, Any]:
         "whatsapp_business_manager_messaging_limit": _UNLIMITED,
         "platform_type": "CLOUD_API",
         "throughput": {"level": "STANDARD"},
-        "webhook_configuration": {},
+        "webhook_configuration": await callbacks.configuration(call),
         "health_status": {
             "can_send_message": able,
             "entities": [
@@ -108,12 +108,16 @@ def display(account: str) -> str:
 
 
 async def change(call: CloudCall) -> Response:
-    """Set the PIN of the number."""
+    """Set the PIN of the number, or its callback."""
     call.require_admin()
     parameters = await call.parameters()
-    if parameters.get("webhook_configuration") is not None:
-        raise errors.no_capability()
-    await call.find(RegistrationService).set_pin(call.caller, _pin(parameters))
+    webhook = parameters.get("webhook_configuration")
+    if webhook is not None:
+        if not isinstance(webhook, dict):
+            raise errors.invalid("webhook_configuration: should be an object")
+        await callbacks.change_override(call, call.identity.phone_number_id, webhook)
+    if webhook is None or "pin" in parameters:
+        await call.find(RegistrationService).set_pin(call.caller, _pin(parameters))
     return call.success()
 
 

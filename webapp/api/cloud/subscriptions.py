@@ -1,39 +1,84 @@
-"""Apps that are subscribed to the webhooks of a WABA."""
+"""Webhooks: apps that are subscribed to a WABA, and the callbacks of apps, WABAs and numbers."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tidings.aio.clock import Clock
-from tidings.storage.business import cloud_subscriptions
-from tidings.storage.database import Database
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.keys import cloud_urls
+from tidings.keys.cloud_urls import CloudCallback
+from tidings.storage.business import changes, cloud_callbacks, cloud_subscriptions
+from tidings.storage.database import Connection, Database
+from tidings.wire import core
 from tidings.wire.cloud.identity import NumberIdentity
+from webapp.coreapps.interfaces import Coreapps
+from webapp.http.errors import CoreappAway
 
 log = logging.getLogger(__name__)
 
+_PATIENCE = 5.0  # seconds for which a call waits for each Coreapp to apply the change
+
 
 class Subscriptions:
-    """Subscriptions of this installation's apps."""
+    """Subscriptions of this installation's apps, and callbacks.
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    A change is in the database when its call returns, and in force in every Coreapp that responds within 5 seconds. The
+    others read it within seconds.
+    """
+
+    def __init__(self, database: Database, clock: Clock, coreapps: Coreapps, *, safe: SecretSealer) -> None:
         self._database = database
         self._clock = clock
+        self._coreapps = coreapps
+        self._safe = safe
 
     async def add(self, identity: NumberIdentity) -> None:
         """Subscribe the number's app to its WABA; do nothing when it is subscribed."""
         now = int(self._clock.now() * 1000)
-        await self._database.persist(
-            lambda connection: cloud_subscriptions.add(connection, identity.waba_id, identity.app_id, now), patience=5.0
+        await self._commit(
+            identity,
+            lambda connection: cloud_subscriptions.add(connection, identity.waba_id, identity.app_id, now),
         )
         log.info("cloud.subscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
 
     async def remove(self, identity: NumberIdentity) -> None:
         """End the subscription of the number's app to its WABA, if there is one."""
-        await self._database.persist(
-            lambda connection: cloud_subscriptions.remove(connection, identity.waba_id, identity.app_id), patience=5.0
+        await self._commit(
+            identity, lambda connection: cloud_subscriptions.remove(connection, identity.waba_id, identity.app_id)
         )
         log.info("cloud.unsubscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
 
     async def exists(self, identity: NumberIdentity) -> bool:
         async with self._database.reading() as connection:
             return await cloud_subscriptions.exists(connection, identity.waba_id, identity.app_id)
+
+    async def set_callback(self, identity: NumberIdentity, node_id: str, callback: CloudCallback | None) -> None:
+        """Set the callback of an app, a WABA or a number; `None` removes it."""
+        if callback is None:
+            await self._commit(identity, lambda connection: cloud_callbacks.remove(connection, node_id))
+        else:
+            row = cloud_urls.sealed(self._safe, identity.account, node_id, callback)
+            await self._commit(identity, lambda connection: cloud_callbacks.put(connection, row))
+        log.info("cloud.callback_set", extra={"node": node_id, "removed": callback is None})
+
+    async def callbacks(self, node_ids: Sequence[str]) -> Mapping[str, CloudCallback]:
+        """Return the callbacks of those of the objects that have one."""
+        async with self._database.reading() as connection:
+            rows = await cloud_callbacks.list_of(connection, node_ids)
+        opened = {row.node_id: cloud_urls.opened(self._safe, row) for row in rows}
+        return {node_id: callback for node_id, callback in opened.items() if callback is not None}
+
+    async def _commit(self, identity: NumberIdentity, work: Callable[[Connection], Awaitable[None]]) -> None:
+        async def noted(connection: Connection) -> None:
+            await work(connection)
+            await changes.note(connection, changes.SETTINGS)
+
+        await self._database.persist(noted, patience=5.0)
+        answers = await self._coreapps.call_all(
+            lambda n: core.SettingsChanged(n=n, account=identity.account), core.Done, timeout=_PATIENCE
+        )
+        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
+        if missed:
+            log.warning("cloud.coreapps_away", extra={"count": missed})

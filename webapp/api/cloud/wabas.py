@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Response
 
-from webapp.api.cloud import errors, fields
+from webapp.api.cloud import callbacks, fields
 from webapp.api.cloud.calls import CloudCall
 from webapp.api.cloud.lists import listed
 from webapp.api.cloud.subscriptions import Subscriptions
@@ -66,10 +66,7 @@ async def list_of_business(call: CloudCall) -> Response:
 
 async def subscribe(call: CloudCall) -> Response:
     call.require_admin()
-    parameters = await call.parameters()
-    if parameters.get("override_callback_uri"):
-        # It would have to be verified with a request first.
-        raise errors.no_capability()
+    await callbacks.change_override(call, call.identity.waba_id, await call.parameters())
     await call.find(Subscriptions).add(call.identity)
     return call.success()
 
@@ -83,6 +80,11 @@ async def unsubscribe(call: CloudCall) -> Response:
 async def list_subscriptions(call: CloudCall) -> Response:
     data = []
     if await call.find(Subscriptions).exists(call.identity):
-        app = {"link": "", "name": APP_NAME, "id": call.identity.app_id}
-        data.append({"whatsapp_business_api_data": app})
+        entry: dict[str, Any] = {
+            "whatsapp_business_api_data": {"link": "", "name": APP_NAME, "id": call.identity.app_id}
+        }
+        found = await call.find(Subscriptions).callbacks([call.identity.waba_id])
+        if found:
+            entry[callbacks.OVERRIDE] = found[call.identity.waba_id].url
+        data.append(entry)
     return call.answer({"data": data})

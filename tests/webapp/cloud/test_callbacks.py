@@ -1,0 +1,183 @@
+"""Callbacks of webhooks are verified, stored sealed and shown; Coreapps are notified of each change."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from tests.web_server import serving
+from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, error
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.business import cloud_callbacks
+from tidings.storage.database import Database
+from tidings.wire import core
+
+A, W, P = f"/v25.0/{APP}", f"/v25.0/{WABA}", f"/v25.0/{NUMBER}"
+OBJECT = "whatsapp_business_account"
+SUCCESS = '{"success":true}'
+
+
+@dataclasses.dataclass
+class Receiver:
+    """Receiver that responds to verification requests with the challenge, if their token is `open sesame`."""
+
+    url: str = ""
+    asked: list[dict[str, str]] = dataclasses.field(default_factory=list)
+
+    async def verify(self, request: web.Request) -> web.Response:
+        self.asked.append(dict(request.query))
+        if request.query.get("hub.verify_token") != "open sesame":
+            return web.Response(status=403)
+        return web.Response(text=request.query["hub.challenge"])
+
+    async def echo(self, request: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+
+@contextlib.asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver, app = Receiver(), web.Application()
+    app.router.add_get("/hook", receiver.verify)
+    app.router.add_get("/echo", receiver.echo)
+    async with serving(app) as url:
+        receiver.url = url
+        yield receiver
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as found:
+        yield found
+
+
+def subscription(url: str, **changed: object) -> dict[str, object]:
+    return {"object": OBJECT, "callback_url": url, "verify_token": "open sesame", "fields": "messages", **changed}
+
+
+async def test_an_app_s_callback_is_verified_and_shown(cloud: Cloud, receiver: Receiver, coreapp: FakeCoreapp) -> None:
+    url = f"{receiver.url}/hook?own=1"
+    body = subscription(url, fields="messages, message_template_status_update", include_values=True)
+    assert (await cloud.http.get(f"{A}/subscriptions")).text == '{"data":[]}'
+    assert (await cloud.http.post(f"{A}/subscriptions", data=body)).text == SUCCESS
+    (asked,) = receiver.asked
+    challenge = asked.pop("hub.challenge")
+    assert challenge.isascii()
+    assert challenge.isdigit()
+    assert asked == {"own": "1", "hub.mode": "subscribe", "hub.verify_token": "open sesame"}
+    assert (await cloud.http.get(f"{A}/subscriptions")).json() == {
+        "data": [
+            {
+                "object": OBJECT,
+                "callback_url": url,
+                "active": True,
+                "fields": [
+                    {"name": "message_template_status_update", "version": "v25.0"},
+                    {"name": "messages", "version": "v25.0"},
+                ],
+            }
+        ]
+    }
+    assert len(coreapp.asked(core.SettingsChanged)) == 1
+    found = (await cloud.http.get(f"{P}?fields=webhook_configuration")).json()
+    assert found == {"webhook_configuration": {"application": url}, "id": NUMBER}
+
+
+async def test_fields_are_added_and_removed_without_another_verification(cloud: Cloud, receiver: Receiver) -> None:
+    path = f"{A}/subscriptions"
+    await cloud.http.post(path, json=subscription(f"{receiver.url}/hook"))
+    more = {"object": OBJECT, "fields": ["account_update"]}
+    assert (await cloud.http.post(path, json=more)).text == SUCCESS
+
+    async def fields() -> list[str]:
+        (found,) = (await cloud.http.get(path)).json()["data"]
+        return [field["name"] for field in found["fields"]]
+
+    assert await fields() == ["account_update", "messages"]
+    assert (await cloud.http.delete(f"{path}?object={OBJECT}&fields=account_update")).text == SUCCESS
+    assert await fields() == ["messages"]
+    assert len(receiver.asked) == 1
+    assert (await cloud.http.delete(f"{path}?object={OBJECT}")).text == SUCCESS
+    assert (await cloud.http.get(path)).text == '{"data":[]}'
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "message"),
+    [
+        ({"verify_token": "wrong"}, 2200, "HTTP Status Code = 403"),
+        ({"callback_url": "{url}/echo"}, 2200, "does not match the challenge"),
+        ({"callback_url": "{url}/nothing"}, 2200, "HTTP Status Code = 404"),
+        ({"callback_url": "http://10.0.0.1/hook"}, 2200, "10.0.0.1"),
+        ({"callback_url": "ftp://example.com/hook"}, 100, "Invalid parameter"),
+        ({"callback_url": "http://example.com/#x"}, 100, "Invalid parameter"),
+        ({"callback_url": "http://example.com/" + "x" * 2048}, 100, "Invalid parameter"),
+        ({"callback_url": None}, 100, "The parameter callback_url is required."),
+        ({"verify_token": None}, 100, "The parameter verify_token is required."),
+        ({"object": None}, 100, "The parameter object is required."),
+        ({"object": "page"}, 100, "Param object must be one of"),
+        ({"fields": "messages,nothing"}, 100, "Param fields must be one of"),
+    ],
+)
+async def test_a_wrong_callback_is_refused_and_the_earlier_one_stays(
+    cloud: Cloud, receiver: Receiver, changed: dict[str, str | None], code: int, message: str
+) -> None:
+    path = f"{A}/subscriptions"
+    if changed.get("callback_url", "") is not None:
+        await cloud.http.post(path, json=subscription(f"{receiver.url}/hook"))
+    given = {
+        name: value.format(url=receiver.url) if isinstance(value, str) else value for name, value in changed.items()
+    }
+    before = (await cloud.http.get(path)).text
+    refused = await cloud.http.post(path, json=subscription(f"{receiver.url}/hook", **given))
+    found = error(refused)
+    assert found[:2] == (400, code)
+    assert message in found[2]
+    assert (await cloud.http.get(path)).text == before
+
+
+async def test_a_waba_s_callback_overrides_until_the_app_is_subscribed_without_one(
+    cloud: Cloud, receiver: Receiver
+) -> None:
+    override = {"override_callback_uri": f"{receiver.url}/hook", "verify_token": "open sesame"}
+    assert (await cloud.http.post(f"{W}/subscribed_apps", json=override)).text == SUCCESS
+    app = {"link": "", "name": "Tidings", "id": APP}
+    found = (await cloud.http.get(f"{W}/subscribed_apps")).json()
+    assert found == {
+        "data": [{"whatsapp_business_api_data": app, "override_callback_uri": override["override_callback_uri"]}]
+    }
+    assert (await cloud.http.post(f"{W}/subscribed_apps")).text == SUCCESS
+    found = (await cloud.http.get(f"{W}/subscribed_apps")).json()
+    assert found == {"data": [{"whatsapp_business_api_data": app}]}
+
+
+async def test_a_refused_override_subscribes_nothing(cloud: Cloud, receiver: Receiver) -> None:
+    override = {"override_callback_uri": f"{receiver.url}/hook", "verify_token": "wrong"}
+    assert error(await cloud.http.post(f"{W}/subscribed_apps", json=override))[:2] == (400, 2200)
+    assert (await cloud.http.get(f"{W}/subscribed_apps")).text == '{"data":[]}'
+    long = {**override, "override_callback_uri": f"{receiver.url}/hook?{'x' * 200}"}
+    assert error(await cloud.http.post(f"{W}/subscribed_apps", json=long))[:2] == (400, 100)
+
+
+async def test_a_number_has_a_callback_of_its_own(cloud: Cloud, receiver: Receiver, database: Database) -> None:
+    url = f"{receiver.url}/hook"
+    configuration = {"override_callback_uri": url, "verify_token": "open sesame"}
+    assert (await cloud.http.post(P, json={"webhook_configuration": configuration})).text == SUCCESS
+    found = (await cloud.http.get(f"{P}?fields=webhook_configuration")).json()
+    assert found["webhook_configuration"] == {"phone_number": url}
+    async with database.reading() as connection:
+        (row,) = await cloud_callbacks.list_of(connection, [NUMBER])
+    assert url.encode() not in row.content
+    empty = {"webhook_configuration": {"override_callback_uri": ""}}
+    assert (await cloud.http.post(P, json=empty)).text == SUCCESS
+    found = (await cloud.http.get(f"{P}?fields=webhook_configuration")).json()
+    assert found["webhook_configuration"] == {}
+    assert error(await cloud.http.post(P, json={"webhook_configuration": "x"}))[:2] == (400, 100)
+
+
+async def test_callbacks_need_an_administrator_and_an_own_app(cloud: Cloud, receiver: Receiver) -> None:
+    other = f"/v25.0/3{'0' * 15}/subscriptions"
+    assert error(await cloud.http.post(other, json=subscription(f"{receiver.url}/hook")))[:2] == (400, 100)
+    assert not receiver.asked
