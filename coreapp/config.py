@@ -7,7 +7,8 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from coreapp import webhook_secrets
+from coreapp import cloud_subscription, webhook_secrets
+from coreapp.cloud_subscription import CloudSubscription
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.aio import service
 from tidings.aio.clock import Clock
@@ -17,6 +18,7 @@ from tidings.storage.business import application_settings, certificates
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection, Database
+from tidings.wire.cloud.identity import derive
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class Config:
         self.account = account
         self._changed: list[Callable[[], None]] = []
         self.is_closed = False
-        self._apply(ApplicationSettings(), b"", ())
+        self._apply(ApplicationSettings(), b"", (), None)
 
     def close(self) -> None:
         """Stop following changes, because the shard is closed."""
@@ -57,15 +59,35 @@ class Config:
     def preferences(self) -> Preferences:
         return self._preferences
 
-    def take(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
+    @property
+    def posts_v1(self) -> bool:
+        """Return whether events are posted in the format of v1: unless only the Cloud API has a callback."""
+        return bool(self.settings.webhooks.url) or self.cloud is None
+
+    def take(
+        self,
+        settings: ApplicationSettings,
+        authorities: bytes,
+        signing_keys: tuple[bytes, ...],
+        cloud: CloudSubscription | None = None,
+    ) -> None:
         """Put new settings in force and notify the listeners if anything changed."""
-        if (settings, authorities, signing_keys) != (self.settings, self.authorities, self.signing_keys):
-            self._apply(settings, authorities, signing_keys)
+        known = (self.settings, self.authorities, self.signing_keys, self.cloud)
+        if (settings, authorities, signing_keys, cloud) != known:
+            self._apply(settings, authorities, signing_keys, cloud)
             for call in self._changed:
                 call()
 
-    def _apply(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
+    def _apply(
+        self,
+        settings: ApplicationSettings,
+        authorities: bytes,
+        signing_keys: tuple[bytes, ...],
+        cloud: CloudSubscription | None,
+    ) -> None:
         self.settings = settings
+        # Callbacks of the Cloud API; None for none.
+        self.cloud = cloud
         # Keys that sign callbacks. Each of them adds a signature.
         self.signing_keys = signing_keys
         # PEM certificates that the webhook's TLS certificate is checked against; empty for those of the system.
@@ -102,7 +124,7 @@ class ConfigSource:
         self._clock = clock
         self._configs: list[Config] = []
         self._loading = asyncio.Lock()
-        self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...]] | None = None
+        self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None] | None = None
 
     async def open(self) -> Config:
         """Return the current settings for one shard; they follow changes until they are closed."""
@@ -124,7 +146,10 @@ class ConfigSource:
                 kind = certificates.WEBHOOK_CA
                 authorities = await certificates.find_certificate(connection, self._account, kind) or b""
                 keys = await self._keys(connection)
-            found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys)
+                cloud = await cloud_subscription.find(
+                    connection, derive(self._account), safe=self._safe, first_secret=self._secrets.first.secret
+                )
+            found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud)
             if found != self._found:
                 self._found = found
                 log.info("settings.changed", extra={"account": self._account})

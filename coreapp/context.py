@@ -57,6 +57,7 @@ class SharedLimits:
     """Limits shared by all shards of one process."""
 
     posts: Slots  # slots of posts to the webhook
+    cloud_posts: Slots  # slots of posts to the callbacks of the Cloud API
     uploads: asyncio.Semaphore  # slots of file uploads to the network
     downloads: asyncio.Semaphore  # slots of file downloads
     wakeups: ShardWakeups  # wake-ups between the shards
@@ -71,6 +72,7 @@ class SharedLimits:
         transfers = settings.media_transfers
         return cls(
             posts=Slots(),
+            cloud_posts=Slots(),
             uploads=asyncio.Semaphore(transfers),
             downloads=asyncio.Semaphore(transfers),
             wakeups=ShardWakeups(),

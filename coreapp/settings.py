@@ -107,6 +107,8 @@ class Settings(settings.ProcessSettings):
     )
     # accept every 2xx status of a webhook as success, not only 200
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
+    # largest number of events in one webhook of the Cloud API
+    cloud_batch: Annotated[int, env.integer(1, 50)] = env.variable("TIDINGS_CLOUD_WEBHOOK_BATCH", 1)
     # start sessions only with recipients whose keys have post-quantum protection
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     # continue with recipients whose keys had post-quantum protection and no longer have it

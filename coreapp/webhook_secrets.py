@@ -6,6 +6,7 @@ database and replace it; every Coreapp reads them there.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 
 import msgspec
@@ -70,6 +71,16 @@ class WebhookSecrets:
 
     def _seal(self, secrets: Sequence[WebhookSecret]) -> bytes:
         return self._safe.seal(self._account, WEBHOOK_SECRETS, msgspec.json.encode(secrets))
+
+
+def app_secret(first: str, app_id: str) -> str:
+    """Return the secret of an app of the Cloud API, which signs its webhooks: 32 lower-case hexadecimal digits.
+
+    Rotations do not change it.
+
+    first: the installation's `TIDINGS_WEBHOOK_SECRET`. Raises `ValueError` if it is invalid.
+    """
+    return hmac.digest(signature.secret_bytes(first), f"tidings cloud app\n{app_id}".encode(), "sha256").hex()[:32]
 
 
 def in_force(secrets: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:

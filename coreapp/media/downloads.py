@@ -24,7 +24,7 @@ from coreapp.media.due_downloads import WaitingDownloads
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher
 from coreapp.media.retry import LAST_ATTEMPT, GiveUpDownload, after_failure, delay
-from coreapp.webhook import bodies, inbound
+from coreapp.webhook import bodies, events, inbound
 from tidings import e2ee
 from tidings.aio import service
 from tidings.client.errors import NetworkAway
@@ -68,7 +68,9 @@ class Downloads:
 
     def wants(self, message: inbound.Inbound) -> bool:
         """Return whether the callback of this message must wait for its file."""
-        return message.pointer is not None and message.kind in self.context.config.settings.media.auto_download
+        wanted = self.context.config.settings.media.auto_download
+        # The Cloud API reports a file only with its id.
+        return message.pointer is not None and (message.kind in wanted or events.wants_cloud_messages(self.context))
 
     def make(
         self,
@@ -126,23 +128,23 @@ class Downloads:
             self._waiting.offer(downloads)
             self._look.kick()
 
-    def withdraw(self, message_id: str, sender: str, fresh: list[Download]) -> Callback | None:
-        """Return the callback without the file if the sender revokes a message whose file is still pending; otherwise
+    def withdraw(self, message_id: str, sender: str, fresh: list[Download]) -> Sequence[Callback] | None:
+        """Return the callbacks without the file if the sender revokes a message whose file is still pending; otherwise
         None.
 
-        The caller commits the callback together with the end of the download, and then calls `ended`.
+        The caller commits the callbacks together with the end of the download, and then calls `ended`.
 
         fresh: downloads that are not committed yet; a match is removed from it
         """
         for new in fresh:
             if new.id == message_id and new.sender == sender:
                 fresh.remove(new)
-                return self._callback(new, *self._read(new))
+                return self._callbacks(new, *self._read(new))
         download = self._waiting.find(message_id)
         if download is None or download.sender != sender or message_id in self._ending:
             return None
         self._ending.add(message_id)
-        return self._callback(download, *self._read(download))
+        return self._callbacks(download, *self._read(download))
 
     def ended(self, message_ids: Sequence[str]) -> None:
         """Drop downloads whose end is on disk."""
@@ -249,7 +251,7 @@ class Downloads:
                 self.context.account,
                 new_media=(medium,) if medium is not None else (),
                 finished_downloads=(download.id,),
-                new_callbacks=(self._callback(download, message, identity, error),),
+                new_callbacks=self._callbacks(download, message, identity, error),
             )
         )
         self.ended((download.id,))
@@ -257,24 +259,23 @@ class Downloads:
     def _is_withdrawn(self, download: Download) -> bool:
         return download.id in self._ending or self._waiting.find(download.id) is not download
 
-    def _callback(
+    def _callbacks(
         self,
         download: Download,
         message: inbound.Inbound,
         identity: bodies.DescribedIdentity | None,
         error: tuple[int, str] | None = None,
-    ) -> Callback:
-        body = bodies.inbound(
+    ) -> Sequence[Callback]:
+        return events.inbound(
+            self.context,
             download.id,
             download.sender,
             download.timestamp // 1000,
             message,
-            error,
-            identity,
-            download.group_id,
-        )
-        return self.context.callback(
-            download.id, "inbound_message", body, recipient=download.sender, request_id=download.request_id
+            error=error,
+            identity=identity,
+            group_id=download.group_id,
+            request_id=download.request_id,
         )
 
     def _read(self, download: Download) -> tuple[inbound.Inbound, bodies.DescribedIdentity | None]:

@@ -16,7 +16,7 @@ from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inspection import count, request_id, subjects
 from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.webhook import bodies, inbound
+from coreapp.webhook import bodies, events, inbound
 from tidings import e2ee
 from tidings.wire import device, ids
 from tidings.wire.content import NULL
@@ -91,7 +91,7 @@ class InboundMessages:
         if isinstance(message.content, inbound.Deleted):
             self._withdraw(delivery, message.content.id, effects)
             return
-        if isinstance(message.content, inbound.InboundSystem) and not self.context.config.preferences().number_changes:
+        if isinstance(message.content, inbound.InboundSystem) and not self._posts_number_changes():
             return
         if group_id:
             effects.arrivals.received(delivery)
@@ -112,15 +112,20 @@ class InboundMessages:
                 )
             )
             return
-        body = bodies.inbound(
+        effects.callbacks += events.inbound(
+            self.context,
             delivery.message_id,
             delivery.sender,
             delivery.timestamp // 1000,
             message,
             identity=identity,
             group_id=group_id,
+            request_id=trace,
         )
-        effects.post(delivery.message_id, "inbound_message", body, trace, sender=delivery.sender)
+
+    def _posts_number_changes(self) -> bool:
+        """Return whether v1 or the Cloud API reports the new number of a recipient."""
+        return self.context.config.preferences().number_changes or events.wants_cloud_messages(self.context)
 
     def _identity_of(self, delivery: Deliver, effects: BatchEffects) -> bodies.DescribedIdentity | None:
         """Return the sender's identity if the business wants it; None otherwise."""
@@ -149,7 +154,7 @@ class InboundMessages:
                 return
             effects.received(delivery, UNREADABLE)
             if waited_for is None:
-                effects.callbacks.append(self.recovery.retry_requests.error(message_id, sender, trace))
+                effects.callbacks += self.recovery.retry_requests.error(message_id, sender, trace)
         log.warning("message.undecryptable", extra={"id": message_id, "from": sender, "error": repr(error)})
         if asks:
             effects.asked_again(sender, message_id, waited_for)
@@ -169,7 +174,9 @@ class InboundMessages:
         waiting = self.downloads.withdraw(message_id, delivery.sender, effects.downloads)
         if waiting is not None:
             effects.ended_downloads.append(message_id)
-            effects.callbacks.append(waiting)
+            effects.callbacks += waiting
+        if not self.context.config.posts_v1:
+            return
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
         effects.post(
             message_id,

@@ -34,7 +34,7 @@ from coreapp.recovery.control_messages import ControlMessage
 from coreapp.recovery.wiring import Recovery
 from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
-from coreapp.webhook import bodies, inbound
+from coreapp.webhook import events, inbound
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.storage import outages
@@ -278,8 +278,9 @@ class Inbox:
         inspection.count(delivery, "noted")
         effects.received(delivery, inbound.SYSTEM)
         message, seconds = inbound.Inbound(inbound.SYSTEM, said), delivery.timestamp // 1000
-        body = bodies.inbound(delivery.id, delivery.sender, seconds, message, group_id=delivery.group)
-        effects.post(delivery.id, "inbound_message", body, sender=delivery.sender)
+        effects.callbacks += events.inbound(
+            self.context, delivery.id, delivery.sender, seconds, message, group_id=delivery.group
+        )
 
     def _send_again(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a recipient's request to send messages again."""

@@ -13,12 +13,11 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from coreapp.webhook import bodies
+from coreapp.webhook import bodies, events
 from tidings.aio.service import wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
-from tidings.wire import codes
 from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
@@ -89,10 +88,10 @@ class RetryRequests:
         self._counted[sender] = counted = dataclasses.replace(before, counted=before.counted + 1)
         return counted
 
-    def error(self, message_id: str, sender: str, request_id: str) -> Callback:
-        """Return the error callback about one undecryptable message."""
-        body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
-        return self.context.callback(message_id, "error", body, recipient=sender, request_id=request_id)
+    def error(self, message_id: str, sender: str, request_id: str) -> Sequence[Callback]:
+        """Return the error callbacks about one undecryptable message."""
+        details = f"the message {message_id} from {sender} could not be decrypted"
+        return events.undecrypted(self.context, message_id, sender, details, request_id=request_id)
 
     @property
     def waiting(self) -> int:
@@ -113,12 +112,12 @@ class RetryRequests:
         due = list(self._due())
         if not due and not summaries:
             return
-        callbacks = [self._summary(counted) for counted in summaries]
+        callbacks = [callback for counted in summaries for callback in self._summary(counted)]
         newly_counted: dict[str, Undecrypted] = {}
         for message in due:
             del self._waiting[message.id]
             if self.tells_of(message.sender):
-                callbacks.append(self.error(message.id, message.sender, message.request_id))
+                callbacks += self.error(message.id, message.sender, message.request_id)
                 continue
             counted_one = self.count(message.sender, message.timestamp)
             if counted_one is not None:
@@ -135,9 +134,9 @@ class RetryRequests:
             )
         )
 
-    def _summary(self, counted: Undecrypted) -> Callback:
-        body = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
-        return self.context.callback(counted.id, "error", body, recipient=counted.sender)
+    def _summary(self, counted: Undecrypted) -> Sequence[Callback]:
+        details = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
+        return events.undecrypted(self.context, counted.id, counted.sender, details)
 
     def _due(self) -> Iterator[Undecrypted]:
         now = self.context.clock.now() * 1000

@@ -78,6 +78,7 @@ class Shard:
         services: Sequence[service.Service] = (
             _JournalWatch(self.context.journal),
             self.webhook.deliveries,
+            self.webhook.cloud_deliveries,
             self.retention,
             # The number has one pool of pre-keys, which the first shard maintains.
             *((self.prekey_maintenance,) if self.context.lease.is_first else ()),

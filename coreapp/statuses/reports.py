@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.conversations import Conversation, conversation_of, origin_of
 from coreapp.statuses.tracker import StatusTracker, TrackedMessage
-from coreapp.webhook import bodies
+from coreapp.webhook import bodies, events
+from coreapp.webhook.cloud.statuses import ReportedStatus
 from coreapp.webhook.wiring import Webhook
 from tidings.observability.tracing import TRACES
 from tidings.storage.business import callbacks
@@ -40,6 +41,7 @@ class StatusReports:
     def report(self, events: Iterable[Reached]) -> StatusRows:
         """Return the rows for these events in their order; each status of a message at most once."""
         now = self.context.clock.now()
+        at = int(now * 1000)
         report = StatusRows({}, [])
         for message_id, reached, timestamp, error in events:
             steps = self.tracker.advance(message_id, reached)
@@ -53,18 +55,50 @@ class StatusReports:
                     conversation = self._conversation_of(message, step, accepted_at)
                     body = bodies.status(message_id, message.peer, step, int(timestamp or now), error, conversation)
                     event = callbacks.status_event(message_id, message.peer, int(step))
-                    report.callbacks.append(self.callback(message_id, body, int(now * 1000), event))
+                    report.callbacks.append(self.callback(message_id, body, at, event))
+                if self.context.config.cloud is not None and not self._is_dropped():
+                    report.callbacks.extend(self._cloud(message_id, step, int(timestamp or now), error, at=at))
         return report
 
-    def is_posted(self, step: Status) -> bool:
-        """Return whether the webhook gets this status. A wanted status that is dropped because the callback queue is
-        full is counted.
+    def _cloud(
+        self, message_id: str, step: Status, timestamp: int, error: tuple[int, str] | None, *, at: int
+    ) -> Sequence[Callback]:
+        """Return the callback of the Cloud API about one status of a message that the tracker holds.
+
+        timestamp: Unix seconds
+        at: time of the report, Unix milliseconds
         """
-        if not self.context.config.preferences().wants(step):
+        message = self.tracker.held(message_id)
+        status = ReportedStatus(
+            message_id=message_id,
+            recipient=message.peer,
+            reached=step,
+            timestamp=timestamp,
+            kind=message.kind,
+            category=message.category,
+            callback_data=message.callback_data,
+            error=error,
+        )
+        due_at = self.webhook.delay.due_at(message_id, at, events.cloud_subject(message_id))
+        made = events.cloud_status(self.context, status, request_id=message.request_id, at=at, due_at=due_at)
+        if made is None:
+            return ()
+        if TRACES.tracer is not None:
+            made.traceparent = message.traceparent
+        return (made,)
+
+    def is_posted(self, step: Status) -> bool:
+        """Return whether the webhook of v1 gets this status. A wanted status that is dropped because the callback queue
+        is full is counted.
+        """
+        config = self.context.config
+        return config.posts_v1 and config.preferences().wants(step) and not self._is_dropped()
+
+    def _is_dropped(self) -> bool:
+        """Return whether the callback queue has no room for a status, and count it then."""
+        if not self.webhook.admission.is_full():
             return False
-        if self.webhook.admission.is_full():
-            self.webhook.admission.drop()
-            return False
+        self.webhook.admission.drop()
         return True
 
     def callback(self, message_id: str, body: bytes, now: int, event: str) -> Callback:

@@ -120,14 +120,13 @@ def errors(code: int, details: str) -> bytes:
     return _encode({"errors": [_error(code, details)]})
 
 
-def not_decrypted(sender: str, count: int, since: int) -> bytes:
-    """Return an `errors` body about `count` undecryptable messages of one sender.
+def not_decrypted(sender: str, count: int, since: int) -> str:
+    """Return the details of an error about `count` undecryptable messages of one sender.
 
     since: arrival of the first of them, Unix seconds
     """
     what = "1 more message" if count == 1 else f"{count} more messages"
-    details = f"{what} from {sender}, since {since}, could not be decrypted"
-    return errors(codes.MESSAGE_FAILED, details)
+    return f"{what} from {sender}, since {since}, could not be decrypted"
 
 
 def contacts(found: list[dict[str, str]]) -> bytes:

@@ -7,7 +7,7 @@ import dataclasses
 from prometheus_client import Counter
 
 from coreapp.webhook.queue import CallbackQueue
-from coreapp.webhook.target import CurrentTarget
+from coreapp.webhook.target import CurrentTargets
 
 UNTOLD = Counter(
     "tidings_statuses_untold_total", "Statuses dropped because no webhook URL is set and the queue was full"
@@ -28,7 +28,7 @@ class CallbackAdmission:
     at the limit.
     """
 
-    target: CurrentTarget
+    target: CurrentTargets
     queue: CallbackQueue
     _: dataclasses.KW_ONLY
     limit: int

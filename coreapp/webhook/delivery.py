@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -11,10 +12,10 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import Counter
 
-from coreapp import signature
 from coreapp.journal import Change, Journal
 from coreapp.quarantine import Quarantine
 from coreapp.webhook import retry
+from coreapp.webhook.cloud import envelope
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
@@ -35,6 +36,9 @@ DEAD = Counter("tidings_callbacks_dead_total", "Callbacks that became dead lette
 
 # Error of a dead letter that was given up because its handling ended the process.
 QUARANTINED = "posting it has ended the process 3 times"
+# Error of a dead letter whose format has no URL while the other one has one.
+NO_URL = "no URL is set for webhooks in this format"
+MAX_BODY = 2_500_000  # bytes of several callbacks in one post
 UNMARKED_SECONDS = 1.0  # seconds until a callback is posted again whose outcome could not be written
 
 
@@ -43,8 +47,6 @@ class Deliveries:
     """Service that empties the callback queue. `target` is read before every attempt, so a change takes effect at
     once.
     """
-
-    name = "callbacks"
 
     queue: CallbackQueue
     journal: Journal
@@ -55,6 +57,17 @@ class Deliveries:
     # slots of concurrent posts, which other shards may share; None for slots of this shard alone
     slots: Slots | None = None
     quarantine: Quarantine | None = None  # None for one that holds nothing
+    # largest number of callbacks of the Cloud API in one post; 0 for those of v1, which are posted singly
+    batch: int = 0
+
+    @property
+    def is_cloud(self) -> bool:
+        """Return whether it delivers the callbacks in the format of the Cloud API."""
+        return self.batch > 0
+
+    @property
+    def name(self) -> str:
+        return "cloud callbacks" if self.is_cloud else "callbacks"
 
     def __post_init__(self) -> None:
         self._slots = self.slots if self.slots is not None else Slots()
@@ -83,12 +96,15 @@ class Deliveries:
             self.poster.close()
 
     def _staff(self) -> None:
-        """Adjust the number of workers to the target's concurrency: none while there is no URL."""
+        """Adjust the number of workers to the target's concurrency: none while there is no URL, and one that gives the
+        callbacks up while only the other format has a URL.
+        """
         target = self.target()
-        self.poster.trust(target.authorities)
-        wanted = target.concurrency if target.url else 0
+        if target.is_set:
+            self.poster.trust(target.authorities)
+        wanted = target.concurrency if target.is_set else int(target.is_replaced)
         self._slots.resize(max(1, target.concurrency))
-        if not target.url and len(self.queue):
+        if not target.is_set and not target.is_replaced and not self.is_cloud and len(self.queue):
             log.warning("callbacks.waiting_for_url", extra={"waiting": len(self.queue)})
         while len(self._workers) > wanted:
             self._workers.pop().cancel()
@@ -97,20 +113,29 @@ class Deliveries:
 
     async def _work(self) -> None:
         while True:
-            callback = await self.queue.take()
-            attempts, now = callback.attempt, self.clock.now()
-            try:
-                await self._attempt(callback)
-            except asyncio.CancelledError:
+            batch = [await self.queue.take(cloud=self.is_cloud)]
+            if self.batch > 1:
+                batch += self.queue.take_ready(self.batch - 1, cloud=self.is_cloud)
+            await self._post(batch)
+
+    async def _post(self, batch: list[Callback]) -> None:
+        """Make one attempt at these callbacks, which are removed from `batch` as their outcome is handled."""
+        attempts, now = {callback.seq: callback.attempt for callback in batch}, self.clock.now()
+        try:
+            await self._attempt(batch)
+        except asyncio.CancelledError:
+            for callback in batch:
                 self.queue.retry(callback)
-                raise
-            except (BatcherFull, BatcherClosed):
+            raise
+        except (BatcherFull, BatcherClosed):
+            for callback in batch:
                 self._come_again(callback)
-            except Exception as error:
-                # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
-                # forever.
+        except Exception as error:
+            # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
+            # forever.
+            for callback in batch:
                 log.exception("webhook.unexpected", extra={"event_id": callback.event_id})
-                callback.attempt = attempts
+                callback.attempt = attempts[callback.seq]
                 try:
                     self._settle(callback, self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
                 except Exception as failure:
@@ -122,45 +147,78 @@ class Deliveries:
         callback.due_at = int((self.clock.now() + UNMARKED_SECONDS) * 1000)
         self.queue.retry(callback)
 
-    async def _attempt(self, callback: Callback) -> None:
+    async def _attempt(self, batch: list[Callback]) -> None:
         if not self._slots.try_take():
             await self._slots.take()
         try:
-            await self.run_once(callback)
+            await self.run_once(batch)
         finally:
             self._slots.release()
 
-    async def run_once(self, callback: Callback) -> None:
-        """Make one attempt at one callback, and handle its outcome."""
+    async def run_once(self, batch: list[Callback]) -> None:
+        """Make one attempt at one or several callbacks, and handle the outcome of each, which leaves `batch` then."""
         target = self.target()
         now = self.clock.now()
-        is_quarantined = self._quarantine.holds(ItemKind.CALLBACK, str(callback.seq))
-        if is_quarantined or not callback.body:
-            callback.attempt += 1
-            callback.last_error = QUARANTINED if is_quarantined else "the stored body cannot be read"
-            self._give_up(callback, _fields(callback, callback.attempt, None, 0.0))
+        self._reject(batch, target)
+        self._reduce(batch, target)
+        if not batch:
             return
-        with self._quarantine.hold(ItemKind.CALLBACK, str(callback.seq), callback.recipient):
-            headers = signature.headers(target.keys, callback.event_id, int(now), callback.body)
-        if callback.request_id:
-            headers["X-Request-ID"] = callback.request_id
+        first = batch[0]
+        body = first.body if len(batch) == 1 else envelope.joined([callback.body for callback in batch])
+        with contextlib.ExitStack() as held:
+            for callback in batch:
+                held.enter_context(self._quarantine.hold(ItemKind.CALLBACK, str(callback.seq), callback.recipient))
+            event_ids = ",".join(callback.event_id for callback in batch)
+            headers = dict(target.sign(target.keys, event_ids, int(now), body))
+        if first.request_id and len(batch) == 1:
+            headers["X-Request-ID"] = first.request_id
         span = None
-        if callback.traceparent:
-            attributes = {"tidings.event_id": callback.event_id, "tidings.message_id": callback.subject}
-            span = tracing.start("webhook.post", callback.traceparent, kind=Kind.CLIENT, attributes=attributes)
+        if first.traceparent and len(batch) == 1:
+            attributes = {"tidings.event_id": first.event_id, "tidings.message_id": first.subject}
+            span = tracing.start("webhook.post", first.traceparent, kind=Kind.CLIENT, attributes=attributes)
         if span is not None:
             headers["traceparent"] = span.traceparent
         started = time.perf_counter()
         status: int | None = None
         error = ""
         try:
-            status = await self.poster.post(target.url, headers, callback.body)
+            status = await self.poster.post(target.url_of(first), headers, body)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
         finally:
             if span is not None:
                 span.end(error=error[:255], attributes={"http.response.status_code": status or 0})
-        self._settle(callback, target, now, status, error, (time.perf_counter() - started) * 1000)
+        took = (time.perf_counter() - started) * 1000
+        while batch:
+            self._settle(batch[0], target, now, status, error, took)
+            del batch[0]
+
+    def _reject(self, batch: list[Callback], target: CallbackTarget) -> None:
+        """Give up the callbacks that cannot be posted."""
+        for callback in list(batch):
+            if self._quarantine.holds(ItemKind.CALLBACK, str(callback.seq)):
+                reason = QUARANTINED
+            elif not callback.body:
+                reason = "the stored body cannot be read"
+            elif not target.url_of(callback):
+                reason = NO_URL
+            else:
+                continue
+            callback.attempt += 1
+            callback.last_error = reason
+            self._give_up(callback, _fields(callback, callback.attempt, None, 0.0))
+            batch.remove(callback)
+
+    def _reduce(self, batch: list[Callback], target: CallbackTarget) -> None:
+        """Return callbacks to the queue that do not fit into one body with the first one: those with another URL, and
+        those beyond `MAX_BODY`.
+        """
+        size = 0
+        for callback in list(batch):
+            size += len(callback.body)
+            if callback is not batch[0] and (size > MAX_BODY or target.url_of(callback) != target.url_of(batch[0])):
+                batch.remove(callback)
+                self.queue.retry(callback)
 
     def _settle(
         self, callback: Callback, target: CallbackTarget, now: float, status: int | None, error: str, took: float

@@ -44,6 +44,7 @@ class Poster:
     pace: ReadCpuLimit | None = None  # of reads of long responses, which other posters may share
     # file of certificate revocation lists, read again when it has changed; None for no check
     revocations: Path | None = None
+    user_agent: str = "tidings"
 
     def __post_init__(self) -> None:
         self._seen: tuple[int, ...] | None = None
@@ -100,7 +101,7 @@ class Poster:
         Raises `OSError` (`Forbidden` for a destination that is not allowed, `BadResponse` for an invalid or too long
         response), `TimeoutError`, and `ValueError` for an invalid URL.
         """
-        address = address_of(url)
+        address = address_of(url, self.user_agent)
         self._follow_revocations()
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
@@ -160,14 +161,14 @@ class _KeptConnection(EgressConnection):
 
 
 @functools.lru_cache(8)
-def address_of(url: str) -> ReceiverAddress:
+def address_of(url: str, user_agent: str = "tidings") -> ReceiverAddress:
     """Return the origin of a URL, and the first lines of a request to it. Raises `ValueError`."""
     place = urls.parse(url)
     lines = [
         f"POST {place.path} HTTP/1.1",
         f"Host: {place.named}",
         "Content-Type: application/json",
-        "User-Agent: tidings",
+        f"User-Agent: {user_agent}",
     ]
     if place.authorization:
         lines.append(f"Authorization: {place.authorization}")

@@ -19,11 +19,12 @@ import itertools
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Generic, TypeVar
 
 from prometheus_client import Counter
 
 from tidings.aio.clock import Clock
-from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.callbacks import CLOUD_ERROR, CLOUD_MESSAGE, Callback
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ LONGEST_HOLD = 120.0
 
 # Kinds of callbacks that recipients can cause without bound. The others are bounded by the messages and calls to the
 # API.
-FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
+FROM_RECIPIENTS = frozenset({"inbound_message", "error", CLOUD_MESSAGE, CLOUD_ERROR})
 
 
 @dataclasses.dataclass(slots=True)
@@ -99,6 +100,20 @@ class ReadyCallbacks:
         return [callback for queue in list(self._queues.values()) for callback in itertools.islice(queue, 1)]
 
 
+Lane = TypeVar("Lane")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lanes(Generic[Lane]):
+    """State for each of the two formats: their webhooks do not wait for each other."""
+
+    v1: Lane
+    cloud: Lane
+
+    def of(self, cloud: bool) -> Lane:
+        return self.cloud if cloud else self.v1
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class CallbackQueue:
     """Callbacks of one shard. `offer` adds callbacks, `take` hands them out, and `done` or `retry` ends each `take`."""
@@ -110,12 +125,12 @@ class CallbackQueue:
     retry_seconds: float = RETRY_SECONDS  # seconds until the next read after a failed one
 
     def __post_init__(self) -> None:
-        self._ready = ReadyCallbacks()
+        self._ready = Lanes(ReadyCallbacks(), ReadyCallbacks())
         self._parked: list[tuple[int, int, Callback]] = []
         # A subject is a key while one of its callbacks is ready, parked or being delivered. Its later callbacks wait
         # here.
         self._behind: dict[str, list[Callback] | None] = {}
-        self._takers: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._takers: Lanes[collections.deque[asyncio.Future[None]]] = Lanes(collections.deque(), collections.deque())
         self._in_memory = 0
         self._in_database = 0
         # Of these, callbacks caused by recipients (see FROM_RECIPIENTS).
@@ -145,7 +160,7 @@ class CallbackQueue:
     @property
     def ready(self) -> int:
         """Callbacks that are due and not taken."""
-        return len(self._ready)
+        return len(self._ready.v1) + len(self._ready.cloud)
 
     @property
     def parked(self) -> int:
@@ -235,13 +250,17 @@ class CallbackQueue:
             self.left += before - len(self)
 
     def _discard(self, seqs: frozenset[int]) -> QueuePurge:
-        heads = [*self._ready.all(), *(callback for _, _, callback in sorted(self._parked))]
+        heads = [
+            *self._ready.v1.all(),
+            *self._ready.cloud.all(),
+            *(callback for _, _, callback in sorted(self._parked)),
+        ]
         waiting = [*heads, *(callback for behind in self._behind.values() for callback in behind or ())]
         posted = frozenset(self._behind.keys() - {callback.subject for callback in heads})
         # All waiting callbacks are added again, except these.
         self._in_memory -= len(waiting)
         self._theirs_in_memory -= sum(callback.kind in FROM_RECIPIENTS for callback in waiting)
-        self._ready, self._parked = ReadyCallbacks(), []
+        self._ready, self._parked = Lanes(ReadyCallbacks(), ReadyCallbacks()), []
         self._behind = dict.fromkeys(posted)
         self._held, self._held_count = {}, 0
         gone: set[int] = set()
@@ -252,18 +271,23 @@ class CallbackQueue:
                 self._admit(callback)
         return QueuePurge(seqs, frozenset(gone), posted)
 
-    async def take(self) -> Callback:
-        """Return the next due callback; waits for one."""
-        while not self._ready:
+    async def take(self, *, cloud: bool = False) -> Callback:
+        """Return the next due callback in the format of v1, or in that of the Cloud API; waits for one."""
+        while not self._ready.of(cloud):
             taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._takers.append(taker)
+            self._takers.of(cloud).append(taker)
             try:
                 await taker
             except asyncio.CancelledError:
                 if taker.done() and not taker.cancelled():
-                    self._wake()
+                    self._wake(cloud)
                 raise
-        return self._ready.pop()
+        return self._ready.of(cloud).pop()
+
+    def take_ready(self, limit: int, *, cloud: bool) -> list[Callback]:
+        """Return up to `limit` further callbacks that are due. Each is of another subject."""
+        ready = self._ready.of(cloud)
+        return [ready.pop() for _ in range(min(limit, len(ready)))]
 
     def done(self, callback: Callback) -> None:
         """End a callback that was delivered or given up, and release the next of its subject."""
@@ -297,7 +321,11 @@ class CallbackQueue:
         """Return the seconds since the oldest callback in memory was due, except those being posted. May be called from
         another thread.
         """
-        waiting = [*self._ready.first(), *(callback for _, _, callback in list(self._parked))]
+        waiting = [
+            *self._ready.v1.first(),
+            *self._ready.cloud.first(),
+            *(callback for _, _, callback in list(self._parked)),
+        ]
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
         return max(0.0, self.clock.now() - oldest / 1000)
 
@@ -327,13 +355,17 @@ class CallbackQueue:
             if self._parked[0][2] is callback:
                 self._set_alarm()
             return False
-        self._ready.add(callback)
-        self._wake()
+        self._make_ready(callback)
         return True
 
-    def _wake(self) -> None:
-        while self._takers:
-            taker = self._takers.popleft()
+    def _make_ready(self, callback: Callback) -> None:
+        self._ready.of(callback.is_cloud).add(callback)
+        self._wake(callback.is_cloud)
+
+    def _wake(self, cloud: bool) -> None:
+        takers = self._takers.of(cloud)
+        while takers:
+            taker = takers.popleft()
             if not taker.done():
                 taker.set_result(None)
                 return
@@ -355,9 +387,8 @@ class CallbackQueue:
         now = self.clock.now()
         while self._parked and _is_due(self._parked[0][2], now):
             callback = heapq.heappop(self._parked)[2]
-            self._ready.add(callback)
             self._held_count -= self._held.pop(callback.subject, 0)
-            self._wake()
+            self._make_ready(callback)
         if self._parked:
             self._set_alarm()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event before which a callback is not given up
+CLOUD_GIVE_UP_AFTER = 7 * 24 * 3600.0  # the same for callbacks in the format of the Cloud API
 MIN_ATTEMPTS = 10  # attempts before a callback is given up: it may have waited for a URL, or for us
 
 

@@ -26,8 +26,8 @@ class StatusDelay:
         self._delay = round(seconds * 1000)
         # Messages being accepted; at most as many as concurrent requests of Webapps.
         self._unanswered: set[str] = set()
-        # Those of them that have statuses already, whose due time is not known yet.
-        self._early: set[str] = set()
+        # By subject of their callbacks: those of them that have statuses already, whose due time is not known yet.
+        self._early: dict[str, str] = {}
         self._due: dict[str, int] = {}
         self._answered: collections.deque[tuple[int, str]] = collections.deque()
         self._inherited_due = self._now() + self._delay
@@ -53,17 +53,18 @@ class StatusDelay:
         while self._answered[0][0] <= now or len(self._answered) > self._limit:
             self._due.pop(self._answered.popleft()[1], None)
 
-    def due_at(self, message_id: str, now: int) -> int:
+    def due_at(self, message_id: str, now: int, subject: str = "") -> int:
         """Return when a status that is reported now may be posted, Unix milliseconds; 0 for at once.
 
         The value for a message that is not answered yet is an estimate, which `committed` corrects.
 
         now: Unix milliseconds
+        subject: subject of the callback that reports it; empty for the message
         """
         if not self._delay:
             return 0
         if message_id in self._unanswered:
-            self._early.add(message_id)
+            self._early[subject or message_id] = message_id
             return now + self._delay
         due = self._due.get(message_id, self._inherited_due)
         return due if due > now else 0
@@ -73,10 +74,10 @@ class StatusDelay:
         if not self._early:
             return
         for callback in callbacks:
-            if callback.subject in self._early:
-                self._early.discard(callback.subject)
+            message_id = self._early.pop(callback.subject, None)
+            if message_id is not None:
                 # If the message is not answered yet, it will be within this event-loop iteration.
-                callback.due_at = self._due.get(callback.subject, self._now() + self._delay)
+                callback.due_at = self._due.get(message_id, self._now() + self._delay)
                 callback.created_at = max(callback.created_at, callback.due_at)
 
     def _now(self) -> int:

@@ -1,12 +1,18 @@
-"""Target of callbacks, from the business's present settings."""
+"""Targets of callbacks, from the business's present settings."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from coreapp import signature
 from coreapp.config import Config
 from coreapp.webhook import retry
+from coreapp.webhook.cloud import app_signature
+from tidings.storage.business.callbacks import CLOUD_ACCOUNT, Callback
+
+# Returns the headers that sign a body: called with the keys, the event id, the Unix time in seconds, and the body.
+Sign = Callable[[Sequence[bytes], str, int, bytes], Mapping[str, str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,39 +25,66 @@ class CallbackTarget:
     keys: Sequence[bytes]  # keys that sign every body
     # PEM certificates, the only ones that servers are verified against; empty for those of the system
     authorities: bytes = b""
+    sign: Sign = signature.headers
+    account_url: str = ""  # URL of callbacks about accounts and templates, which only the Cloud API has
+    # whether callbacks without a URL become dead letters, because the other format has a URL
+    is_replaced: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.url or self.account_url)
+
+    def url_of(self, callback: Callback) -> str:
+        """Return the URL to which a callback is posted; empty for none."""
+        return self.account_url if callback.kind == CLOUD_ACCOUNT else self.url
 
 
-class CurrentTarget:
-    """Target in force. It follows the settings."""
+class CurrentTargets:
+    """Targets in force: the webhook of v1, and the callbacks of the Cloud API. They follow the settings."""
 
     def __init__(self, config: Config, *, any_2xx: bool) -> None:
         self._config = config
         self._any_2xx = any_2xx
-        self._target = self._read()
+        self._settings_changed()
         config.on_change(self._settings_changed)
 
-    def __call__(self) -> CallbackTarget:
-        return self._target
+    def v1(self) -> CallbackTarget:
+        return self._v1
+
+    def cloud(self) -> CallbackTarget:
+        return self._cloud
 
     def is_set(self) -> bool:
         """Return whether a webhook URL is set."""
-        return bool(self._target.url)
+        return self._v1.is_set or self._cloud.is_set
 
     def _settings_changed(self) -> None:
-        self._target = self._read()
+        config, cloud = self._config, self._config.cloud
+        webhooks = config.settings.webhooks
+        self._v1 = CallbackTarget(
+            webhooks.url,
+            webhooks.max_concurrent_requests,
+            self._policy(retry.GIVE_UP_AFTER),
+            config.signing_keys,
+            config.authorities,
+            is_replaced=not webhooks.url and cloud is not None,
+        )
+        self._cloud = CallbackTarget(
+            cloud.url if cloud is not None else "",
+            webhooks.max_concurrent_requests,
+            self._policy(retry.CLOUD_GIVE_UP_AFTER),
+            (cloud.secret.encode(),) if cloud is not None else (),
+            config.authorities,
+            sign=app_signature.headers,
+            account_url=cloud.app_url if cloud is not None else "",
+            is_replaced=cloud is None and bool(webhooks.url),
+        )
 
-    def _read(self) -> CallbackTarget:
+    def _policy(self, give_up_after: float) -> retry.Policy:
         settings = self._config.settings
-        policy = retry.Policy(
+        return retry.Policy(
             backoff=settings.callback_backoff_delay_ms / 1000,
             max_backoff=settings.max_callback_backoff_delay_ms / 1000,
             any_2xx=self._any_2xx,
-        )
-        webhooks = settings.webhooks
-        return CallbackTarget(
-            webhooks.url,
-            webhooks.max_concurrent_requests,
-            policy,
-            self._config.signing_keys,
-            self._config.authorities,
+            give_up_after=give_up_after,
         )

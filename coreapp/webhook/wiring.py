@@ -13,7 +13,7 @@ from coreapp.webhook.poster import Poster
 from coreapp.webhook.purge import CallbackPurge
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.status_delay import StatusDelay
-from coreapp.webhook.target import CurrentTarget
+from coreapp.webhook.target import CurrentTargets
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 
@@ -25,9 +25,23 @@ class Webhook:
     delay: StatusDelay  # decides when a status is posted
     queue: CallbackQueue
     admission: CallbackAdmission  # decides whether a status is posted
-    deliveries: Deliveries  # service that posts the callbacks
+    deliveries: Deliveries  # service that posts the callbacks in the format of v1
+    cloud_deliveries: Deliveries  # service that posts those in the format of the Cloud API
     dead_letters: DeadLetters
     purge: CallbackPurge
+
+
+CLOUD_USER_AGENT = "facebookexternalua"
+
+
+def _poster(context: ShardContext, user_agent: str) -> Poster:
+    return Poster(
+        context.webhook_guard,
+        timeout=context.settings.webhook_timeout,
+        pace=context.shared.webhook_reads,
+        revocations=context.settings.webhook_revocations,
+        user_agent=user_agent,
+    )
 
 
 def wire_webhook(context: ShardContext) -> Webhook:
@@ -45,30 +59,36 @@ def wire_webhook(context: ShardContext) -> Webhook:
     # The delay comes first: the due time of a status must be known when the queue gets it.
     context.journal.on_callbacks(delay.committed)
     context.journal.on_callbacks(queue.offer)
-    target = CurrentTarget(config, any_2xx=settings.accept_any_2xx)
+    target = CurrentTargets(config, any_2xx=settings.accept_any_2xx)
     admission = CallbackAdmission(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
-    poster = Poster(
-        context.webhook_guard,
-        timeout=settings.webhook_timeout,
-        pace=context.shared.webhook_reads,
-        revocations=settings.webhook_revocations,
-    )
     deliveries = Deliveries(
         queue,
         context.journal,
-        target,
-        poster=poster,
+        target.v1,
+        poster=_poster(context, "tidings"),
         clock=context.clock,
         slots=context.shared.posts,
         quarantine=context.quarantine,
     )
+    cloud_deliveries = Deliveries(
+        queue,
+        context.journal,
+        target.cloud,
+        poster=_poster(context, CLOUD_USER_AGENT),
+        clock=context.clock,
+        slots=context.shared.cloud_posts,
+        quarantine=context.quarantine,
+        batch=settings.cloud_batch,
+    )
     config.on_change(admission.settings_changed)
     config.on_change(deliveries.kick)
+    config.on_change(cloud_deliveries.kick)
     return Webhook(
         delay=delay,
         queue=queue,
         admission=admission,
         deliveries=deliveries,
+        cloud_deliveries=cloud_deliveries,
         dead_letters=DeadLetters(context, queue),
         purge=CallbackPurge(context, queue),
     )

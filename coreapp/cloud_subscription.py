@@ -1,0 +1,60 @@
+"""Subscription of a number to the Cloud API's webhooks, as the Coreapp follows it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp import webhook_secrets
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.keys import cloud_urls
+from tidings.storage.business import cloud_callbacks, cloud_subscriptions
+from tidings.storage.database import Connection
+from tidings.wire.cloud.identity import NumberIdentity
+
+MESSAGES = "messages"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CloudSubscription:
+    """Callbacks that get the webhooks of one number, and what they get."""
+
+    identity: NumberIdentity
+    url: str  # callback of the field `messages`; empty for none
+    app_url: str  # callback of the other fields; empty for none
+    fields: frozenset[str]
+    version: int  # major version of the webhooks, such as 25
+    secret: str = dataclasses.field(repr=False)  # secret of the app, which signs
+
+    def wants(self, field: str) -> bool:
+        """Return whether a webhook with this field is posted."""
+        return field in self.fields and bool(self.url if field == MESSAGES else self.app_url)
+
+
+async def find(
+    connection: Connection, identity: NumberIdentity, *, safe: SecretSealer, first_secret: str
+) -> CloudSubscription | None:
+    """Return the subscription of a number; `None` unless its app is subscribed to its WABA and there is a callback.
+
+    The callback of the number overrides that of the WABA, which overrides that of the app.
+
+    first_secret: the installation's first webhook secret
+    """
+    rows = await cloud_callbacks.list_of(connection, (identity.phone_number_id, identity.waba_id, identity.app_id))
+    if not rows or not await cloud_subscriptions.exists(connection, identity.waba_id, identity.app_id):
+        return None
+    opened = {row.node_id: cloud_urls.opened(safe, row) for row in rows}
+    app = opened.get(identity.app_id)
+    own = opened.get(identity.phone_number_id) or opened.get(identity.waba_id) or app
+    if own is None:
+        return None
+    # An app without a callback of its own has the messages of the overrides.
+    fields = frozenset(app.fields) if app is not None else frozenset((MESSAGES,))
+    version = (app or own).version
+    return CloudSubscription(
+        identity=identity,
+        url=own.url,
+        app_url=app.url if app is not None else "",
+        fields=fields,
+        version=int(version.removeprefix("v").partition(".")[0]),
+        secret=webhook_secrets.app_secret(first_secret, identity.app_id),
+    )

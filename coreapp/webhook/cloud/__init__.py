@@ -1,0 +1,1 @@
+"""Webhooks in the format of the Cloud API: bodies, translated from our events, and signatures."""

@@ -1,0 +1,130 @@
+"""Callbacks that report an event: one in the format of v1 and one in that of the Cloud API, each where it is wanted.
+
+The callback of the Cloud API is a row of its own, translated when the event is stored (docs/decisions/0066).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from coreapp.cloud_subscription import MESSAGES, CloudSubscription
+from coreapp.context import ShardContext
+from coreapp.webhook import bodies
+from coreapp.webhook.bodies import DescribedIdentity
+from coreapp.webhook.cloud import messages, statuses
+from coreapp.webhook.cloud.statuses import ReportedStatus
+from coreapp.webhook.inbound import Inbound, InboundSystem
+from tidings.storage.business import callbacks
+from tidings.storage.business.callbacks import CLOUD_ERROR, CLOUD_MESSAGE, CLOUD_STATUS, Callback
+from tidings.wire import addresses, codes
+
+_SUBJECT = "cloud:"
+_MAX_SUBJECT = 64  # characters
+
+
+def cloud_subject(subject: str) -> str:
+    """Return the subject of callbacks of the Cloud API about a message: they do not wait for those of v1."""
+    named = _SUBJECT + subject
+    if len(named) <= _MAX_SUBJECT:
+        return named
+    return _SUBJECT + hashlib.blake2b(subject.encode(), digest_size=16).hexdigest()
+
+
+def inbound(
+    context: ShardContext,
+    message_id: str,
+    sender: str,
+    timestamp: int,
+    message: Inbound,
+    *,
+    error: tuple[int, str] | None = None,
+    identity: DescribedIdentity | None = None,
+    group_id: str = "",
+    request_id: str = "",
+) -> list[Callback]:
+    """Return the callbacks about a message of a recipient.
+
+    timestamp: Unix seconds
+    error: code and details of an error since the message was read; None for none
+    identity: the sender's identity for v1; None to omit it
+    group_id: group that it was sent to or is about, which the Cloud API does not report; empty for none
+    request_id: id of the request that caused it; empty for none
+    """
+    config, made = context.config, []
+    if config.posts_v1 and (config.preferences().number_changes or not isinstance(message.content, InboundSystem)):
+        body = bodies.inbound(message_id, sender, timestamp, message, error, identity, group_id)
+        made.append(context.callback(message_id, "inbound_message", body, recipient=sender, request_id=request_id))
+    cloud = _of_messages(context)
+    if cloud is not None and not group_id:
+        body = messages.inbound(cloud.identity, message_id, sender, timestamp, message, error)
+        made.append(_cloud(context, message_id, CLOUD_MESSAGE, body, recipient=sender, request_id=request_id))
+    return made
+
+
+def undecrypted(
+    context: ShardContext, subject: str, sender: str, details: str, *, request_id: str = ""
+) -> list[Callback]:
+    """Return the callbacks about messages that could not be decrypted."""
+    made = []
+    if context.config.posts_v1:
+        body = bodies.errors(codes.MESSAGE_FAILED, details)
+        made.append(context.callback(subject, "error", body, recipient=sender, request_id=request_id))
+    cloud = _of_messages(context)
+    if cloud is not None:
+        body = messages.lost(cloud.identity, codes.MESSAGE_FAILED, details)
+        made.append(_cloud(context, subject, CLOUD_ERROR, body, recipient=sender, request_id=request_id))
+    return made
+
+
+def cloud_status(
+    context: ShardContext, status: ReportedStatus, *, request_id: str, at: int, due_at: int
+) -> Callback | None:
+    """Return the callback of the Cloud API about a status; None where it is not reported.
+
+    at: time of the report, Unix milliseconds
+    due_at: Unix milliseconds before which it is not posted; 0 for at once
+    """
+    cloud = _of_messages(context)
+    if cloud is None or addresses.names_group(status.recipient) or not statuses.is_reported(status):
+        return None
+    made = _cloud(
+        context,
+        status.message_id,
+        CLOUD_STATUS,
+        statuses.body(cloud.identity, status, cloud.version),
+        recipient=status.recipient,
+        request_id=request_id,
+        at=at,
+        due_at=due_at,
+    )
+    made.event = callbacks.status_event(cloud_subject(status.message_id), status.recipient, int(status.reached))
+    return made
+
+
+def wants_cloud_messages(context: ShardContext) -> bool:
+    """Return whether messages and statuses are posted in the format of the Cloud API."""
+    return _of_messages(context) is not None
+
+
+def _of_messages(context: ShardContext) -> CloudSubscription | None:
+    cloud = context.config.cloud
+    return cloud if cloud is not None and cloud.wants(MESSAGES) else None
+
+
+def _cloud(
+    context: ShardContext,
+    subject: str,
+    kind: str,
+    body: bytes,
+    *,
+    recipient: str,
+    request_id: str,
+    at: int | None = None,
+    due_at: int = 0,
+) -> Callback:
+    made = context.callback(
+        cloud_subject(subject), kind, body, recipient=recipient, request_id=request_id, at=at, due_at=due_at
+    )
+    # `callback_persist` is a setting of v1.
+    made.volatile = False
+    return made

@@ -1,0 +1,1 @@
+"""Tests of webhooks in the format of the Cloud API."""
