@@ -15,19 +15,18 @@ from coreapp.webhook.cloud import messages, statuses
 from coreapp.webhook.cloud.statuses import ReportedStatus
 from coreapp.webhook.inbound import Inbound, InboundSystem
 from tidings.storage.business import callbacks
-from tidings.storage.business.callbacks import CLOUD_ERROR, CLOUD_MESSAGE, CLOUD_STATUS, Callback
+from tidings.storage.business.callbacks import CLOUD_ERROR, CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_SUBJECT, Callback
 from tidings.wire import addresses, codes
 
-_SUBJECT = "cloud:"
 _MAX_SUBJECT = 64  # characters
 
 
 def cloud_subject(subject: str) -> str:
     """Return the subject of callbacks of the Cloud API about a message: they do not wait for those of v1."""
-    named = _SUBJECT + subject
+    named = CLOUD_SUBJECT + subject
     if len(named) <= _MAX_SUBJECT:
         return named
-    return _SUBJECT + hashlib.blake2b(subject.encode(), digest_size=16).hexdigest()
+    return CLOUD_SUBJECT + hashlib.blake2b(subject.encode(), digest_size=16).hexdigest()
 
 
 def inbound(

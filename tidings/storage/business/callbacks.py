@@ -33,6 +33,8 @@ CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_ERROR, CLOUD_ACCOUNT = (
 CLOUD_KINDS = frozenset((CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_ERROR, CLOUD_ACCOUNT))
 """Kinds of callbacks whose bodies have the format of the Cloud API. All others have that of v1."""
 
+CLOUD_SUBJECT = "cloud:"  # prefix of the subjects of `CLOUD_KINDS`, before a message id
+
 
 class CallbackState(enum.IntEnum):
     """State of a callback."""

@@ -25,7 +25,7 @@ from tests.web_server import serving
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import cloud_urls
 from tidings.keys.cloud_urls import CloudCallback
-from tidings.storage.business import callbacks, cloud_callbacks, cloud_subscriptions
+from tidings.storage.business import callbacks, cloud_callbacks, cloud_subscriptions, queue_views
 from tidings.wire import core
 from tidings.wire import device as frames
 from tidings.wire.cloud import wamid
@@ -246,6 +246,10 @@ async def test_without_a_webhook_of_v1_only_the_cloud_api_has_callbacks(world: W
     answer = await running.client.send(PEER)
     await cloud_sink.signals.until(lambda: len(cloud_sink.posts) >= 2)
     assert await rows(world) == [("cloud_status", f"cloud:{answer.id}")]
+    for recipient, kinds in ((PEER, ["cloud_status"]), ("15550110002", [])):
+        async with world.database.reading() as connection:
+            found = await queue_views.list_callbacks(connection, queue_views.RowFilter(recipient=recipient))
+        assert [view.kind for view in found] == kinds
     cloud_sink.answer = lambda post: 200
     await cloud_sink.taken((mine(answer), "sent"))
 
