@@ -18,6 +18,7 @@ from coreapp import signature, webhook_secrets
 from coreapp.webhook_secrets import RotationPending, WebhookSecret, WebhookSecrets
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.storage.database import Connection, Database
+from tidings.wire.cloud import identity
 
 _HOUR_MS = 3_600_000
 
@@ -28,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action and the options of a rotation."""
     parser.add_argument(
         "action",
-        choices=("show", "rotate", "retire"),
-        help="print the secrets that sign callbacks, create a new one while the previous one signs too, or retire the "
-        "previous one now",
+        choices=("show", "rotate", "retire", "cloud"),
+        help="print the secrets that sign callbacks, create a new one while the previous one signs too, retire the "
+        "previous one now, or print the app secret that signs webhooks of the Cloud API",
     )
     parser.add_argument(
         "--keep",
@@ -48,6 +49,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
+    if options.action == "cloud":
+        app_id = identity.derive(settings.account).app_id
+        print(webhook_secrets.app_secret(settings.secrets.webhook_secret, app_id))
+        return 0
     keys = settings.secrets.settings_key
     safe = SecretSealer(*keys.keys, read=keys.read)
     kept = WebhookSecrets(settings.account, settings.secrets.webhook_secret, safe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,12 @@ def test_secrets_of_another_settings_key_are_not_replaced(variables: dict[str, s
     done = run("webhook-secret", "retire", **variables, TIDINGS_SETTINGS_KEY="ab" * 32)
     assert_one_line(done, 1, "tidings webhook-secret: ")
     assert len(shown(variables)) == 2
+
+
+def test_the_app_secret_of_the_cloud_api_is_printed_and_no_rotation_changes_it(variables: dict[str, str]) -> None:
+    first = run("webhook-secret", "cloud", **variables)
+    assert re.fullmatch(r"[0-9a-f]{32}\n", first.stdout), first.stderr
+    assert run("webhook-secret", "rotate", **variables).returncode == 0
+    assert run("webhook-secret", "cloud", **variables).stdout == first.stdout
+    other = run("webhook-secret", "cloud", **variables | {"TIDINGS_BUSINESS_NUMBER": "15550000001"})
+    assert other.stdout != first.stdout

@@ -1,0 +1,127 @@
+"""Webhooks of the Cloud API on real processes: a receiver that verifies each signature gets statuses and a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from harness.installation import Installation
+from tests.web_server import serving
+
+pytestmark = pytest.mark.whole_system
+
+APP, WABA, NUMBER = "3711468565284653", "2397639735729717", "1393060602093303"
+READER, ECHO = "15550110001", "15550140001"
+SECONDS = 60.0
+
+
+class Receiver:
+    """Receiver of webhooks that refuses the first attempt at each."""
+
+    def __init__(self, secret: str) -> None:
+        self.secret = secret
+        self.forged = 0
+        self.refused: set[str] = set()
+        self.values: list[dict[str, Any]] = []
+        self._changed = asyncio.Event()
+
+    async def verify(self, request: web.Request) -> web.Response:
+        is_known = request.query.get("hub.verify_token") == "open sesame"
+        return web.Response(text=request.query["hub.challenge"]) if is_known else web.Response(status=403)
+
+    async def take(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        made = "sha256=" + hmac.new(self.secret.encode(), raw, hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(request.headers.get("X-Hub-Signature-256", ""), made):
+            self.forged += 1
+        if request.headers["webhook-id"] not in self.refused:
+            self.refused.add(request.headers["webhook-id"])
+            return web.Response(status=503)
+        self.values += [change["value"] for entry in json.loads(raw)["entry"] for change in entry["changes"]]
+        self._changed.set()
+        return web.Response()
+
+    def statuses(self, message_id: str) -> list[str]:
+        found = [status for value in self.values for status in value.get("statuses", ())]
+        return [status["status"] for status in found if status["id"] == message_id]
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [message for value in self.values for message in value.get("messages", ())]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    variables = {"TIDINGS_ROBOTS_PER_KIND": "2", "TIDINGS_CLOUD_API": "1"}
+    async with Installation(tmp_path, None, variables) as prepared:
+        yield prepared
+
+
+async def app_secret(installation: Installation) -> str:
+    """Return the secret that `tidings webhook-secret cloud` prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli.main", "webhook-secret", "cloud"),
+        env={**os.environ, **installation.common},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    return printed.decode().strip()
+
+
+async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_verifies_signatures(
+    installation: Installation,
+) -> None:
+    await installation.start()
+    business = await installation.business()
+    receiver, app = Receiver(await app_secret(installation)), web.Application()
+    app.router.add_get("/hook", receiver.verify)
+    app.router.add_post("/hook", receiver.take)
+    async with serving(app) as url:
+        body = {
+            "object": "whatsapp_business_account",
+            "callback_url": f"{url}/hook",
+            "verify_token": "open sesame",
+            "fields": "messages",
+        }
+        assert await business.must("POST", f"/v25.0/{APP}/subscriptions", body) == {"success": True}
+        assert await business.must("POST", f"/v25.0/{WABA}/subscribed_apps", {}) == {"success": True}
+
+        async def send(to: str, text: str) -> str:
+            message = {
+                "messaging_product": "whatsapp",
+                "to": to,
+                "text": {"body": text},
+                "biz_opaque_callback_data": f"about {to}",
+            }
+            answer = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
+            message_id: str = answer["messages"][0]["id"]
+            return message_id
+
+        read, echoed = await send(READER, "hi"), await send(ECHO, "Grüße / \U0001f642")
+        await receiver.until(lambda: len(receiver.statuses(read)) == 3)
+        assert receiver.statuses(read) == ["sent", "delivered", "read"]
+        await receiver.until(lambda: bool(receiver.messages()) and len(receiver.statuses(echoed)) == 3)
+        (reply,) = receiver.messages()
+        assert (reply["from"], reply["type"], reply["text"]) == (ECHO, "text", {"body": "Grüße / \U0001f642"})
+        mark = {"messaging_product": "whatsapp", "status": "read", "message_id": reply["id"]}
+        assert await business.must("POST", f"/v25.0/{NUMBER}/messages", mark) == {"success": True}
+        data = {status["biz_opaque_callback_data"] for value in receiver.values for status in value.get("statuses", ())}
+        assert data == {f"about {READER}", f"about {ECHO}"}
+    assert receiver.forged == 0
+    assert len(receiver.refused) == len(receiver.values)
