@@ -59,6 +59,8 @@ async def test_callbacks_are_filtered_by_status_time_recipient_shard_kind_and_ev
         assert await chosen(RowFilter(since=2000, until=4000)) == [2, 3]
         assert await chosen(RowFilter(recipient="49170000002")) == [2]
         assert await chosen(RowFilter(shard=3)) == [4]
+        assert await chosen(RowFilter(number=ME, shard=3)) == [4]
+        assert await chosen(RowFilter(number="15550000001")) == []
         assert await chosen(RowFilter(shard=0, kind="inbound_message")) == []
         assert await chosen(RowFilter(seqs=(1, 3, 77))) == [1, 3]
         (row,) = await queue_views.list_callbacks(connection, RowFilter(("failing",)))

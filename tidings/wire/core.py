@@ -109,6 +109,8 @@ class MarkRead(Frame, tag="mark_read"):
 class GetHealth(Frame, tag="get_health"):
     """GET /v1/health. The response is `Health`."""
 
+    account: str = ""  # number whose shards are reported; empty for all shards of the process
+
 
 class GetMetrics(Frame, tag="get_metrics"):
     """Request for the Coreapp's own metrics. The response is `Metrics`."""
@@ -197,6 +199,7 @@ class CollectGarbage(Frame, tag="collect_garbage"):
     """
 
     kind: str  # `message` or `media`
+    account: str = ""  # number whose rows are collected; empty for the first number, from Webapps of earlier releases
 
 
 SET_SUBJECT, LEAVE, REVOKE_INVITE = "set_subject", "leave", "revoke_invite"

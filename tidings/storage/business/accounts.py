@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.config.env import SettingsError
 from tidings.storage import types
-from tidings.storage.business import users
+from tidings.storage.business import numbers, users
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import Database, any_of, execute_paged, pages, select_paged
 from tidings.storage.row_lists import any_row_of, row_list
@@ -86,15 +86,19 @@ async def find_account(connection: AsyncConnection, number: str) -> Account | No
 
 
 async def list_numbers(connection: AsyncConnection) -> Sequence[str]:
-    """List the numbers that the database belongs to: those that its users act for, else the registered ones.
+    """List the numbers that `TIDINGS_BUSINESS_NUMBER` may name: the first one, or without a table row those that users
+    act for, else the registered ones.
 
     The registered numbers matter for databases that were registered before they had users. A new database has none.
     """
+    first = await numbers.find_first(connection)
+    if first is not None:
+        return [first.number]
     acted_for = await connection.execute(sa.select(users.table.c.account).distinct())
-    numbers = [row.account for row in acted_for]
-    if not numbers:
-        numbers = [row.number for row in await connection.execute(sa.select(accounts.c.number))]
-    return sorted(numbers)
+    found = [row.account for row in acted_for]
+    if not found:
+        found = [row.number for row in await connection.execute(sa.select(accounts.c.number))]
+    return sorted(found)
 
 
 async def require_number(database: Database, number: str) -> None:
@@ -103,10 +107,16 @@ async def require_number(database: Database, number: str) -> None:
     Otherwise its users, sessions and callbacks would be those of one number, and sent messages those of another.
     """
     async with database.reading() as connection:
-        numbers = await list_numbers(connection)
-    if numbers and number not in numbers:
+        found = await list_numbers(connection)
+        further = await numbers.find(connection, number)
+    if found and number not in found and further is not None:
         raise SettingsError(
-            f"TIDINGS_BUSINESS_NUMBER is {number}, but this database is that of {', '.join(numbers)}: "
+            f"TIDINGS_BUSINESS_NUMBER is {number}, which is a further number of this installation: it names the first "
+            f"one, {', '.join(found)}"
+        )
+    if found and number not in found:
+        raise SettingsError(
+            f"TIDINGS_BUSINESS_NUMBER is {number}, but this database is that of {', '.join(found)}: "
             "set the number back, or start with an empty database"
         )
 

@@ -71,7 +71,11 @@ async def clear(connection: AsyncConnection, account: str) -> None:
     await connection.execute(table.delete().where(table.c.account == account))
 
 
-async def count_by_registration(connection: AsyncConnection) -> Mapping[bool, int]:
-    """Count the contacts that are registered and those that are not. Reads the whole table."""
-    rows = await connection.execute(sa.select(table.c.registered, sa.func.count()).group_by(table.c.registered))
+async def count_by_registration(connection: AsyncConnection, account: str = "") -> Mapping[bool, int]:
+    """Count the contacts of a number that are registered and those that are not. Reads the whole table.
+
+    account: empty for all numbers
+    """
+    query = sa.select(table.c.registered, sa.func.count()).group_by(table.c.registered)
+    rows = await connection.execute(query.where(table.c.account == account) if account else query)
     return {bool(row[0]): row[1] for row in rows}

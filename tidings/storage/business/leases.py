@@ -60,10 +60,17 @@ async def end(connection: AsyncConnection, shard: int, epoch: int) -> None:
     )
 
 
-async def end_all(connection: AsyncConnection) -> None:
-    """Record the end of all leases, in the transaction that takes all shards from owners without heartbeats."""
-    over = table.update().where(table.c.ended_at == 0)
+async def end_all(connection: AsyncConnection, of_shards: sa.ColumnElement[bool]) -> None:
+    """Record the end of the leases of these shards, in the transaction that takes them from owners without
+    heartbeats.
+    """
+    over = table.update().where(of_shards, table.c.ended_at == 0)
     await connection.execute(over.values(ended_at=database_clock.now(connection), ending=TAKEN))
+
+
+async def delete(connection: AsyncConnection, of_shards: sa.ColumnElement[bool]) -> None:
+    """Delete the history of these shards, which are removed with their number."""
+    await connection.execute(table.delete().where(of_shards))
 
 
 async def list_records(connection: AsyncConnection, *, since: int = 0) -> Sequence[LeaseRecord]:

@@ -168,9 +168,13 @@ async def find_peer_of_shard(connection: AsyncConnection, account: str, message_
     return (await connection.execute(query)).scalar() or ""
 
 
-async def count_by_status(connection: AsyncConnection) -> Mapping[int, int]:
-    """Count the messages of each status. Reads the whole table; for tests and reports."""
-    rows = await connection.execute(sa.select(table.c.status, sa.func.count()).group_by(table.c.status))
+async def count_by_status(connection: AsyncConnection, account: str = "") -> Mapping[int, int]:
+    """Count a number's messages of each status. Reads the whole table; for tests and reports.
+
+    account: empty for all numbers
+    """
+    query = sa.select(table.c.status, sa.func.count()).group_by(table.c.status)
+    rows = await connection.execute(query.where(table.c.account == account) if account else query)
     return {row[0]: row[1] for row in rows}
 
 
@@ -209,7 +213,11 @@ async def sweep(
     return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
 
 
-async def count_by_kind(connection: AsyncConnection) -> Mapping[str, int]:
-    """Count the messages of each type. Reads the whole table."""
-    rows = await connection.execute(sa.select(table.c.kind, sa.func.count()).group_by(table.c.kind))
+async def count_by_kind(connection: AsyncConnection, account: str = "") -> Mapping[str, int]:
+    """Count a number's messages of each type. Reads the whole table.
+
+    account: empty for all numbers
+    """
+    query = sa.select(table.c.kind, sa.func.count()).group_by(table.c.kind)
+    rows = await connection.execute(query.where(table.c.account == account) if account else query)
     return {row[0]: row[1] for row in rows}

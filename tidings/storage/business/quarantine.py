@@ -60,6 +60,8 @@ class Suspect:
     last_error: Annotated[str, types.text(MAX_ERROR)]  # our own description of the last attempt's end
     tried_at: types.UnixMilliseconds  # end of the last attempt, Unix milliseconds
     body: bytes | None = None  # encoded delivery; None for other items and before the quarantine
+    # Number that received a quarantined delivery; None otherwise, and in rows from before there were several.
+    account: Annotated[str | None, types.key(20)] = None
 
     @property
     def item(self) -> Item:
@@ -74,7 +76,7 @@ table = metadata.table_of(Suspect, "quarantine", key=("kind", "id"))
 
 
 _COLUMNS = table.c
-_UPDATED = ("peer", "attempts", "last_error", "tried_at", "body")
+_UPDATED = ("peer", "attempts", "last_error", "tried_at", "body", "account")
 
 
 async def find(connection: AsyncConnection, items: Collection[Item]) -> Sequence[Suspect]:
@@ -95,15 +97,17 @@ async def save(connection: AsyncConnection, suspects: Sequence[Suspect]) -> None
 
 async def list_suspects(connection: AsyncConnection, *, limit: int) -> Sequence[Suspect]:
     """List the first `limit` items, without bodies."""
-    columns = [column for column in _COLUMNS if column.name != "body"]
+    columns = [column for column in _COLUMNS if column.name not in ("body", "account")]
     query = sa.select(*columns).order_by(_COLUMNS.kind, _COLUMNS.id).limit(limit)
     return [Suspect(*row) for row in await connection.execute(query)]
 
 
-async def list_kept(connection: AsyncConnection) -> Sequence[str]:
-    """List the senders of all quarantined deliveries that are kept here."""
-    query = sa.select(_COLUMNS.peer).where(_COLUMNS.body.is_not(None), _COLUMNS.attempts >= MAX_ATTEMPTS)
-    return [row[0] for row in await connection.execute(query)]
+async def list_kept(connection: AsyncConnection) -> Sequence[tuple[str | None, str]]:
+    """List receiving number and sender of all quarantined deliveries that are kept here."""
+    query = sa.select(_COLUMNS.account, _COLUMNS.peer).where(
+        _COLUMNS.body.is_not(None), _COLUMNS.attempts >= MAX_ATTEMPTS
+    )
+    return [(account, peer) for account, peer in await connection.execute(query)]
 
 
 async def list_released(connection: AsyncConnection, *, limit: int) -> Sequence[Suspect]:

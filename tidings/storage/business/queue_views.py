@@ -40,6 +40,8 @@ class RowFilter:
     # Number, or group id.
     recipient: str = ""
     shard: int | None = None
+    # Number of the business.
+    number: str = ""
     # For callbacks only.
     kind: str = ""
     # For callbacks only: rows with one of these `seqs` or one of these own `events`.
@@ -244,6 +246,8 @@ async def list_quarantine(
         query = query.where(columns.kind == choice.kind)
     if choice.recipient:
         query = query.where(peer == choice.recipient)
+    if choice.number:
+        query = query.where(sa.func.coalesce(_JOBS.c.account, columns.account) == choice.number)
     if choice.ids:
         query = query.where(columns.id.in_(choice.ids))
     if choice.since:
@@ -283,6 +287,8 @@ def _narrowed(table: sa.Table, choice: RowFilter) -> list[sa.ColumnElement[bool]
         conditions.append(table.c.created_at < choice.until)
     if choice.shard is not None:
         conditions.append(table.c.shard == choice.shard)
+    if choice.number:
+        conditions.append(table.c.account == choice.number)
     return conditions
 
 

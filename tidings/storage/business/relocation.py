@@ -1,7 +1,7 @@
 """Page-by-page move of rows to their shards under another number of shards.
 
 The shard depends only on the recipient or other subject of the row, so a page may be moved any number of times. Rows
-that are already in their shard are left unchanged.
+that are already in their shard are left unchanged. Rows of other numbers are not touched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.business import callbacks, cross_shard_messages, jobs, media_downloads, messages, undecrypted
+from tidings.storage.business import (
+    callbacks,
+    cross_shard_messages,
+    jobs,
+    media_downloads,
+    messages,
+    shards,
+    undecrypted,
+)
 from tidings.storage.database import any_of, pages
 
 PAGE = 1000
@@ -82,13 +90,18 @@ class MovedPage:
     rows: int
 
 
-async def move_page(connection: AsyncConnection, kind: str, place: Place, *, after: Any = None) -> MovedPage:
-    """Move the page of rows of one of `KINDS` after `after` (a `MovedPage.last`; None for the first page)."""
+async def move_page(
+    connection: AsyncConnection, kind: str, place: Place, *, after: Any = None, block: int = 0
+) -> MovedPage:
+    """Move the page of rows of one of `KINDS` after `after` (a `MovedPage.last`; None for the first page).
+
+    block: shard block of the number whose rows are moved
+    """
     rows = _KINDS[kind]
     query = (
         sa.select(rows.key, rows.shard, rows.about)
         .select_from(rows.source)
-        .where(rows.key > (rows.start if after is None else after))
+        .where(rows.key > (rows.start if after is None else after), shards.of_block(block, rows.shard))
         .order_by(rows.key)
         .limit(PAGE)
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -18,8 +19,9 @@ from prometheus_client import Counter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import database_clock, types
-from tidings.storage.business import layouts, leases
+from tidings.storage.business import layouts, leases, numbers, shard_blocks
 from tidings.storage.business.layouts import Layout
+from tidings.storage.business.numbers import BusinessNumber
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 from tidings.storage.rows import write
@@ -61,9 +63,26 @@ class Lease:
     layout: int = 0
 
     @property
+    def block(self) -> int:
+        """Return the shard block of the number that the shard belongs to."""
+        return shard_blocks.block_of(self.shard)
+
+    @property
+    def first_shard(self) -> int:
+        """Return the first shard of the same number."""
+        return shard_blocks.first_shard(self.block)
+
+    @property
+    def partition(self) -> int:
+        """Return the partition of the number's device that the shard is, from 0."""
+        return self.shard - self.first_shard
+
+    @property
     def is_first(self) -> bool:
-        """Return whether this is the lease of shard 0, whose owner does what is done once per account."""
-        return self.shard == 0
+        """Return whether this is the lease of the number's first shard, whose owner does what is done once per
+        account.
+        """
+        return self.partition == 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,13 +110,33 @@ class ShardState:
     heartbeat_age: float
 
 
-async def create_shards(connection: AsyncConnection, count: int) -> Layout:
-    """Create the rows of `count` shards without owners. If a layout exists, its number of shards is used instead."""
-    layout = await layouts.create(connection, count)
-    free = {"owner": "", "address": "", "epoch": 0, "heartbeat_at": 0, "commits": 0, "successor": ""}
-    rows = [{"shard": n, **free} for n in range(layout.shards)]
+async def create_shards(connection: AsyncConnection, count: int, block: int = 0) -> Layout:
+    """Create the rows of `count` shards of a number without owners. If a layout exists, its number of shards is used
+    instead.
+
+    block: shard block of the number. Epochs of further numbers start at the present time, above those of a number that
+        had the block before.
+    """
+    layout = await layouts.create(connection, count, block)
+    epoch = await _later_epoch(connection) if block else 0
+    free = {"owner": "", "address": "", "epoch": epoch, "heartbeat_at": 0, "commits": 0, "successor": ""}
+    first = shard_blocks.first_shard(block)
+    rows = [{"shard": first + n, **free} for n in range(layout.shards)]
     await connection.execute(insert_or_ignore(connection, table), rows)
     return layout
+
+
+async def create_shards_of(connection: AsyncConnection, number: BusinessNumber, count: int) -> None:
+    """Create the shards of a number as `create_shards` does, unless it is being removed or was removed."""
+    now = await numbers.find(connection, number.number, lock=True)
+    if now is not None and now.shard_block == number.shard_block and now.state != numbers.REMOVING:
+        await create_shards(connection, count, number.shard_block)
+
+
+async def _later_epoch(connection: AsyncConnection) -> int:
+    """Return an epoch above those of all shards before: Unix microseconds, by the later of the two clocks."""
+    milliseconds: int = (await connection.execute(sa.select(database_clock.now(connection)))).scalar_one()
+    return max(milliseconds * 1000, time.time_ns() // 1000)
 
 
 async def claim(
@@ -109,7 +148,7 @@ async def claim(
     Returns None for other shards, and while the number of shards is to be changed.
     """
     await _lock(connection, shard)
-    layout = await layouts.find(connection)
+    layout = await layouts.find(connection, shard_blocks.block_of(shard))
     if layout.is_changing:
         return None
     now = database_clock.now(connection)
@@ -155,13 +194,28 @@ async def release(connection: AsyncConnection, lease: Lease, *, successor: str =
 
 
 async def expel_others(connection: AsyncConnection, lease: Lease) -> None:
-    """Make the owners of all other shards claim them again before they commit, since their account data is outdated.
+    """Make the owners of the number's other shards claim them again before they commit, since their account data is
+    outdated.
 
     Must be part of a transaction that starts with `fence`. A process that is claiming a free shard is affected too:
     the row of that shard is also written, so the claim waits for this transaction. On a cluster one of the two is
     refused.
     """
-    await connection.execute(table.update().where(table.c.shard != lease.shard).values(epoch=table.c.epoch + 1))
+    others = sa.and_(of_block(lease.block), table.c.shard != lease.shard)
+    await connection.execute(table.update().where(others).values(epoch=table.c.epoch + 1))
+
+
+def of_block(block: int, column: sa.Column[int] = table.c.shard) -> sa.ColumnElement[bool]:
+    """Return the condition that a shard belongs to the number with this shard block."""
+    first = shard_blocks.first_shard(block)
+    return column.between(first, first + shard_blocks.SIZE - 1)
+
+
+async def delete_shards(connection: AsyncConnection, block: int) -> None:
+    """Delete the shards of a number with their layout and leases. Every later commit of their owners is refused."""
+    await connection.execute(table.delete().where(of_block(block)))
+    await leases.delete(connection, of_block(block, leases.table.c.shard))
+    await layouts.delete(connection, block)
 
 
 _OWNED = sa.and_(table.c.shard == sa.bindparam("of_shard"), table.c.epoch == sa.bindparam("under_epoch"))

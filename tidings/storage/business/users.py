@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business.numbers import BusinessNumber
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
@@ -24,6 +25,8 @@ table = metadata.table(
     sa.Column("must_change_password", sa.Boolean, nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("generation", sa.Integer, nullable=False, server_default="0"),
+    # Name within the number; NULL where it is the same as `username`.
+    sa.Column("name", types.text(64)),
 )
 
 
@@ -31,6 +34,7 @@ table = metadata.table(
 class User:
     """User of the v1 API."""
 
+    # Login name: unique in the installation, see `login_name`.
     username: str
     # Business number that the user acts for.
     account: str
@@ -43,9 +47,21 @@ class User:
     created_at: int
     # Generation of the valid tokens. Raising it ends all tokens issued before.
     generation: int = 0
+    # Name within the number; None where it is the same as `username`.
+    name: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """Return the name within the number, which the API shows."""
+        return self.username if self.name is None else self.name
 
     def __repr__(self) -> str:
         return f"User({self.username!r}, role={self.role!r})"
+
+
+def login_name(number: BusinessNumber, name: str) -> str:
+    """Return the login name of a user of a number: its name, for further numbers followed by `@` and the number."""
+    return name if number.is_first else f"{name}@{number.number}"
 
 
 async def find_user(connection: AsyncConnection, username: str) -> User | None:

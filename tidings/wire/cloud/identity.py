@@ -1,9 +1,8 @@
 """Ids by which the Cloud API names a number, its account, its app and its portfolio.
 
 The ids are derived from the number, so they need no storage and never change. Each has 16 digits, one more than a
-telephone number, and its first digit tells its kind. A table of numbers can replace `derive` later: an
-`IdentityDirectory` takes the identities of any number of business numbers, and several of them may have the same
-`waba_id`.
+telephone number, and its first digit tells its kind. An `IdentityDirectory` takes the identities of any number of
+business numbers, and several of them may have the same `waba_id`.
 """
 
 from __future__ import annotations
@@ -66,12 +65,18 @@ def derived_id(kind: ObjectKind, *parts: str) -> str:
 
 
 class IdentityDirectory:
-    """Identities of an installation's business numbers."""
+    """Identities of an installation's business numbers, which may change."""
 
     def __init__(self, identities: Iterable[NumberIdentity]) -> None:
         self._by_account: dict[str, NumberIdentity] = {}
         self._kinds: dict[str, ObjectKind] = {}
-        self._owned: set[tuple[str, str]] = set()
+        # By id: the numbers that the object belongs to.
+        self._owners: dict[str, list[str]] = {}
+        self.replace(identities)
+
+    def replace(self, identities: Iterable[NumberIdentity]) -> None:
+        """Take the identities of the present numbers; all others are unknown from now on."""
+        self._by_account, self._kinds, self._owners = {}, {}, {}
         for identity in identities:
             self._by_account[identity.account] = identity
             kinds = {
@@ -81,15 +86,25 @@ class IdentityDirectory:
                 identity.business_id: ObjectKind.BUSINESS,
             }
             self._kinds |= kinds
-            self._owned |= {(identity.account, node) for node in kinds}
+            for node in kinds:
+                self._owners.setdefault(node, []).append(identity.account)
 
     def of(self, account: str) -> NumberIdentity:
         """Return the identity of a business number, which must be one of this installation."""
         return self._by_account[account]
 
+    def find(self, account: str) -> NumberIdentity | None:
+        """Return the identity of a business number; `None` for one that this installation does not have."""
+        return self._by_account.get(account)
+
+    def owner(self, node: str) -> str:
+        """Return the first business number that an id's object belongs to; empty for none."""
+        return next(iter(self._owners.get(node, ())), "")
+
     def is_foreign(self, node: str, account: str) -> bool:
         """Return whether an id names an object of other numbers only."""
-        return node in self._kinds and (account, node) not in self._owned
+        owners = self._owners.get(node)
+        return owners is not None and account not in owners
 
     def kind(self, node: str) -> ObjectKind | None:
         """Return the kind of object that an id names; `ObjectKind.TEMPLATE` for any id in the form of a template's.
