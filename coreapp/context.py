@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from coreapp import partitions
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_pool import PreKeyPool
 from coreapp.callback_bodies import BodySealer
@@ -30,7 +31,6 @@ from tidings.storage.business import shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database, Subject
-from tidings.wire.addresses import shard_of
 
 Value = TypeVar("Value")
 
@@ -163,4 +163,4 @@ class ShardContext(ShardStore):
 
     def owns(self, peer: str) -> bool:
         """Return whether this recipient belongs to the shard."""
-        return shard_of(peer, self.lease.shards) == self.lease.shard
+        return partitions.shard_of(self.lease, peer) == self.lease.shard

@@ -229,6 +229,7 @@ class Journal:
         """
         self._database = database
         self._lease = lease
+        self._block, self._partition = lease.block, lease.partition
         self._last_seq = last_seq
         self._seal = seal
         self._now_ns = now_ns
@@ -346,9 +347,14 @@ class Journal:
                 call(written.new)
 
     def _next_seq(self) -> int:
-        # Microseconds, then 5 bits of shard number: increases strictly and never equals a `seq` of another shard.
-        now = (self._now_ns() // 1000) << 5 | self._lease.shard
-        self._last_seq = max(now, (self._last_seq >> 5) + 1 << 5 | self._lease.shard)
+        # Microseconds, then 5 bits of partition: increases strictly and never equals a `seq` of another shard. Of 256
+        # microseconds, the first number uses the first 128, and each further number one.
+        microseconds = max(self._now_ns() // 1000, (self._last_seq >> 5) + 1)
+        if self._block:
+            microseconds += (128 + self._block - microseconds) % 256
+        elif microseconds % 256 >= 128:
+            microseconds += 256 - microseconds % 256
+        self._last_seq = microseconds << 5 | self._partition
         return self._last_seq
 
 

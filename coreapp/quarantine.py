@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 from prometheus_client import Counter
 
+from coreapp import partitions
 from coreapp.in_hand import InHand
 from tidings.aio.clock import Clock
 from tidings.storage.business import quarantine
@@ -15,7 +16,6 @@ from tidings.storage.business.jobs import Job
 from tidings.storage.business.quarantine import Item, ItemKind, Suspect
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
-from tidings.wire.addresses import shard_of
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -52,18 +52,24 @@ class Quarantine:
         self._deliveries = 0
 
     @classmethod
-    async def read(cls, database: Database, in_hand: InHand, lease: Lease) -> Quarantine:
-        """Read the suspects of all shards, and the released deliveries of this shard."""
+    async def read(cls, database: Database, in_hand: InHand, lease: Lease, account: str) -> Quarantine:
+        """Read the suspects of all shards, and the released deliveries of this shard.
 
-        def owns(peer: str) -> bool:
-            return (shard_of(peer, lease.shards) if peer else 0) == lease.shard
+        account: number that the shard belongs to
+        """
+
+        def owns(of_account: str | None, peer: str) -> bool:
+            # Rows of releases that had one number do not name it.
+            if of_account != account if of_account is not None else lease.block:
+                return False
+            return (partitions.shard_of(lease, peer) if peer else lease.first_shard) == lease.shard
 
         async with database.reading() as connection:
             suspects = await quarantine.list_suspects(connection, limit=MAX_SUSPECTS)
             kept = await quarantine.list_kept(connection)
             released = await quarantine.list_released(connection, limit=MAX_RELEASED)
-        found = cls(in_hand, suspects, [suspect for suspect in released if owns(suspect.peer)])
-        found._deliveries = sum(map(owns, kept))
+        found = cls(in_hand, suspects, [suspect for suspect in released if owns(suspect.account, suspect.peer)])
+        found._deliveries = sum(owns(*row) for row in kept)
         return found
 
     @property
@@ -119,6 +125,7 @@ class Quarantine:
             suspect.last_error,
             suspect.tried_at,
             _encode(delivery),
+            delivery.to,
         )
 
 
@@ -131,8 +138,8 @@ async def count_attempts(database: Database, clock: Clock, items: Sequence[Item]
     for item in dict.fromkeys(items):
         before = known.get(item)
         attempts = before.attempts + 1 if before is not None else 1
-        peer, body = (before.peer, before.body) if before is not None else ("", None)
-        suspects.append(Suspect(item.kind, item.id, peer, attempts, error[: quarantine.MAX_ERROR], now, body))
+        peer, body, account = (before.peer, before.body, before.account) if before is not None else ("", None, None)
+        suspects.append(Suspect(item.kind, item.id, peer, attempts, error[: quarantine.MAX_ERROR], now, body, account))
     await database.persist(lambda connection: quarantine.save(connection, suspects), about="jobs")
     for suspect in suspects:
         fields = {"kind": suspect.kind, "id": suspect.id, "attempts": suspect.attempts, "error": error}

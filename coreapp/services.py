@@ -33,7 +33,7 @@ from tidings.observability.exposition import Exposition
 from tidings.observability.readiness import Readiness
 from tidings.observability.vitals import Vitals
 from tidings.storage import schema
-from tidings.storage.business import accounts
+from tidings.storage.business import accounts, numbers
 from tidings.storage.database import Database
 from tidings.wire import connection, core
 
@@ -123,6 +123,7 @@ async def _require_own(settings: Settings, database: Database) -> None:
     await accounts.require_number(database, settings.account)
     await checks.require_master(database, settings.secrets.master_key)
     data_directory.require_number(settings.data_dir, settings.account)
+    await database.persist(lambda connection: numbers.add_first(connection, settings.account), patience=10.0)
     await checks.require_settings(database, settings.secrets.settings_key)
     await checks.require_link(database, settings.secrets.link_key)
 
@@ -152,10 +153,9 @@ async def _listen(
                 keys,
                 settings.node,
                 node.shards,
-                config=node.config,
+                numbers=node.numbers,
                 unauthenticated_links=unauthenticated_links,
                 links=links,
-                requests=node.requests,
                 databases=node.databases,
             ),
             tls=context,

@@ -49,7 +49,12 @@ class UsedKeys:
 
     name = "used-keys"
 
-    def __init__(self, database: Database, clock: Clock, *, account: str) -> None:
+    def __init__(self, database: Database, clock: Clock, *, account: str, is_first: bool = True) -> None:
+        """Create the service.
+
+        is_first: whether this is the installation's first number, whose filter the metric is about
+        """
+        self._is_first = is_first
         self._database = database
         self._clock = clock
         self._account = account
@@ -71,7 +76,7 @@ class UsedKeys:
             return
         self._shards = dict(shards)
         self.complete.clear()
-        COMPLETE.set(0)
+        self._report(0)
         self._filter = None
         if _are_all(shards):
             self._filter = RotatingFilter(LIFETIME_MS / 1000, self._clock.now())
@@ -135,9 +140,13 @@ class UsedKeys:
                 return True
         if found is self._filter:
             self.complete.set()
-            COMPLETE.set(1)
+            self._report(1)
             log.info("used_keys.read", extra={"count": count, "seconds": round(loop.time() - started, 3)})
         return True
+
+    def _report(self, complete: int) -> None:
+        if self._is_first:
+            COMPLETE.set(complete)
 
     def _add_all(self, found: RotatingFilter, forms: Iterable[bytes]) -> None:
         now = self._clock.now()
@@ -148,4 +157,4 @@ class UsedKeys:
 def _are_all(leases: Iterable[Lease]) -> bool:
     """Return whether these are the leases of all shards of one layout."""
     layouts = {(lease.layout, lease.shards) for lease in leases}
-    return len(layouts) == 1 and {lease.shard for lease in leases} == set(range(next(iter(layouts))[1]))
+    return len(layouts) == 1 and {lease.partition for lease in leases} == set(range(next(iter(layouts))[1]))

@@ -322,4 +322,5 @@ class ForwardedArrivals(Arrivals):
 
     def committed(self) -> None:
         if self._notes:
-            self._events.context.shared.wakeups.wake(cross_shard.FIRST)
+            context = self._events.context
+            context.shared.wakeups.wake(context.lease.first_shard)

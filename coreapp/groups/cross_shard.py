@@ -11,6 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from coreapp import partitions
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending.encryption import Encryption
@@ -23,13 +24,11 @@ from tidings.storage.business.cross_shard_messages import CrossShardMessage
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.database import Connection
-from tidings.wire.addresses import shard_of
 from tidings.wire.device import Deliver
 from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
-FIRST = 0
 # Kinds. To a participant's shard: send this. To the first shard: a key was received, ours is requested, ours is lost.
 SEND, KEY, ASKED, LOST = cross_shard_messages.SEND, "key", "asked", "lost"
 FOR_FIRST = (KEY, ASKED, LOST)
@@ -49,11 +48,11 @@ class CrossShardMessages:
     def to_first(self, kind: str, peer: str, group_id: str = "", body: bytes = b"") -> CrossShardMessage:
         """Return a message about a participant to the owner of the groups."""
         note_id = self._ids.new()
-        return self._make(note_id, FIRST, kind, peer, group_id=group_id, body=body)
+        return self._make(note_id, self._context.lease.first_shard, kind, peer, group_id=group_id, body=body)
 
     def to_send(self, job: Job, content: bytes) -> CrossShardMessage:
         """Return a message that has a participant's shard send a content. It has the id of the job."""
-        return self._make(job.id, shard_of(job.peer, self._context.lease.shards), SEND, job.peer, body=content)
+        return self._make(job.id, partitions.shard_of(self._context.lease, job.peer), SEND, job.peer, body=content)
 
     def open(self, note: CrossShardMessage) -> bytes:
         """Return the content of a cross-shard message. Raises `e2ee.CorruptState`."""

@@ -32,7 +32,7 @@ class LostKeys:
         if not self.context.lease.is_first:
             note = self.notes.to_first(cross_shard.LOST, member)
             await self._write(GroupChanges(self.context.account, notes=(note,)))
-            self.context.shared.wakeups.wake(cross_shard.FIRST)
+            self.context.shared.wakeups.wake(self.context.lease.first_shard)
             return
         shared = list(self.replicas.groups_of(member))
         await self.own.load(shared)

@@ -26,6 +26,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
+from coreapp import partitions
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
@@ -36,7 +37,7 @@ from tidings.aio.lru import LRU
 from tidings.client.errors import ClientError
 from tidings.storage import outages
 from tidings.storage.business import contacts
-from tidings.wire import addresses, codes, core, phone_numbers
+from tidings.wire import codes, core, phone_numbers
 
 log = logging.getLogger(__name__)
 
@@ -285,9 +286,7 @@ class ContactCache:
             rows.append(contacts.StoredContact(self.context.account, wa_id, wa_id in registered, int(now * 1000)))
         # Callers need not wait for the commit of a cache entry, unless other shards read it; a result lost in a crash
         # is checked again.
-        for_others = any(
-            addresses.shard_of(wa_id, self.context.lease.shards) != self.context.shard for wa_id in numbers
-        )
+        for_others = any(partitions.shard_of(self.context.lease, wa_id) != self.context.shard for wa_id in numbers)
         committed = self.context.journal.put(Change(self.context.account, checked_contacts=rows), urgent=for_others)
         if for_others:
             await committed

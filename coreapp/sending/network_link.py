@@ -60,7 +60,7 @@ class NetworkLink(DeviceListener[str]):
         self._number = device.number
         self._token = device.token
         self._epoch = lease.epoch
-        self._part = Partition(lease.shard, lease.shards, lease.layout)
+        self._part = Partition(lease.partition, lease.shards, lease.layout)
         self._sends: SendListener
         self._deliveries: DeliveryListener
         self._prekeys_low: Callable[[int, int], None]

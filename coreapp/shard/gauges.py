@@ -17,6 +17,7 @@ def _gauge(name: str, text: str, read: Callable[[Shard], float]) -> tuple[Gauge,
     return Gauge(name, text, ["shard"]), read
 
 
+_NUMBER = Gauge("tidings_shard_number", "1: names the number that a shard belongs to", ["shard", "number"])
 _LIMIT = Gauge("tidings_queue_limit", "Limit of the queue, in items; above it messages are refused", queues.LABELS)
 _LIMITED = ("jobs", "callbacks")
 _GAUGES = (
@@ -113,6 +114,7 @@ def publish(shard: Shard) -> None:
     """Export the gauges of this shard until `withdraw`."""
     label = str(shard.context.shard)
     settings = shard.context.settings
+    _NUMBER.labels(label, shard.context.account).set(1)
     for queue, limit in zip(_LIMITED, (settings.job_queue_limit, settings.callback_queue_limit), strict=True):
         _LIMIT.labels(queue, label).set(limit)
     for gauge, read in _GAUGES:
@@ -124,6 +126,7 @@ def publish(shard: Shard) -> None:
 def withdraw(shard: Shard) -> None:
     """Remove the gauges of a shard that this process no longer owns."""
     label = str(shard.context.shard)
+    _NUMBER.remove(label, shard.context.account)
     for queue in _LIMITED:
         _LIMIT.remove(queue, label)
     for gauge, _ in _GAUGES:

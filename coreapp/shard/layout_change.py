@@ -1,4 +1,4 @@
-"""Change of the number of shards: no process works for a shard during it, and one process moves the rows.
+"""Change of how many shards a number has: no process works for one during it, and one process moves the rows.
 
 owners give up their shards ──▶ one process takes all of them ──▶ rows are moved, page by page ──▶ the new layout
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from prometheus_client import Counter, Gauge
 
@@ -34,18 +34,20 @@ IN_PLACE = Gauge(
 )
 
 
-def place(about: str, count: int) -> int:
+def place(about: str, count: int, first: int = 0) -> int:
     """Return the shard for rows about this recipient. Rows about a group, or about no recipient, belong to the first
     shard.
+
+    first: first shard of the number
     """
-    return addresses.shard_of(about, count) if addresses.is_wa_id(about) else 0
+    return first + (addresses.shard_of(about, count) if addresses.is_wa_id(about) else 0)
 
 
-def show(layout: Layout) -> None:
-    """Export the layout, and the progress of a change made by any process."""
-    SHARDS.labels("active").set(layout.shards)
-    SHARDS.labels("wanted").set(layout.wanted or layout.shards)
-    IN_PLACE.set(layout.moved if layout.is_changing else 0)
+def show(layouts: Collection[Layout]) -> None:
+    """Export the layouts of all numbers together, and the progress of changes made by any process."""
+    SHARDS.labels("active").set(sum(layout.shards for layout in layouts))
+    SHARDS.labels("wanted").set(sum(layout.wanted or layout.shards for layout in layouts))
+    IN_PLACE.set(sum(layout.moved for layout in layouts if layout.is_changing))
 
 
 class LayoutChange:
@@ -56,13 +58,16 @@ class LayoutChange:
         self._node = settings.node
         self._heartbeat_timeout = settings.lease_seconds
 
-    async def attempt(self, is_leaving: Callable[[], bool]) -> bool:
+    async def attempt(self, is_leaving: Callable[[], bool], block: int = 0) -> bool:
         """Make the change, unless an owner still works for a shard or another process makes it. Returns whether it was
         made.
 
+        block: shard block of the number
         is_leaving: checked after each page; once true, the rest is left to other processes
         """
-        begin = functools.partial(layout_changes.begin, owner=self._node, heartbeat_timeout=self._heartbeat_timeout)
+        begin = functools.partial(
+            layout_changes.begin, owner=self._node, heartbeat_timeout=self._heartbeat_timeout, block=block
+        )
         lease = await self._database.commit(begin)
         if lease is None:
             return False
@@ -71,17 +76,19 @@ class LayoutChange:
         crashpoints.reach(crashpoints.AFTER_SHARDS_TAKEN)
         try:
             while not is_leaving():
+                find = functools.partial(layouts.find, block=block)
                 started, before = (
                     time.perf_counter(),
-                    await self._database.query(layouts.find, patience=self._heartbeat_timeout),
+                    await self._database.query(find, patience=self._heartbeat_timeout),
                 )
-                show(before)
+                await self._show()
                 moved = await self._move(lease, before, is_leaving)
                 if moved is None:
                     break
                 finish = functools.partial(layout_changes.finish, lease=lease, before=before)
                 now = await self._database.commit(finish)
                 if now is not None:
+                    await self._show()
                     crashpoints.reach(crashpoints.AFTER_NEW_LAYOUT)
                     _made(before, now, moved, time.perf_counter() - started)
                     return True
@@ -93,6 +100,9 @@ class LayoutChange:
             log.warning("layout.lost", extra={"epoch": lease.epoch, "detail": str(lost)})
         return False
 
+    async def _show(self) -> None:
+        show((await self._database.query(layouts.list_layouts, patience=self._heartbeat_timeout)).values())
+
     async def _move(self, lease: Lease, layout: Layout, is_leaving: Callable[[], bool]) -> int | None:
         """Move the rows of all kinds. Returns their number; None if this process had to leave before the last one."""
         moved = 0
@@ -103,7 +113,7 @@ class LayoutChange:
                     self._page,
                     lease=lease,
                     kind=kind,
-                    place=functools.partial(place, count=layout.wanted),
+                    place=functools.partial(place, count=layout.wanted, first=lease.first_shard),
                     after=page.last,
                 )
                 page = await self._database.persist(move, patience=self._heartbeat_timeout)
@@ -119,14 +129,13 @@ class LayoutChange:
     async def _page(self, connection: Connection, *, lease: Lease, kind: str, place: Place, after: object) -> MovedPage:
         # This also serves as the heartbeat, because a page takes little time.
         await shards.renew(connection, lease)
-        page = await relocation.move_page(connection, kind, place, after=after)
+        page = await relocation.move_page(connection, kind, place, after=after, block=lease.block)
         if page.rows:
-            await layouts.note_moved(connection, page.rows)
+            await layouts.note_moved(connection, page.rows, lease.block)
         return page
 
 
 def _made(before: Layout, now: Layout, moved: int, seconds: float) -> None:
     MOVED.inc(moved)
-    show(now)
     fields = {"shards": now.shards, "before": before.shards, "layout": now.number, "rows": moved}
     log.info("layout.changed", extra={**fields, "seconds": round(seconds, 3)})

@@ -15,10 +15,10 @@ from prometheus_client import generate_latest
 from coreapp import statistics
 from coreapp.accepting.checks import GROUP
 from coreapp.account.requests import AccountRequests
-from coreapp.config import ConfigSource
 from coreapp.errors import KeyInUse, OutcomeUnknown, RequestRefused
 from coreapp.peers.identities import text_of
 from coreapp.shard.health import Databases
+from coreapp.shard.numbers import CoreappNumbers, NumberParts
 from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
@@ -74,10 +74,9 @@ class LinkHandler:
     node: str
     shards: OpenShards
     _: dataclasses.KW_ONLY
-    config: ConfigSource  # of the process
+    numbers: CoreappNumbers  # numbers of the installation, and the requests about them
     unauthenticated_links: UnauthenticatedLinks  # limits on connections before their `Hello`
     links: OpenLinks | None = None  # open connections of the process, which end with it
-    requests: AccountRequests | None = None  # handles requests about the number itself; None to refuse them
     # probed for health requests in addition to the connection to the network; None to omit them
     databases: Databases | None = None
 
@@ -165,38 +164,39 @@ class LinkHandler:
     async def _ask(self, question: Any) -> core.Answer:
         if isinstance(question, core.AcceptMessage):
             # The most frequent request. Groups belong to the first shard.
-            shard = self._of(question.to if question.recipient_type != GROUP else "")
+            shard = self._of(question.account, question.to if question.recipient_type != GROUP else "")
             message_id = await shard.accepting.requests.accept(question)
             return core.Accepted(question.n, message_id, question.to)
         if isinstance(question, core.GetMetrics):
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
-            return await self._health(question.n)
-        if self.requests is not None and isinstance(question, _ABOUT_THE_NUMBER):
-            return await _ask_about_the_number(self.requests, question)
+            return await self._health(question.n, question.account)
+        if isinstance(question, _ABOUT_THE_NUMBER):
+            return await _ask_about_the_number(self._number(question.account).requests, question)
         if isinstance(question, core.SettingsChanged):
             self._require_any()
-            await self.config.load()
+            await self._number(question.account).config.load()
             return core.Done(question.n)
         if isinstance(question, _OPERATIONS):
             if not self._is_operator:
                 raise RequestRefused(codes.ACCESS_DENIED, OPERATORS_ONLY)
             return await _operate(self._usable(self.shards.get(question.shard)), question)
         if isinstance(question, core.CollectGarbage):
-            # Runs once for the installation; other owners have nothing to do.
+            # Runs once for the number; other owners have nothing to do.
             self._require_any()
-            if self.shards.first is not None:
-                self.shards.first.retention.ask(question.kind)
+            first = self.shards.first_of(self._number(question.account).block)
+            if first is not None:
+                first.retention.ask(question.kind)
             return core.Done(question.n)
         if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
-            return await _ask_about_a_contact(self._of(question.wa_id), question)
+            return await _ask_about_a_contact(self._of(question.account, question.wa_id), question)
         if isinstance(question, core.MarkRead):
-            await self._of(question.sender).sending.read_marks.mark(question)
+            await self._of(question.account, question.sender).sending.read_marks.mark(question)
             return core.Done(question.n)
         if isinstance(question, core.GroupQuestion):
-            return await self._of("").groups.requests.answer(question)
+            return await self._of(question.account).groups.requests.answer(question)
         if isinstance(question, core.CheckContacts):
-            contacts = await self._of(question.of).peers.contacts.check(
+            contacts = await self._of(question.account, question.of).peers.contacts.check(
                 question.inputs,
                 wait=question.wait,
                 force=question.force_check,
@@ -205,18 +205,27 @@ class LinkHandler:
             return core.Contacts(question.n, contacts)
         raise RequestRefused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
-    def _of(self, recipient: str) -> Shard:
-        """Return the shard of a recipient, or the first one for an empty recipient. Raises `RequestRefused` if it
-        cannot work now.
+    def _number(self, account: str) -> NumberParts:
+        found = self.numbers.of(account)
+        if found is None:
+            # It may have been added since the last poll.
+            raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, f"this Coreapp does not serve {account}", retry_after=1)
+        return found
+
+    def _of(self, account: str, recipient: str = "") -> Shard:
+        """Return the shard of a number's recipient, or the first one for an empty recipient. Raises `RequestRefused` if
+        it cannot work now.
         """
-        shard = self._usable(self.shards.of(recipient) if recipient else self.shards.first)
+        number = self._number(account)
+        block = number.block
+        shard = self._usable(self.shards.of(recipient, block) if recipient else self.shards.first_of(block), number)
         if shard.link.is_refused:
             raise _NotLookedUp(codes.NOT_READY, ELSEWHERE, retry_after=5)
         return shard
 
-    def _usable(self, shard: Shard | None) -> Shard:
+    def _usable(self, shard: Shard | None, number: NumberParts | None = None) -> Shard:
         if shard is None:
-            raise self._not_owner()
+            raise self._not_owner(number)
         if shard.context.journal.is_stalled:
             # A request accepted now could not be answered before the caller's timeout, and would be carried out anyway.
             raise _NotLookedUp(codes.NOT_READY, "the database does not answer", retry_after=1)
@@ -224,29 +233,31 @@ class LinkHandler:
 
     def _require_any(self) -> None:
         if not len(self.shards):
-            raise self._not_owner()
+            raise self._not_owner(self.numbers.first)
 
-    def _not_owner(self) -> _NotLookedUp:
-        if self._waits_for_code():
+    def _not_owner(self, number: NumberParts | None) -> _NotLookedUp:
+        if number is not None and number.requests.waits_for_code:
             return _NotLookedUp(codes.NOT_READY, UNREGISTERED, retry_after=5)
         return _NotLookedUp(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
 
-    async def _health(self, n: int) -> core.Health:
-        if not len(self.shards):
-            status = "unregistered" if self._waits_for_code() else "disconnected"
-            return core.Health(n, status, self.node)
-        status = "connected" if all(shard.link.connected for shard in self.shards) else "connecting"
+    async def _health(self, n: int, account: str) -> core.Health:
+        """Return the health of this process for one number, or for all if `account` is empty."""
+        found = self.numbers.of(account)
+        numbers = list(self.numbers) if not account else [found] if found is not None else []
+        shards = [shard for number in numbers for shard in self.shards.of_number(number.block)]
+        if not shards:
+            waits = any(number.requests.waits_for_code for number in numbers)
+            return core.Health(n, "unregistered" if waits else "disconnected", self.node)
+        status = "connected" if all(shard.link.connected for shard in shards) else "connecting"
         away = await self.databases.away() if self.databases is not None else []
         if away:
             status = "disconnected"
-        is_elsewhere = any(shard.link.is_refused for shard in self.shards)
+        is_elsewhere = any(shard.link.is_refused for shard in shards)
         if is_elsewhere:
             status = "unregistered"
-        dropped = sum(shard.webhook.admission.dropped for shard in self.shards)
-        return core.Health(n, status, self.node, self.shards.numbers, dropped, away, is_elsewhere)
-
-    def _waits_for_code(self) -> bool:
-        return self.requests is not None and self.requests.waits_for_code
+        dropped = sum(shard.webhook.admission.dropped for shard in shards)
+        owned = [shard.context.shard for shard in shards]
+        return core.Health(n, status, self.node, owned, dropped, away, is_elsewhere)
 
 
 async def _operate(shard: Shard, question: _OPERATIONS) -> core.Answer:

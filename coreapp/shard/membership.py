@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.settings import Settings
 from coreapp.shard import reach
@@ -20,9 +20,10 @@ from tidings.aio import service
 from tidings.aio.membership import Membership
 from tidings.config.env import SettingsError
 from tidings.storage import outages
-from tidings.storage.business import cross_shard_messages, layouts, nodes, shards, webapp_unreached
+from tidings.storage.business import cross_shard_messages, layouts, nodes, numbers, shards, webapp_unreached
 from tidings.storage.business.layouts import Layout
 from tidings.storage.business.nodes import CoreappNode, NodeRecord, Replaced
+from tidings.storage.business.numbers import BusinessNumber
 from tidings.storage.business.shards import ShardState
 from tidings.storage.database import Connection, Database
 
@@ -38,7 +39,8 @@ class Survey:
 
     states: Sequence[ShardState]
     live: frozenset[str]  # names of processes that can take shards, including this one
-    layout: Layout
+    layouts: Mapping[int, Layout]  # by shard block
+    numbers: Sequence[BusinessNumber]  # those that are not being removed; empty before the first start
     addressed: Sequence[int]  # shards with unread cross-shard messages
     reach: CoreappReach  # live processes that Webapps do not reach
 
@@ -46,6 +48,11 @@ class Survey:
     def places(self) -> frozenset[str]:
         """Live processes that may be assigned shards."""
         return self.reach.places(self.live)
+
+    @property
+    def changing(self) -> frozenset[int]:
+        """Shard blocks of numbers whose number of shards is to be changed."""
+        return frozenset(block for block, layout in self.layouts.items() if layout.is_changing)
 
     def holdings(self, me: str, *, heartbeat_timeout: float) -> list[Holding]:
         """Return the shards with those of their owners that are alive.
@@ -122,11 +129,12 @@ class CoreappMembership(Membership):
         async with self._database.reading() as connection:
             states = await shards.list_states(connection)
             members = await nodes.list_members(connection)
-            layout = await layouts.find(connection)
+            found = await layouts.list_layouts(connection)
+            served = await numbers.list_served(connection)
             addressed = await cross_shard_messages.list_addressed(connection) if len(states) > 1 else ()
             reports = await webapp_unreached.list_reports(connection)
         live = list_live(members, states, heartbeat_timeout=self._settings.lease_seconds) | {self._settings.node}
-        return Survey(states, live, layout, addressed, reach.judge(reports, members, live))
+        return Survey(states, live, found, served, addressed, reach.judge(reports, members, live))
 
     async def remove(self) -> None:
         await self._database.commit(functools.partial(nodes.leave, node=self._node))

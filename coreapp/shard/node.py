@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable
 
 from coreapp import quarantine
-from coreapp.account.registrar import Registrar
-from coreapp.account.requests import AccountRequests
 from coreapp.blame import blamed
 from coreapp.config import ConfigSource
 from coreapp.context import SharedLimits
@@ -23,6 +21,7 @@ from coreapp.shard.balancing import Move
 from coreapp.shard.health import Databases
 from coreapp.shard.layout_change import LayoutChange
 from coreapp.shard.membership import CoreappMembership, Survey
+from coreapp.shard.numbers import CoreappNumbers, make_number
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.reach import OwnReach
 from coreapp.shard.shard import ProcessParts, open_shard
@@ -34,11 +33,10 @@ from tidings.aio.clock import Clock
 from tidings.changes.watch import Watch
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
-from tidings.e2ee.master_keys import MasterKeys
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.stores import open_store
 from tidings.storage import outages
-from tidings.storage.business import changes, shards
+from tidings.storage.business import changes, shard_blocks, shards
 from tidings.storage.business.quarantine import MAX_ATTEMPTS
 from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Database
@@ -79,14 +77,10 @@ class ShardNode:
         self._settings = settings
         self._database = database
         secrets = settings.secrets
-        masters = MasterKeys(secrets.master_key.keys, secrets.master_key.read)
-        registrar = Registrar(database, settings.account, network, secrets.registration_key, masters)
         safe = SecretSealer(*secrets.settings_key.keys, read=secrets.settings_key.read)
         webhook_secrets = WebhookSecrets(settings.account, secrets.webhook_secret, safe)
         self.config = ConfigSource(database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
         self._changes = Watch(database)
-        self._changes.on(changes.SETTINGS, self.config.load)
-        self._changes.on(changes.CERTIFICATES, self.config.load)
         working = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
         self.process = ProcessParts(
             settings=settings,
@@ -101,12 +95,15 @@ class ShardNode:
             working=working,
             in_hand=in_hand if in_hand is not None else InHand(),
         )
+        self.numbers = CoreappNumbers(settings.account, functools.partial(make_number, self.process))
+        self._changes.on(changes.SETTINGS, self.numbers.load)
+        self._changes.on(changes.CERTIFICATES, self.numbers.load)
         self.shards = OpenShards()
         self.shards.on_change(self._follow_open_shards)
         # Set while this process answers for all shards that it has claimed, of which there is one at least.
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
-        self.requests = AccountRequests(registrar, auto_register=settings.auto_register)
+        self.requests = self.numbers.first.requests
         self._membership = CoreappMembership(database, settings, address)
         self._address = address
         self._layout_change = LayoutChange(database, settings)
@@ -133,9 +130,8 @@ class ShardNode:
         leaving, left = asyncio.Event(), asyncio.Event()
         beating = asyncio.create_task(self._membership.run(leaving), name="membership")
         beside = [
-            asyncio.create_task(self.config.run(left), name=self.config.name),
+            asyncio.create_task(self.numbers.run(left), name=self.numbers.name),
             asyncio.create_task(self._changes.run(left), name=self._changes.name),
-            asyncio.create_task(self.process.used_keys.run(left), name=self.process.used_keys.name),
         ]
         looking = asyncio.create_task(self._keep_looking(stop), name="look")
         try:
@@ -166,12 +162,16 @@ class ShardNode:
         """Poll once and act on the result. Returns the seconds until the next poll."""
         try:
             survey = await self._membership.survey()
-            layout_change.show(survey.layout)
+            layout_change.show(survey.layouts.values())
             if self._is_leaving:
                 # Shards that were given up or ended during this poll are for others.
                 return POLL_SECONDS
-            if survey.layout.is_changing:
-                await self._change_layout(survey)
+            if await self._follow_numbers(survey):
+                # The new shards are in the next survey.
+                return 0.0
+            for block in survey.changing:
+                await self._change_layout(survey, block)
+            if len(survey.changing) == len(survey.layouts):
                 return POLL_SECONDS
             await self._follow(survey)
         except Exception as error:
@@ -179,29 +179,54 @@ class ShardNode:
                 raise
             log.warning("lease.unreachable", extra={"error": repr(error)})
             if not self._terms:
-                self.requests.abandon()
+                self.numbers.abandon()
             return RETRY_SECONDS
         is_alone = survey.live == {self._settings.node} and len(self._terms) == len(survey.states)
         return min(ALONE_SECONDS if is_alone else POLL_SECONDS, self._settings.heartbeat_seconds)
 
-    async def _change_layout(self, survey: Survey) -> None:
-        """Give up all shards for a change of their number, and make the change when all processes have done so."""
+    async def _follow_numbers(self, survey: Survey) -> bool:
+        """Make the parts of numbers that were added, drop those of removed ones, and create missing shards. Returns
+        whether shards were created.
+        """
+        self.numbers.follow(survey.numbers)
+        if len(survey.numbers) > 1:
+            # Another number may now wait for its registration code, or no longer wait.
+            self._note_owned()
+        missing = [number for number in survey.numbers if number.shard_block not in survey.layouts]
+        for number in missing:
+            create = functools.partial(shards.create_shards_of, number=number, count=self._settings.shards)
+            await self._database.commit(create)
+        return bool(missing)
+
+    async def _change_layout(self, survey: Survey, block: int) -> None:
+        """Give up all shards of a number for a change of how many there are, and make the change when all processes
+        have done so.
+        """
         me = self._settings.node
-        for term, _ in list(self._terms.values()):
+        terms = [term for term, _ in self._terms.values() if term.lease.block == block]
+        for term in terms:
             term.give_up()
         is_free = all(
-            holding.owner in ("", me) for holding in survey.holdings(me, heartbeat_timeout=self._settings.lease_seconds)
+            holding.owner in ("", me)
+            for holding in survey.holdings(me, heartbeat_timeout=self._settings.lease_seconds)
+            if shard_blocks.block_of(holding.shard) == block
         )
-        if is_free and not self._terms and await self._layout_change.attempt(lambda: self._is_leaving):
+        if is_free and not terms and await self._layout_change.attempt(lambda: self._is_leaving, block):
             self._look.kick()
 
     async def _follow(self, survey: Survey) -> None:
         me, now = self._settings.node, asyncio.get_running_loop().time()
-        holdings = survey.holdings(me, heartbeat_timeout=self._settings.lease_seconds)
+        holdings = [
+            holding
+            for holding in survey.holdings(me, heartbeat_timeout=self._settings.lease_seconds)
+            if self.numbers.of_shard(holding.shard) is not None
+            and shard_blocks.block_of(holding.shard) not in survey.changing
+        ]
         # Shards of an earlier process of this name, and those to be reopened.
         idle = [holding.shard for holding in holdings if holding.owner == me and holding.shard not in self._terms]
-        if 0 not in self._terms and 0 not in idle:
-            self.requests.abandon()
+        for number in self.numbers:
+            if number.first_shard not in self._terms and number.first_shard not in idle:
+                number.requests.abandon()
         free = {holding.shard for holding in holdings if not holding.owner}
         self._free_since = {shard: self._free_since.get(shard, now) for shard in free}
         overdue = {shard for shard, since in self._free_since.items() if now - since > HEIR_SECONDS}
@@ -238,6 +263,10 @@ class ShardNode:
             term.give_up(move.successor)
 
     async def _claim(self, shard: int) -> None:
+        number = self.numbers.of_shard(shard)
+        if number is None:
+            # The number was removed.
+            return
         # Taken before the database is called, so that the granted lease never ends before our count of it.
         asked = asyncio.get_running_loop().time()
         settings = self._settings
@@ -259,9 +288,9 @@ class ShardNode:
             asked,
             settings=settings,
             database=self._database,
-            requests=self.requests,
+            requests=number.requests,
             open_shards=self.shards,
-            open_shard=functools.partial(open_shard, self.process),
+            open_shard=functools.partial(open_shard, number.process),
         )
         task = asyncio.create_task(self._serve(term), name=f"shard {shard}")
         self._terms[shard] = term, task
@@ -314,16 +343,23 @@ class ShardNode:
         return all(suspect.attempts <= MAX_ATTEMPTS for suspect in suspects)
 
     def _follow_open_shards(self) -> None:
-        contexts = [shard.context for shard in self.shards]
-        self.process.used_keys.follow(
-            {context.lease: functools.partial(context.journal.write, Change(context.account)) for context in contexts}
-        )
+        for number in self.numbers:
+            contexts = [shard.context for shard in self.shards.of_number(number.block)]
+            number.used_keys.follow(
+                {
+                    context.lease: functools.partial(context.journal.write, Change(context.account))
+                    for context in contexts
+                }
+            )
 
     def _opened(self) -> None:
         self._note_owned()
 
     def _note_owned(self) -> None:
-        if self._terms and len(self.shards) == len(self._terms):
+        # A number that waits for its registration code does not keep the others from being served.
+        waiting = {number.block for number in self.numbers if number.requests.waits_for_code}
+        expected = sum(term.lease.block not in waiting for term, _ in self._terms.values())
+        if expected and len(self.shards) == expected:
             self.owned.set()
         else:
             self.owned.clear()
@@ -343,4 +379,4 @@ class ShardNode:
         for term, _ in list(self._terms.values()):
             term.give_up(successors.get(term.lease.shard, ""))
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.requests.abandon()
+        self.numbers.abandon()

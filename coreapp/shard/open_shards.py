@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from coreapp.shard.shard import Shard
+from tidings.storage.business import shard_blocks
 from tidings.storage.business.shards import Lease
-from tidings.wire.addresses import shard_of
+from tidings.wire import addresses
 
 
 class OpenShards:
@@ -14,8 +15,8 @@ class OpenShards:
 
     def __init__(self) -> None:
         self._shards: dict[int, Shard] = {}
-        # Number of shards in the current layout.
-        self._count = 1
+        # Numbers of shards in the current layouts, by shard block.
+        self._counts: dict[int, int] = {}
         self._changed: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -35,23 +36,39 @@ class OpenShards:
 
     @property
     def first(self) -> Shard | None:
-        """First shard, which does the work that is done once per account; None if it is not here."""
-        return self._shards.get(0)
+        """First shard of the first number; None if it is not here."""
+        return self.first_of(0)
+
+    def first_of(self, block: int) -> Shard | None:
+        """Return the first shard of a number, which does the work that is done once per account; None if it is not
+        here.
+
+        block: shard block of the number
+        """
+        return self._shards.get(shard_blocks.first_shard(block))
+
+    def of_number(self, block: int) -> list[Shard]:
+        """Return the open shards of a number."""
+        return [shard for shard in self if shard.context.lease.block == block]
 
     def get(self, number: int) -> Shard | None:
         """Return the shard of this number; None if it is not here."""
         return self._shards.get(number)
 
-    def of(self, recipient: str) -> Shard | None:
-        """Return the shard of a recipient; None if it is not here."""
-        found = self._shards.get(shard_of(recipient, self._count))
+    def of(self, recipient: str, block: int = 0) -> Shard | None:
+        """Return the shard of a recipient; None if it is not here.
+
+        block: shard block of the number that sends or receives
+        """
+        count = self._counts.get(block, 1)
+        found = self._shards.get(shard_blocks.first_shard(block) + addresses.shard_of(recipient, count))
         # A shard of an earlier layout that is still closing has other recipients.
-        return found if found is not None and found.context.lease.shards == self._count else None
+        return found if found is not None and found.context.lease.shards == count else None
 
     def put(self, shard: Shard) -> None:
         """Add a shard that is ready to handle requests."""
         lease = shard.context.lease
-        self._count = lease.shards
+        self._counts[lease.block] = lease.shards
         self._shards[lease.shard] = shard
         self._changed()
 

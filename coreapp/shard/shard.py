@@ -151,7 +151,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
             bodies=bodies,
             safe=process.safe,
-            quarantine=await Quarantine.read(database, process.in_hand, lease),
+            quarantine=await Quarantine.read(database, process.in_hand, lease, device.number),
             used_keys=process.used_keys,
             network_connection=link,
             network=network,

@@ -163,9 +163,8 @@ class World:
                 LinkKeys.of(LINK_KEY, (MASTER_KEY,)),
                 chosen.node,
                 node.shards,
-                config=node.config,
+                numbers=node.numbers,
                 unauthenticated_links=unauthenticated_links,
-                requests=node.requests,
                 databases=node.databases,
             ),
         )

@@ -459,3 +459,27 @@ def a_first_message(used: UsedPreKey) -> Change:
 
 
 _database: tuple[DatabaseFactory, Database] | None = None
+
+
+async def test_sequence_numbers_of_different_numbers_are_never_equal(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    lease = await a_lease(database)
+    now_ns = time.time_ns()
+    seqs: dict[int, list[int]] = {}
+    for shard in (32, 33, 99 * 32):
+        async with database.transaction() as connection:
+            free = {"owner": "me", "address": "", "epoch": lease.epoch, "heartbeat_at": 0}
+            await connection.execute(shards.table.insert(), [{"shard": shard, **free}])
+    for shard in (0, 32, 33, 99 * 32):
+        own = seqs[shard] = []
+        mine = shards.Lease(shard, lease.owner, lease.epoch)
+        journal = Journal(database, mine, last_seq=0, seal=as_they_are, now_ns=lambda: now_ns)
+        journal.on_callbacks(lambda rows, own=own: own.extend(row.seq for row in rows))  # type: ignore[misc]
+        await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(f"{shard} {n}") for n in range(300)]))
+        await journal.close()
+    for shard, own in seqs.items():
+        assert own == sorted(set(own)), shard
+        assert len(own) == 300
+        # At most the time of 300 steps of 256 microseconds ahead.
+        assert all(0 <= (seq >> 5) - now_ns // 1000 <= 301 * 256 for seq in own)
+    assert len({seq for own in seqs.values() for seq in own}) == 1200

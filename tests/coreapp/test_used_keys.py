@@ -226,3 +226,13 @@ async def test_a_stop_ends_the_pause_between_two_pages(
             await running
     assert len(pages) == 1
     assert not used.complete.is_set()
+
+
+async def test_a_process_with_all_shards_of_one_number_has_a_filter_for_it(database: Database) -> None:
+    used = UsedKeys(database, ManualClock(), account=OTHER, is_first=False)
+    used.follow({lease(33, shards=2): settled})
+    await used.run_once()
+    assert not used.is_fresh(FRESH)
+    used.follow({lease(32, shards=2): settled, lease(33, shards=2): settled})
+    await used.run_once()
+    assert used.is_fresh(FRESH)

@@ -120,7 +120,7 @@ async def test_requests_for_another_number_are_refused(world: World) -> None:
         lambda n: core.RestoreKeys(n, NUMBER, PASSWORD, "x"),
     ):
         answer = await running.client.ask(question)
-        assert answer.code == 1005
+        assert answer.code == 1018
 
 
 async def test_the_database_of_another_number_raises_settingserror(world: World) -> None:

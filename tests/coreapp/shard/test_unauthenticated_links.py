@@ -36,7 +36,7 @@ async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
         "127.0.0.1",
         0,
         core.Question,
-        lambda: LinkHandler(LinkKeys.of(KEY, ()), "here", nothing, config=nothing, unauthenticated_links=table),
+        lambda: LinkHandler(LinkKeys.of(KEY, ()), "here", nothing, numbers=nothing, unauthenticated_links=table),
         rate=1000,
         burst=1000,
     )

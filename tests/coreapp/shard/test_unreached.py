@@ -15,7 +15,7 @@ import pytest
 from harness import polling
 from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
-from tests.coreapp.conftest import LINK_KEY, Running, World
+from tests.coreapp.conftest import BUSINESS, LINK_KEY, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.shard.test_several_shards import COUNT, NUMBERS, live_phones, owned_by, spread_over, start
 from tidings.storage.business import leases, nodes, webapp_nodes, webapp_unreached
@@ -99,7 +99,7 @@ class Webapp:
         def make(n: int, *, repeated: bool = False) -> core.AcceptMessage:
             content = b'{"type":"text","text":{"body":"%s"}}' % message_id.encode()
             return core.AcceptMessage(
-                n=n, account="1", to=to, kind="text", content=content, id=message_id, repeated=repeated
+                n=n, account=BUSINESS, to=to, kind="text", content=content, id=message_id, repeated=repeated
             )
 
         answer: Exception | None = None
