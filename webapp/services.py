@@ -44,7 +44,7 @@ from webapp.api.application_settings.service import AccountSettings
 from webapp.api.backup.service import Backups
 from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
-from webapp.api.cloud.access import CloudAccess
+from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.media_links import MediaLinks
 from webapp.api.cloud.subscriptions import Subscriptions
@@ -71,8 +71,9 @@ from webapp.api.templates.service import Templates
 from webapp.api.users import wiring
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.wiring import Logins
-from webapp.auth.authenticator import Authenticator, Limit, RateLimits
+from webapp.auth.authenticator import Authenticator, Limit, NumberLimits, RateLimits
 from webapp.auth.idempotency import FirstAnswers
+from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import RevocationMaintenance, Tokens
 from webapp.coreapps.links import CoreappLinks
 from webapp.coreapps.reach_report import ReachReport
@@ -131,7 +132,7 @@ class Common:
 
     membership: WebappMembership
     leases: Leases
-    limits: RateLimits
+    limits: NumberLimits
     changes: Watch
 
 
@@ -145,6 +146,7 @@ class Parts:
     maintenance: Maintenance
     logins: Logins
     templates: Templates
+    numbers: Numbers
     hasher: Hasher
     tls: ServerTLS | None
     certificates: CertificateWatch
@@ -157,20 +159,15 @@ class Parts:
 
 
 def assemble(
-    settings: Settings,
-    database: Database,
-    shard_map: ShardMap,
-    hasher: Hasher,
-    clock: Clock,
-    *,
-    files: FileStore,
+    settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock, *, files: FileStore
 ) -> Parts:
     """Create all parts of a Webapp without starting them. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
     common = _common(settings, database, clock)
+    numbers = Numbers(database, settings.account, settings.number_hosts)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
-    links = _links(settings, shard_map, calls)
-    logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
+    links = _links(settings, shard_map, calls, numbers)
+    logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
     tls = _tls(settings, database, safe, clock)
@@ -178,8 +175,8 @@ def assemble(
     media_watch = StoreWatch(media)
     metrics = ProcessMetrics(clock, backlog=BACKLOG)
     is_local = env.is_loopback(settings.address[0])
-    authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
-    facade = _facade(settings)
+    authenticator = Authenticator(tokens, settings.api_key, clock, numbers=numbers, is_local=is_local)
+    facade = _facade(settings, numbers)
     app = webapp.app.create(
         [
             *(authenticator, tokens, common.limits, logins.users, templates, metrics),
@@ -196,13 +193,15 @@ def assemble(
         only_login=logins.only_login,
         facade=facade,
     )
+    polls = _maintenance(common.changes, tokens, logins, numbers=numbers, templates=templates, tls=tls, clock=clock)
     return Parts(
         app=app,
         links=links,
         tokens=tokens,
-        maintenance=_maintenance(common.changes, tokens, logins, templates=templates, tls=tls, clock=clock),
+        maintenance=polls,
         logins=logins,
         templates=templates,
+        numbers=numbers,
         hasher=hasher,
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
@@ -215,13 +214,21 @@ def assemble(
     )
 
 
-def _facade(settings: Settings) -> Facade | None:
+def _facade(settings: Settings, numbers: Numbers) -> Facade | None:
     """Create the Cloud API; return `None` where only v1 is served."""
     if not settings.cloud_api:
         return None
-    directory = IdentityDirectory([derive(settings.account)])
-    access = CloudAccess(settings.account if settings.cloud_open else "")
+    directory = IdentityDirectory([])
+    numbers.watch(lambda accounts: directory.replace(map(derive, accounts)))
+    access = CloudAccess(OpenAccess(directory, numbers, settings.account) if settings.cloud_open else None)
     return Facade(directory, access, throttle_status=settings.cloud_throttle_status)
+
+
+def _logins(
+    settings: Settings, database: Database, *, numbers: Numbers, tokens: Tokens, hasher: Hasher, clock: Clock
+) -> Logins:
+    first, account = settings.first_password, settings.account
+    return wiring.wire(database, account, first, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
 
 
 def _tls(settings: Settings, database: Database, safe: SecretSealer, clock: Clock) -> ServerTLS | None:
@@ -248,38 +255,58 @@ def _common(settings: Settings, database: Database, clock: Clock) -> Common:
     def share(name: str, rate: float, burst: float) -> SharedLimit:
         return SharedLimit(name, rate, burst, clock=clock, wake=leases.wake)
 
-    messages = share("messages", settings.messages_rate, settings.messages_burst)
-    marks = share("marks", settings.messages_rate, settings.messages_burst)
-    contacts = share("contacts", settings.contacts_rate, settings.contacts_burst)
-    leases.serve(messages, marks, contacts)
+    def limits(account: str) -> RateLimits:
+        # The buckets of the first number have names without it, as in releases that had one number.
+        of_number = "" if account == settings.account else f" {account}"
+        messages = share(f"messages{of_number}", settings.messages_rate, settings.messages_burst)
+        marks = share(f"marks{of_number}", settings.messages_rate, settings.messages_burst)
+        contacts = share(f"contacts{of_number}", settings.contacts_rate, settings.contacts_burst)
+        leases.serve(messages, marks, contacts)
+        return RateLimits(
+            messages=Limit(messages, "messages", account),
+            marks=Limit(marks, "marks", account),
+            contacts=Limit(contacts, "contacts", account),
+        )
+
+    by_number = NumberLimits(limits)
+    by_number.of(settings.account)
     membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
     watch = Watch(database)
     watch.look(membership.look)
     return Common(
         membership=membership,
         leases=leases,
-        limits=RateLimits(messages=Limit(messages), marks=Limit(marks), contacts=Limit(contacts)),
+        limits=by_number,
         changes=watch,
     )
 
 
-def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls) -> CoreappLinks:
+def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls, numbers: Numbers) -> CoreappLinks:
     return CoreappLinks(
         shard_map,
         settings.secrets.link_key,
         patience=settings.coreapp_patience,
         timeout=settings.coreapp_timeout,
         calls=calls,
+        block_of=numbers.block_of,
     )
 
 
 def _maintenance(
-    watch: Watch, tokens: Tokens, logins: Logins, *, templates: Templates, tls: ServerTLS | None, clock: Clock
+    watch: Watch,
+    tokens: Tokens,
+    logins: Logins,
+    *,
+    numbers: Numbers,
+    templates: Templates,
+    tls: ServerTLS | None,
+    clock: Clock,
 ) -> Maintenance:
     """Register the polls for changed cached data, and create the maintenance tasks."""
     watch.on(changes.TOKENS, tokens.poll)
     watch.on(changes.LOGINS, logins.guessing.poll)
     watch.on(changes.TEMPLATES, templates.run_once)
+    watch.on(changes.NUMBERS, numbers.poll)
     chores = {"tokens": RevocationMaintenance(tokens, clock).run_once, "logins": logins.maintenance.run_once}
     if tls is not None:
         watch.on(changes.CERTIFICATES, tls.load)
@@ -353,7 +380,7 @@ def _server(
         [listener],
         started,
         limiter=parts.limiter,
-        hosts=Hosts(settings.http_hosts),
+        hosts=Hosts(settings.allowed_hosts),
         tls=parts.tls.context if parts.tls else None,
         dialect=parts.facade,
     )
@@ -387,10 +414,10 @@ async def run(
         await checks.require_tokens(database, settings.secrets.jwt_key)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock(), files=files)
+        await parts.numbers.start(patience=DATABASE_SECONDS)
         await parts.media.claim()
         await parts.common.membership.start()
-        made = await parts.logins.start()
-        if made:
+        if made := await parts.logins.start():
             show(SHOWN_ONCE.format(made))
         host, port = listener.getsockname()[:2]
         if parts.tls is not None:

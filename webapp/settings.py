@@ -20,6 +20,7 @@ from tidings.secrets import first_password, process_secrets
 from tidings.secrets.api_key import API_KEY, OptionalKey
 from tidings.secrets.first_password import FirstPassword
 from tidings.secrets.process_secrets import WebappSecrets
+from tidings.wire import addresses
 from webapp.auth import password_rule
 from webapp.http import pem
 
@@ -44,6 +45,24 @@ def _first_password(data: Mapping[str, Any]) -> FirstPassword:
     return FirstPassword(given, env.is_loopback(data["address"][0]))
 
 
+def _number_hosts(value: str) -> Mapping[str, str]:
+    """Parse `host=number` pairs separated by commas. Raises `env.mistake`."""
+    found: dict[str, str] = {}
+    for pair in filter(None, map(str.strip, value.split(","))):
+        host, _, number = (part.strip() for part in pair.partition("="))
+        host, number = host.lower().rstrip("."), number.removeprefix("+")
+        if not pem.is_name(host) or ":" in host:
+            raise env.wrong(f"has {pair!r}, whose host {host!r} is no host name (without a port)")
+        if not number:
+            raise env.wrong(f"has the host {host!r} without a number: write {host}=NUMBER")
+        if not addresses.is_number(number):
+            raise env.wrong(f"has {pair!r}, whose number is not one of 7 to 15 digits")
+        if host in found:
+            raise env.wrong(f"names the host {host!r} twice")
+        found[host] = number
+    return found
+
+
 def _needs_tls(data: Mapping[str, Any]) -> bool:
     return not env.is_loopback(data["address"][0])
 
@@ -55,7 +74,7 @@ def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
     """
     variables, host = data["variables"], data["address"][0]
     given = f"{variables.get('WA_WEB_SERVERNAME', '')},{variables.get('TIDINGS_API_TLS_NAMES', '')}".split(",")
-    names = [name.strip().strip("[]") for name in given if name.strip()]
+    names = [name.strip().strip("[]") for name in (*given, *data["number_hosts"]) if name.strip()]
     wrong = [
         f"{name!r} in WA_WEB_SERVERNAME or TIDINGS_API_TLS_NAMES is not a host name or address"
         for name in names
@@ -115,6 +134,8 @@ class Settings(settings.ProcessSettings):
     trusted_proxies: listener_settings.TrustedProxies = listener_settings.TRUSTED_PROXIES
     # names allowed in `Host`; empty for any
     http_hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
+    # number by host name, at which login takes bare user names and only tokens of that number are accepted
+    number_hosts: Annotated[Mapping[str, str], env.text(_number_hosts)] = env.variable("TIDINGS_NUMBER_HOSTS", "")
     # serve HTTPS
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     # host names and addresses in a generated certificate
@@ -150,6 +171,11 @@ class Settings(settings.ProcessSettings):
                 "client send messages"
             )
         return self
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """Names allowed in `Host`, those that stand for a number among them; empty for any."""
+        return self.http_hosts | self.number_hosts.keys() if self.http_hosts else frozenset()
 
     def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the API's listener, and the link to the only Coreapp if its address is set."""

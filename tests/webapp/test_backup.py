@@ -166,6 +166,9 @@ async def test_a_restore_skips_an_expired_certificate_and_keeps_the_current_one(
 class Coreapps:
     """Coreapps that accept every key."""
 
+    def of(self, account: str) -> Coreapps:
+        return self
+
     async def call_primary(self, make: Callable[[int], Any], expect: type[Any]) -> Any:
         return core.Done(n=1)
 

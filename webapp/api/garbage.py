@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from tidings.wire import core
 from webapp.auth.authenticator import Administrator
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http import answers
 from webapp.http.dependencies import part
 from webapp.http.errors import CoreappAway
@@ -58,7 +58,7 @@ PROCESSING, FAILED = "processing", "failed"
 class Collections:
     """Garbage collections. Their results are posted to the webhook."""
 
-    def __init__(self, coreapps: Coreapps) -> None:
+    def __init__(self, coreapps: AllCoreapps) -> None:
         self._coreapps = coreapps
 
     async def start(self, caller: Caller, kind: str) -> Mapping[str, Any]:
@@ -66,13 +66,16 @@ class Collections:
 
         Raises the errors of the Coreapp link.
         """
-        if len(self._coreapps.coreapps()) <= 1:
-            await self._coreapps.call_primary_repeatable(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
+        coreapps = self._coreapps.of(caller.account)
+
+        def question(n: int) -> core.CollectGarbage:
+            return core.CollectGarbage(n=n, kind=kind, account=caller.account)
+
+        if len(coreapps.coreapps()) <= 1:
+            await coreapps.call_primary_repeatable(question, core.Done)
             states: dict[str, Any] = {"status": PROCESSING}
         else:
-            answers = await self._coreapps.call_each(
-                lambda n: core.CollectGarbage(n=n, kind=kind), core.Done, timeout=_PATIENCE
-            )
+            answers = await coreapps.call_each(question, core.Done, timeout=_PATIENCE)
             states = {
                 coreapp.name: {"status": FAILED if isinstance(answer, CoreappAway) else PROCESSING}
                 for coreapp, answer in answers

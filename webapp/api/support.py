@@ -14,12 +14,12 @@ from fastapi import APIRouter, Response
 from tidings import __version__
 from tidings.aio.clock import Clock
 from tidings.storage import schema
-from tidings.storage.business import accounts, registrations, shards
+from tidings.storage.business import accounts, registrations, shard_blocks, shards
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.auth.authenticator import AnyCaller
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http import answers
 from webapp.http.answers import API_VERSION
 from webapp.http.dependencies import part
@@ -44,7 +44,7 @@ class Support:
     """State of the installation from the point of view of this Webapp."""
 
     def __init__(
-        self, database: Database, coreapps: Coreapps, *, data_dir: Path, media_dir: Path, clock: Clock
+        self, database: Database, coreapps: AllCoreapps, *, data_dir: Path, media_dir: Path, clock: Clock
     ) -> None:
         self._database = database
         self._coreapps = coreapps
@@ -55,7 +55,10 @@ class Support:
     async def describe(self, caller: Caller) -> dict[str, Any]:
         """Return one object, or with several Coreapps an object per name."""
         common = await self._common(caller)
-        answers = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        coreapps, account = self._coreapps.of(caller.account), caller.account
+        answers = await coreapps.call_each(
+            lambda n: core.GetHealth(n=n, account=account), core.Health, timeout=_PATIENCE
+        )
         if len(answers) <= 1:
             return common | {"multi_connect": False, "socket_conn": _socket(answers[0][1] if answers else None)}
         return {
@@ -73,7 +76,10 @@ class Support:
         async with self._database.reading() as connection:
             registration = await registrations.find_registration(connection, caller.account)
             registration_id = await accounts.find_registration_id(connection, caller.account)
-            owners = await shards.list_owners(connection)
+            block = self._coreapps.of(caller.account).block
+            owners = [
+                owner for owner in await shards.list_owners(connection) if shard_blocks.block_of(owner.shard) == block
+            ]
         revision = await schema.revision(self._database)
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         free = shutil.disk_usage(self._data_dir).free

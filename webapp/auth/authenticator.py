@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hmac
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
@@ -17,6 +18,7 @@ from tidings.aio.token_buckets import TokenBuckets
 from tidings.http.limited_protocol import ADMITTED
 from tidings.net.unauthenticated import key_of
 from tidings.secrets.api_key import ApiKey
+from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller, Tokens
 from webapp.http import dependencies, headers
 from webapp.http.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
@@ -35,14 +37,23 @@ LIMITED_KEYS = Counter(
     "tidings_api_keys_limited_total", "API keys refused: wrong, or not compared after too many wrong ones"
 )
 LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate limit", ["endpoint"])
+LIMITED_BY_NUMBER = Counter(
+    "tidings_number_rate_limited_total", "Calls refused by a rate limit, by number", ["endpoint", "number"]
+)
 
 
 class Limit:
-    """Rate limit of one endpoint, independent of the other endpoints."""
+    """Rate limit of one endpoint for one number, independent of other endpoints and numbers."""
 
-    def __init__(self, share: SharedLimit) -> None:
+    def __init__(self, share: SharedLimit, endpoint: str, number: str) -> None:
+        """Create the limit of one number.
+
+        endpoint: name in metrics and errors
+        """
         self.share = share
-        self._limited = LIMITED.labels(share.name)
+        self._endpoint = endpoint
+        self._limited = LIMITED.labels(endpoint)
+        self._limited_here = LIMITED_BY_NUMBER.labels(endpoint, number)
 
     async def admit(self) -> None:
         """Count a request. Raises `RateLimitExceeded` when the limit is exceeded.
@@ -58,28 +69,45 @@ class Limit:
         wait = self.share.take()
         if wait:
             self._limited.inc()
-            raise RateLimitExceeded(f"over the rate limit of {self.share.name}", retry_after=buckets.retry_after(wait))
+            self._limited_here.inc()
+            raise RateLimitExceeded(f"over the rate limit of {self._endpoint}", retry_after=buckets.retry_after(wait))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Rate limits of the endpoints that have one."""
+    """Rate limits of one number, for the endpoints that have one."""
 
     messages: Limit
     marks: Limit
     contacts: Limit
 
 
+class NumberLimits:
+    """Rate limits of each number, made when the number's first request arrives; at most one per number."""
+
+    def __init__(self, make: Callable[[str], RateLimits]) -> None:
+        self._make = make
+        self._limits: dict[str, RateLimits] = {}
+
+    def of(self, account: str) -> RateLimits:
+        """Return the limits of an authenticated caller's number."""
+        found = self._limits.get(account)
+        if found is None:
+            found = self._limits[account] = self._make(account)
+        return found
+
+
 class Authenticator:
     """Check of the `Authorization` header."""
 
-    def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock, *, is_local: bool) -> None:
+    def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock, *, numbers: Numbers, is_local: bool) -> None:
         """Create the check.
 
         is_local: whether only clients on this machine can reach the API
         """
         self._is_local = is_local
         self._tokens = tokens
+        self._numbers = numbers
         self._api_key = api_key.encode()
         # Buckets of wrong API keys per address, and addresses that have sent the right key.
         self._wrong_keys: TokenBuckets[str] = TokenBuckets(
@@ -88,14 +116,20 @@ class Authenticator:
         self._monitors: LRU[str, bool] = LRU(_ADDRESSES)
 
     async def caller(self, request: Request) -> Caller:
-        """Return the caller that the request's token belongs to. Raises `Unauthenticated`."""
-        header = authorization(request)
-        if header[:7].lower() != b"bearer ":
-            raise Unauthenticated("a token is required: Authorization: Bearer …")
-        return await self.identify(request, header[7:].strip())
+        """Return the caller that the request's token belongs to.
+
+        Raises `Unauthenticated`, and `NumberPaused` when the caller's number is paused.
+        """
+        return await self.identify(request, _bearer(request))
 
     async def identify(self, request: Request, token: bytes) -> Caller:
-        """Return the caller that a token of a request belongs to. Raises `Unauthenticated`."""
+        """Return the caller that a token of a request belongs to. Raises the errors of `caller`."""
+        caller = await self._of_token(request, token)
+        await self._numbers.admit(caller.account, request.scope)
+        return caller
+
+    async def _of_token(self, request: Request, token: bytes) -> Caller:
+        """Return the caller of any number that a token belongs to. Raises `Unauthenticated`."""
         caller = await self._tokens.identify(token)
         mark_authenticated(request)
         return caller
@@ -111,8 +145,9 @@ class Authenticator:
             raise AdministratorRequired("the token of an administrator is required")
         return caller
 
-    async def monitor(self, request: Request) -> None:
-        """Require the API key or a token.
+    async def monitor(self, request: Request) -> str:
+        """Require the API key or a token. Returns the number of the token's user, which may be paused, or an empty
+        string for the key, which is for all numbers.
 
         Raises `Unauthenticated`, and `RateLimitExceeded` after too many wrong keys.
         """
@@ -120,8 +155,10 @@ class Authenticator:
         if header[:7].lower() == b"apikey ":
             self._check_key(header[7:].strip(), key_of(address_of(request)))
             mark_authenticated(request)
-            return
-        await self.caller(request)
+            return ""
+        caller = await self._of_token(request, _bearer(request))
+        await self._numbers.admit_monitor(caller.account, request.scope)
+        return caller.account
 
     def _check_key(self, key: bytes, address: str) -> None:
         wait = self._wrong_keys.wait(address)
@@ -154,6 +191,14 @@ class Authenticator:
             consume(request, DOCUMENT)
         else:
             await self.caller(request)
+
+
+def _bearer(request: Request) -> bytes:
+    """Return the token in the `Authorization` header. Raises `Unauthenticated`."""
+    header = authorization(request)
+    if header[:7].lower() != b"bearer ":
+        raise Unauthenticated("a token is required: Authorization: Bearer …")
+    return header[7:].strip()
 
 
 def address_of(request: Request) -> str:
@@ -206,8 +251,8 @@ async def administrator(request: Request, _: Annotated[None, BEARER]) -> Caller:
     return await dependencies.find(request, Authenticator).administrator(request)
 
 
-async def monitor(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
-    await dependencies.find(request, Authenticator).monitor(request)
+async def monitor(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> str:
+    return await dependencies.find(request, Authenticator).monitor(request)
 
 
 async def monitor_if_keyed(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
@@ -221,3 +266,5 @@ async def neighbour(request: Request, _: Annotated[None, BEARER]) -> None:
 # Place these before the body in a route's signature, so that unauthorised clients do not learn about errors in it.
 AnyCaller = Annotated[Caller, Depends(caller)]
 Administrator = Annotated[Caller, Depends(administrator)]
+# Number of a token's user; empty for the API key.
+Monitored = Annotated[str, Depends(monitor)]

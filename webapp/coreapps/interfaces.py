@@ -64,6 +64,24 @@ class ShardOwners(PrimaryCoreapp, Protocol):
     async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
 
 
+class PrimaryCoreappOfNumber(PrimaryCoreapp, Protocol):
+    """Primary Coreapp of one number."""
+
+    block: int  # shard block of the number
+
+
+class PrimaryCoreapps(Protocol):
+    """Primary Coreapp of each number."""
+
+    def of(self, account: str) -> PrimaryCoreappOfNumber: ...
+
+
+class NumberShardOwners(Protocol):
+    """Owners of the shards of each number."""
+
+    def of(self, account: str) -> ShardOwners: ...
+
+
 class Coreapps(PrimaryCoreapp, Protocol):
     """All Coreapps, together and individually."""
 
@@ -78,3 +96,15 @@ class Coreapps(PrimaryCoreapp, Protocol):
     async def call_each(
         self, make: Make, expect: type[Answer], *, timeout: float
     ) -> list[tuple[Coreapp, Answer | CoreappAway]]: ...
+
+
+class CoreappsOfNumber(Coreapps, Protocol):
+    """All Coreapps, each with its shards of one number."""
+
+    block: int  # shard block of the number
+
+
+class AllCoreapps(Coreapps, Protocol):
+    """All Coreapps, for the installation and for each number."""
+
+    def of(self, account: str) -> CoreappsOfNumber: ...

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from tidings.aio.service import Wakeup
 from tidings.net.exposure import ON_THIS_MACHINE, LinkCalls
+from tidings.storage.business import shard_blocks
+from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
 from webapp.coreapps.interfaces import Answer, Make
 from webapp.coreapps.peer import STALL, Peer
-from webapp.coreapps.shard_map import Coreapp, ShardMap, list_coreapps
+from webapp.coreapps.shard_map import Coreapp, FixedShardMap, ShardMap, list_coreapps
 from webapp.http.errors import (
     AnswerPending,
     CoreappAway,
@@ -94,6 +98,13 @@ class _UnknownOutcome:
         return CoreappUnreachable(self._away.problems[0].details) if self._is_safe else self._away
 
 
+class Target(NamedTuple):
+    """Shard that a request is for."""
+
+    block: int  # shard block of the number
+    recipient: str | None = None  # whose shard it is; `None` for the number's first shard
+
+
 class CoreappLinks:
     """Sends requests to the owners of shards.
 
@@ -114,6 +125,7 @@ class CoreappLinks:
         stall: float = STALL,
         max_waiting: int = MAX_WAITING,
         calls: LinkCalls = ON_THIS_MACHINE,
+        block_of: Callable[[str], int] = lambda account: 0,
     ) -> None:
         """Create the links.
 
@@ -121,16 +133,24 @@ class CoreappLinks:
         timeout: seconds that a response may take
         stall: seconds without an accepted message after which messages are given up
         calls: verification of the Coreapps
+        block_of: returns the shard block of a number
         """
         self._calls = calls
+        self._block_of = block_of
         self._map = shard_map
+        # Whether the map's one entry stands for all shards of all numbers.
+        self._is_fixed = isinstance(shard_map, FixedShardMap)
         self._key = key
         self._patience = patience
         self._timeout = timeout
         self._stall = stall
         self._max_waiting = max_waiting
         self._owners: dict[int, Owner] = {}
+        self._members: Sequence[NodeRecord] = ()
         self._coreapps: Sequence[Coreapp] = ()
+        # Numbers of shards by shard block, and the requests about each number.
+        self._counts: Mapping[int, int] = {}
+        self._numbers: dict[int, NumberLinks] = {}
         self._peers: dict[str, Peer] = {}
         # Peers that own shards; empty while a shard has no owner.
         self._owning: Sequence[Peer] = ()
@@ -168,8 +188,10 @@ class CoreappLinks:
         self._map_problem = ""
         before, self._coreapps = (self._owners, self._coreapps), list_coreapps(owners, members)
         self._owners = {owner.shard: owner for owner in owners}
+        self._members = members
         if (self._owners, self._coreapps) == before:
             return
+        self._counts = collections.Counter(shard_blocks.block_of(shard) for shard in self._owners)
         # Standbys are connected as well, so that a new owner can be used at once.
         wanted = {one.address for one in self._coreapps if one.address and (one.shards or not one.is_lost)}
         for address in wanted - self._peers.keys():
@@ -191,40 +213,35 @@ class CoreappLinks:
         again: creates the request to send when the response to the first one was lost; `None` when it must not be
             repeated
         """
-        return await self._call(recipient, make, expect, again)
+        return await self.ask(Target(0, recipient), make, expect, again)
 
     async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Send a request to the owner of the first shard, for data that belongs to no other shard.
 
         Raises the errors of `call`.
         """
-        return await self._call(None, make, expect, again)
+        return await self.ask(Target(0), make, expect, again)
 
     async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
         """Send a request that may be repeated any number of times to the owner of a recipient's shard.
 
         Raises the errors of `call`.
         """
-        return await self._call(recipient, make, expect, make)
+        return await self.ask(Target(0, recipient), make, expect, make)
 
     async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
         """Send a request that may be repeated any number of times to the owner of the first shard.
 
         Raises the errors of `call`.
         """
-        return await self._call(None, make, expect, make)
+        return await self.ask(Target(0), make, expect, make)
 
     async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
         """Send a request to each owner that is connected now. Those that do not respond return `CoreappAway`.
 
         Shards without a connected owner count as one owner that does not respond.
         """
-        found = await self.call_each(make, expect, timeout=timeout)
-        answers = [answer for coreapp, answer in found if coreapp.shards]
-        is_listed = any(not coreapp.address for coreapp, _ in found)
-        if not is_listed and not all(owner.address for owner in self._owners.values()):
-            answers.append(CoreappUnreachable("no Coreapp owns the shard"))
-        return answers
+        return await self.ask_owners(self.coreapps(), list(self._owners.values()), make, expect, timeout=timeout)
 
     async def call_each(
         self, make: Make, expect: type[Answer], *, timeout: float
@@ -233,7 +250,34 @@ class CoreappLinks:
 
         Returns each Coreapp with its response.
         """
-        coreapps = self.coreapps()
+        return await self.ask_each(self.coreapps(), make, expect, timeout=timeout)
+
+    def of(self, account: str) -> NumberLinks:
+        """Return the requests about one number."""
+        block = self._block_of(account)
+        found = self._numbers.get(block)
+        if found is None:
+            found = self._numbers[block] = NumberLinks(self, block)
+        return found
+
+    async def ask_owners(
+        self, coreapps: Sequence[Coreapp], owners: Sequence[Owner], make: Make, expect: type[Answer], *, timeout: float
+    ) -> list[Answer | CoreappAway]:
+        """Send a request to those of the Coreapps that own shards, as `call_all` does.
+
+        owners: owners of the shards that the request is about
+        """
+        found = await self.ask_each(coreapps, make, expect, timeout=timeout)
+        answers = [answer for coreapp, answer in found if coreapp.shards]
+        is_listed = any(not coreapp.address for coreapp, _ in found)
+        if not is_listed and not all(owner.address for owner in owners):
+            answers.append(CoreappUnreachable("no Coreapp owns the shard"))
+        return answers
+
+    async def ask_each(
+        self, coreapps: Sequence[Coreapp], make: Make, expect: type[Answer], *, timeout: float
+    ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
+        """Send a request to each of these Coreapps. Returns each with its response."""
         found = await asyncio.gather(*(self._call_one(one.address, make, expect, timeout) for one in coreapps))
         return list(zip(coreapps, found, strict=True))
 
@@ -256,8 +300,8 @@ class CoreappLinks:
 
     @property
     def has_shards(self) -> bool:
-        """Return whether there are several shards."""
-        return len(self._owners) > 1
+        """Return whether the first number has several shards."""
+        return self.has_shards_of(0)
 
     @property
     def has_contacts_by_shard(self) -> bool:
@@ -265,17 +309,50 @@ class CoreappLinks:
 
         False while an owner is not connected or has an earlier release.
         """
-        return self.has_shards and bool(self._owning) and all(peer.knows_its_contacts for peer in self._owning)
+        return self.has_contacts_by_shard_of(0)
 
     def shard_of(self, recipient: str) -> int:
-        """Return the number of a recipient's shard, according to the last known shard map."""
-        return addresses.shard_of(recipient, max(1, len(self._owners)))
+        """Return the shard of a recipient of the first number, according to the last known shard map."""
+        return self.shard_at(Target(0, recipient))
 
     def owner(self, recipient: str | None) -> Owner | None:
-        """Return the owner of a recipient's shard, or of the first shard for `None`; `None` when it is unknown."""
-        if not self._owners:
-            return None
-        return self._owners.get(self.shard_of(recipient) if recipient else 0)
+        """Return the owner of a shard of the first number: a recipient's, or the first one for `None`.
+
+        Returns `None` when it is unknown.
+        """
+        return self.owner_at(Target(0, recipient))
+
+    def has_shards_of(self, block: int) -> bool:
+        """Return whether a number has several shards."""
+        return self._counts.get(block, 0) > 1
+
+    def has_contacts_by_shard_of(self, block: int) -> bool:
+        """Return the same as `has_contacts_by_shard`, for any number."""
+        is_divided = self.has_shards_of(block) and bool(self._owning)
+        return is_divided and all(peer.knows_its_contacts for peer in self._owning)
+
+    def shard_at(self, target: Target) -> int:
+        """Return the shard that a request is for, according to the last known shard map."""
+        first = shard_blocks.first_shard(target.block)
+        if not target.recipient:
+            return first
+        return first + addresses.shard_of(target.recipient, self._counts.get(target.block, 1))
+
+    def owner_at(self, target: Target) -> Owner | None:
+        """Return the owner of the shard that a request is for; `None` when it is unknown."""
+        return self._owners.get(0 if self._is_fixed else self.shard_at(target))
+
+    def owners_of(self, block: int) -> Sequence[Owner]:
+        """Return the owners of a number's shards."""
+        if self._is_fixed:
+            return list(self._owners.values())
+        return [owner for shard, owner in self._owners.items() if shard_blocks.block_of(shard) == block]
+
+    def coreapps_of(self, block: int) -> Sequence[Coreapp]:
+        """Return the same as `coreapps`, with the shards of one number only."""
+        if len(self._counts) <= 1:
+            return self._coreapps
+        return list_coreapps(self.owners_of(block), self._members)
 
     async def _call_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
         peer = self._peers.get(address)
@@ -287,10 +364,11 @@ class CoreappLinks:
             return away
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} sent an invalid answer")
 
-    async def _call(self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None) -> Answer:
+    async def ask(self, target: Target, make: Make, expect: type[Answer], again: Make | None) -> Answer:
+        """Send a request about any number, as `call` does."""
         unknown = _UnknownOutcome(again, is_safe=again is make)
         try:
-            return await self._call_until_known(recipient, make, expect, again, unknown=unknown)
+            return await self._call_until_known(target, make, expect, again, unknown=unknown)
         except Overloaded:
             # This attempt had no effect, but the outcome of an earlier one may be unknown.
             if unknown:
@@ -298,17 +376,17 @@ class CoreappLinks:
             raise
 
     async def _call_until_known(
-        self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None, *, unknown: _UnknownOutcome
+        self, target: Target, make: Make, expect: type[Answer], again: Make | None, *, unknown: _UnknownOutcome
     ) -> Answer:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + self._patience
         question = make
         while True:
-            owner = self.owner(recipient)
+            owner = self.owner_at(target)
             peer = self._peers.get(owner.address) if owner is not None else None
             if peer is None or not peer.is_ready:
-                await self._wait(recipient, deadline, unknown)
+                await self._wait(target, deadline, unknown)
                 continue
             if question is not make and not peer.knows_repeats:
                 raise unknown.error()
@@ -322,7 +400,7 @@ class CoreappLinks:
                 answer = await (peer.send if expect is core.Accepted else peer.call)(question, timeout)
             except CoreappUnreachable:
                 # The connection was lost just before sending.
-                await self._wait(recipient, deadline, unknown)
+                await self._wait(target, deadline, unknown)
                 continue
             except CoreappAway as away:
                 question = unknown.arises(away)
@@ -347,18 +425,18 @@ class CoreappLinks:
             # This Coreapp does not own the shard now and has done nothing. Poll the map, then repeat the request.
             self._poll.kick()
             with contextlib.suppress(CoreappUnreachable):
-                await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
+                await self._wait_for_change(target, loop.time() + NOT_OWNER_RETRY)
 
-    async def _wait(self, recipient: str | None, deadline: float, unknown: _UnknownOutcome) -> None:
+    async def _wait(self, target: Target, deadline: float, unknown: _UnknownOutcome) -> None:
         """Wait for a change, as `_wait_for_change` does. If a response was lost before, its error is raised instead."""
         try:
-            await self._wait_for_change(recipient, deadline)
+            await self._wait_for_change(target, deadline)
         except CoreappUnreachable:
             if unknown:
                 raise unknown.error() from None
             raise
 
-    async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
+    async def _wait_for_change(self, target: Target, deadline: float) -> None:
         if self._waiting >= self._max_waiting:
             raise Overloaded("too many requests wait for a Coreapp")
         self._waiting += 1
@@ -366,12 +444,12 @@ class CoreappLinks:
             async with asyncio.timeout_at(deadline):
                 await self._change.wait()
         except TimeoutError:
-            raise CoreappUnreachable(self._describe(recipient)) from None
+            raise CoreappUnreachable(self._describe(target)) from None
         finally:
             self._waiting -= 1
 
-    def _describe(self, recipient: str | None) -> str:
-        owner = self.owner(recipient)
+    def _describe(self, target: Target) -> str:
+        owner = self.owner_at(target)
         if owner is None or not owner.address:
             return f"no Coreapp: {self._map_problem or 'no Coreapp owns the shard'}"
         peer = self._peers.get(owner.address)
@@ -401,3 +479,61 @@ class CoreappLinks:
         """Return the number of shards whose owner is connected."""
         peers = [self._peers.get(owner.address) for owner in list(self._owners.values())]
         return sum(1 for peer in peers if peer is not None and peer.is_ready)
+
+
+class NumberLinks:
+    """Sends requests about one number to the owners of its shards."""
+
+    def __init__(self, links: CoreappLinks, block: int) -> None:
+        """Create the requests of the number with this shard block."""
+        self._links = links
+        self.block = block
+
+    async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+        """Send a request to the owner of a recipient's shard, as `CoreappLinks.call` does."""
+        return await self._links.ask(Target(self.block, recipient), make, expect, again)
+
+    async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+        """Send a request to the owner of the first shard, as `CoreappLinks.call_primary` does."""
+        return await self._links.ask(Target(self.block), make, expect, again)
+
+    async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
+        """Send a request as `CoreappLinks.call_repeatable` does."""
+        return await self._links.ask(Target(self.block, recipient), make, expect, make)
+
+    async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
+        """Send a request as `CoreappLinks.call_primary_repeatable` does."""
+        return await self._links.ask(Target(self.block), make, expect, make)
+
+    async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
+        """Send a request to each owner of the number's shards, as `CoreappLinks.call_all` does."""
+        owners = self._links.owners_of(self.block)
+        return await self._links.ask_owners(self.coreapps(), owners, make, expect, timeout=timeout)
+
+    async def call_each(
+        self, make: Make, expect: type[Answer], *, timeout: float
+    ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
+        """Send a request to each Coreapp, as `CoreappLinks.call_each` does."""
+        return await self._links.ask_each(self.coreapps(), make, expect, timeout=timeout)
+
+    def coreapps(self) -> Sequence[Coreapp]:
+        """Return all Coreapps, each with its shards of this number."""
+        return self._links.coreapps_of(self.block)
+
+    def unreached(self) -> Mapping[str, float]:
+        """Return the same as `CoreappLinks.unreached`."""
+        return self._links.unreached()
+
+    @property
+    def has_shards(self) -> bool:
+        """Return whether the number has several shards."""
+        return self._links.has_shards_of(self.block)
+
+    @property
+    def has_contacts_by_shard(self) -> bool:
+        """Return whether contacts are requested from the shard of each."""
+        return self._links.has_contacts_by_shard_of(self.block)
+
+    def shard_of(self, recipient: str) -> int:
+        """Return the number of a recipient's shard, according to the last known shard map."""
+        return self._links.shard_at(Target(self.block, recipient))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidings.storage.business import nodes, shards
+from tidings.storage.business import nodes, shard_blocks, shards
 from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
@@ -43,7 +43,7 @@ class DatabaseShardMap:
 
 
 class FixedShardMap:
-    """Shard map of one Coreapp at a fixed address, which owns the only shard."""
+    """Shard map of one Coreapp at a fixed address, which owns all shards."""
 
     def __init__(self, host: str, port: int) -> None:
         self._owner = Owner(shard=0, node="", address=f"{host}:{port}", epoch=0)
@@ -70,12 +70,12 @@ class Coreapp:
     def role(self) -> str:
         """Role in the terms of the On-Premises API.
 
-        The primary master does what is done once per account: it is the owner of the first shard. A lost Coreapp has no
-        role, although it is the recorded owner of its shards until another Coreapp claims them.
+        The primary master does what is done once per account: it is the owner of a number's first shard. A lost Coreapp
+        has no role, although it is the recorded owner of its shards until another Coreapp claims them.
         """
         if self.is_lost:
             return "coreapp"
-        if 0 in self.shards:
+        if any(shard_blocks.first_shard(shard_blocks.block_of(shard)) == shard for shard in self.shards):
             return "primary_master"
         return "secondary_master" if self.shards else "coreapp"
 

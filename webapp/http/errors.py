@@ -201,6 +201,14 @@ class Overloaded(APIError):
         super().__init__([Problem(codes.OVERLOADED, details)], retry_after=retry_after)
 
 
+class NumberPaused(APIError):
+    """The operator has paused the number. The request had no effect and may be repeated later."""
+
+    def __init__(self, number: str) -> None:
+        details = f"the number {number} is paused: `tidings number resume {number}` serves it again"
+        super().__init__([Problem(codes.NOT_READY, details)], retry_after=60)
+
+
 class CoreappRefused(APIError):
     """The Coreapp understood the request and refused it."""
 

@@ -38,12 +38,15 @@ class Leases:
         self._clock = clock
         self._database_now = database_now
         self._shares: Sequence[SharedLimit] = ()
+        self._members = 1
         self._wakeup = Wakeup()
         self._problem = ""
 
     def serve(self, *shares: SharedLimit) -> None:
-        """Set the limits to take tokens for. They were created with this object's `wake`."""
-        self._shares = shares
+        """Add limits to take tokens for. They were created with this object's `wake`."""
+        self._shares = (*self._shares, *shares)
+        for share in shares:
+            share.set_members(self._members)
 
     def wake(self) -> None:
         """Called when a limit needs tokens."""
@@ -51,6 +54,7 @@ class Leases:
 
     def set_members(self, count: int) -> None:
         """Divide the limits between `count` Webapps."""
+        self._members = count
         for share in self._shares:
             share.set_members(count)
 

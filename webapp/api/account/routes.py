@@ -45,7 +45,7 @@ async def verify(
 
 @router.get("/v1/account/shards", summary="The number of shards", response_model=schemas.ShardsAnswer)
 async def get_shards(caller: Administrator, account: Service) -> Response:
-    return _shards(await account.shards(), 200)
+    return _shards(await account.shards(caller), 200)
 
 
 @router.post(

@@ -16,7 +16,7 @@ from webapp.api.account import certificate
 from webapp.api.account.schemas import CodeRequest, ShardsChange
 from webapp.api.users.passwords import Hasher
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import PrimaryCoreapp
+from webapp.coreapps.interfaces import PrimaryCoreapps
 from webapp.http.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class RegistrationState:
 class RegistrationService:
     """Registration of the caller's account."""
 
-    def __init__(self, database: Database, coreapps: PrimaryCoreapp, hasher: Hasher) -> None:
+    def __init__(self, database: Database, coreapps: PrimaryCoreapps, hasher: Hasher) -> None:
         self._database = database
         self._coreapps = coreapps
         self._hasher = hasher
@@ -70,7 +70,8 @@ class RegistrationService:
             return Requested(name, registered=True)
         await self._check_pin(caller, request.pin)
         pin = request.pin or ""
-        await self._coreapps.call_primary(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
+        owner = self._coreapps.of(caller.account)
+        await owner.call_primary(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
         log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
         return Requested(name, registered=False)
 
@@ -81,7 +82,9 @@ class RegistrationService:
         """
         if await self._is_registered(caller):
             return
-        await self._coreapps.call_primary(lambda n: core.RequestCode(n=n, account=caller.account), core.Done)
+        await self._coreapps.of(caller.account).call_primary(
+            lambda n: core.RequestCode(n=n, account=caller.account), core.Done
+        )
         log.info("account.code_requested", extra={"username": caller.username})
 
     async def state(self, caller: Caller) -> RegistrationState:
@@ -103,12 +106,13 @@ class RegistrationService:
         """
         if await self._is_registered(caller):
             return
-        await self._coreapps.call_primary(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
+        owner = self._coreapps.of(caller.account)
+        await owner.call_primary(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
         log.info("account.verified", extra={"username": caller.username})
 
-    async def shards(self) -> Shards:
-        """Return the current numbers of shards."""
-        return _shards(await self._database.query(layouts.find, patience=5.0))
+    async def shards(self, caller: Caller) -> Shards:
+        """Return the current numbers of shards of the caller's number."""
+        return _shards(await self._layout(self._coreapps.of(caller.account).block))
 
     async def set_shards(self, caller: Caller, change: ShardsChange) -> Shards:
         """Set the number of shards, and wait up to `CHANGE_SECONDS` for the change to complete.
@@ -120,9 +124,11 @@ class RegistrationService:
         _check_number(caller, change.cc, change.phone_number)
         await self._check_pin(caller, change.pin)
 
+        block = self._coreapps.of(caller.account).block
+
         async def work(connection: Connection) -> Layout:
             await registrations.set_shards(connection, caller.account, change.shards)
-            return await layouts.request(connection, change.shards)
+            return await layouts.request(connection, change.shards, block)
 
         layout = await self._database.persist(work, patience=5.0)
         log.info("account.shards_set", extra={"username": caller.username, "shards": change.shards})
@@ -130,7 +136,7 @@ class RegistrationService:
         while layout.is_changing and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                layout = await self._database.query(layouts.find, patience=5.0)
+                layout = await self._layout(block)
             except Exception as error:
                 if outages.is_outage(error):
                     # The change is committed and does not depend on this request.
@@ -145,6 +151,9 @@ class RegistrationService:
     async def remove_pin(self, caller: Caller) -> None:
         """Require no PIN for later registrations."""
         await self._keep_pin(caller, "")
+
+    async def _layout(self, block: int) -> Layout:
+        return await self._database.query(lambda connection: layouts.find(connection, block), patience=5.0)
 
     async def _keep_pin(self, caller: Caller, pin_hash: str) -> None:
         await self._database.persist(

@@ -15,7 +15,7 @@ from tidings.wire import core
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.application_settings.schemas import Changes
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http.errors import CoreappAway, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class AccountSettings:
     within 5 seconds. The others read it within seconds.
     """
 
-    def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard, *, safe: SecretSealer) -> None:
+    def __init__(self, database: Database, coreapps: AllCoreapps, guard: URLGuard, *, safe: SecretSealer) -> None:
         self._database = database
         self._coreapps = coreapps
         self._guard = guard
@@ -78,7 +78,7 @@ class AccountSettings:
         await self._tell(caller, ["all"])
 
     async def _tell(self, caller: Caller, keys: list[str]) -> None:
-        answers = await self._coreapps.call_all(
+        answers = await self._coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
         missed = sum(isinstance(answer, CoreappAway) for answer in answers)

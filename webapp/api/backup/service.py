@@ -22,7 +22,7 @@ from webapp.api.application_settings.service import URLGuard, require_callable
 from webapp.api.backup import checks, contents
 from webapp.api.backup.contents import Contents
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http.errors import DatabaseFailed, InvalidRequest, QuestionTooLarge
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Backups:
     """Backups of the caller's account: settings and keys, but no users, messages, callbacks or sessions."""
 
     database: Database
-    coreapps: Coreapps
+    coreapps: AllCoreapps
     _: dataclasses.KW_ONLY
     safe: SecretSealer
     guard: URLGuard
@@ -46,7 +46,7 @@ class Backups:
     async def make(self, caller: Caller, password: str) -> str:
         """Return a backup in base64, encrypted with the password. Raises the errors of the Coreapp link."""
         account = caller.account
-        exported = await self.coreapps.call_primary_repeatable(
+        exported = await self.coreapps.of(account).call_primary_repeatable(
             lambda n: core.ExportKeys(n=n, account=account, password=password), core.Exported
         )
         try:
@@ -70,7 +70,7 @@ class Backups:
         settings = msgspec.json.decode(checked.contents.settings, type=ApplicationSettings)
         await require_callable(self.guard, settings.webhooks.url, "data: settings.webhooks.url")
         try:
-            await self.coreapps.call_primary(
+            await self.coreapps.of(account).call_primary(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
             )
         except QuestionTooLarge as error:
@@ -89,7 +89,9 @@ class Backups:
                 # The keys are in force already, so this is not a refusal before any effect.
                 raise DatabaseFailed() from error
             raise
-        await self.coreapps.call_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
+        await self.coreapps.of(account).call_all(
+            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
+        )
         log.info("backup.restored", extra={"username": caller.username})
 
 

@@ -16,9 +16,9 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http import pem, tls
-from webapp.http.errors import InvalidRequest
+from webapp.http.errors import AdministratorRequired, InvalidRequest
 from webapp.http.pem import CertificateBundle, UnusablePem
 from webapp.http.tls import ServerTLS
 
@@ -33,7 +33,7 @@ class Certificates:
     """Certificates of the caller's account."""
 
     database: Database
-    coreapps: Coreapps
+    coreapps: AllCoreapps
     _: dataclasses.KW_ONLY
     safe: SecretSealer
     server: ServerTLS | None  # listener that presents the API's certificate; `None` when the API uses plain HTTP
@@ -42,8 +42,11 @@ class Certificates:
     async def set_external(self, caller: Caller, text: bytes) -> None:
         """Store the API's certificate, and use it for new connections.
 
-        It is in force at once in this process, and within seconds in others. Raises `InvalidRequest`.
+        It is in force at once in this process, and within seconds in others. Raises `InvalidRequest`, and
+        `AdministratorRequired` for an administrator of a further number.
         """
+        if self.coreapps.of(caller.account).block:
+            raise AdministratorRequired("the API's certificate is set by the administrator of the first number")
         now = datetime.datetime.fromtimestamp(self.clock.now(), datetime.UTC)
         try:
             bundle = await asyncio.to_thread(CertificateBundle.parse, text, now)
@@ -103,7 +106,7 @@ class Certificates:
         log.info("certificate.set", extra={"username": caller.username, "kind": kind})
 
     async def _tell(self, caller: Caller) -> None:
-        await self.coreapps.call_all(
+        await self.coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
 

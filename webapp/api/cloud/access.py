@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from urllib.parse import urlsplit
 
 from fastapi import Request
 
 from tidings.config.env import is_loopback
 from tidings.storage.business import users
+from tidings.wire.cloud.identity import IdentityDirectory
 from webapp.api.cloud import errors
 from webapp.api.cloud.calls import FORM_READ, is_form, read_form
 from webapp.auth.authenticator import Authenticator, authorization
+from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, dependencies, headers
 from webapp.http.errors import Unauthenticated
@@ -21,28 +24,51 @@ _SCHEMES = (b"bearer ", b"oauth ")
 OPEN_USER = "cloud-open"
 
 
-class CloudAccess:
-    """Check of access tokens.
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenAccess:
+    """Access with any non-empty token, which acts as an administrator of the number that the call is about.
 
-    With `open_account` any non-empty token is accepted: it acts as an administrator of that account. The setting exists
-    for listeners on loopback only. Web pages are kept out: a request must address a loopback host and have no `Origin`.
+    The setting exists for listeners on loopback only. Web pages are kept out: a request must address a loopback host
+    and have no `Origin`.
     """
 
-    def __init__(self, open_account: str = "") -> None:
-        """open_account: account of unknown tokens; empty to refuse them"""
-        self._open_account = open_account
+    directory: IdentityDirectory
+    numbers: Numbers
+    first: str  # number of calls that name none
 
-    async def caller(self, request: Request) -> Caller:
-        """Return the caller of a request. Raises `GraphError` without a token, and `Unauthenticated`."""
+    async def caller(self, request: Request, node: str) -> Caller:
+        """Return the caller of a request with an unknown token. Raises `NumberPaused`.
+
+        The number is that of the host, else that of the object, else the first one.
+        """
+        account = self.numbers.at_host(request.scope) or self.directory.owner(node) or self.first
+        await self.numbers.admit(account, request.scope)
+        return Caller(OPEN_USER, account, users.ADMIN, "", "", 0)
+
+
+class CloudAccess:
+    """Check of access tokens."""
+
+    def __init__(self, open_access: OpenAccess | None = None) -> None:
+        """open_access: access with unknown tokens; `None` to refuse them"""
+        self._open = open_access
+
+    async def caller(self, request: Request, node: str) -> Caller:
+        """Return the caller of a request.
+
+        Raises `GraphError` without a token, `Unauthenticated`, and `NumberPaused`.
+
+        node: id or name of the object that the call is about
+        """
         token = _token_of(authorization(request)) or await self._parameter(request)
         if not token:
             raise errors.token_required()
         try:
             return await dependencies.find(request, Authenticator).identify(request, token)
         except Unauthenticated:
-            if not self._open_account or not is_from_this_machine(request):
+            if self._open is None or not is_from_this_machine(request):
                 raise
-        return Caller(OPEN_USER, self._open_account, users.ADMIN, "", "", 0)
+        return await self._open.caller(request, node)
 
     async def _parameter(self, request: Request) -> bytes:
         """Return the token in the query or in a form; empty without one."""

@@ -92,15 +92,17 @@ class Facade:
             return answer
 
     async def _handle(self, request: Request, target: Target, trace: str) -> Response:
-        method, kind = request.scope["method"], self._kind(target.node)
+        method = request.scope["method"]
         if not target.is_known or not target.node:
             raise errors.unknown_path(request.scope["path"])
         try:
-            caller = await self._access.caller(request)
+            caller = await self._access.caller(request, target.node)
         except (GraphError, Unauthenticated):
-            if kind == paths.ATTACHMENTS:
+            if target.node == paths.ATTACHMENTS:
                 raise errors.no_such_url() from None
             raise
+        # Only now: the check of the token may have found new numbers.
+        kind = self._kind(target.node)
         call = CloudCall(request, target, trace, caller, self._directory.of(caller.account), self._directory)
         handler = ENDPOINTS.get((kind, target.edge, method))
         if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:

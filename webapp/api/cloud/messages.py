@@ -17,7 +17,7 @@ from webapp.api.messages.hydration import CountMismatch
 from webapp.api.messages.later import LATER_MODELS
 from webapp.api.messages.schemas import Addressed, TemplateMessage
 from webapp.api.messages.service import GROUP, Messages, RequestOrigin, SentMessage
-from webapp.auth.authenticator import RateLimits
+from webapp.auth.authenticator import NumberLimits
 from webapp.http import bodies
 from webapp.http.errors import CoreappRefused, InvalidRequest
 
@@ -48,7 +48,7 @@ async def post(call: CloudCall) -> Response:
 
 
 async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
-    limit = call.find(RateLimits).messages
+    limit = call.find(NumberLimits).of(call.caller.account).messages
     if limit.share.is_short():
         await limit.share.replenished()
     limit.spend()
@@ -207,7 +207,7 @@ async def _mark(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         raise errors.invalid(_NO_SUCH_MESSAGE)
     if not found.by_recipient:
         raise errors.invalid(_OUTGOING.format(given))
-    await call.find(RateLimits).marks.admit()
+    await call.find(NumberLimits).of(call.caller.account).marks.admit()
     try:
         await call.find(Messages).mark_read(call.caller, found.message_id, call.request_id)
     except CoreappRefused as error:

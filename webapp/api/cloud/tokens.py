@@ -24,10 +24,12 @@ async def debug(call: CloudCall) -> Response:
         raise errors.missing("input_token")
     try:
         caller = await call.find(Tokens).identify(given.encode())
+        identity = call.directory.find(caller.account)
     except Unauthenticated:
+        identity = None
+    if identity is None:
         problem = {"code": TOKEN_INVALID, "message": CODES[TOKEN_INVALID].title}
         return call.answer({"data": {"error": problem, "is_valid": False, "scopes": []}})
-    identity = call.directory.of(caller.account)
     scopes = [_MANAGEMENT, _MESSAGING] if caller.is_admin else [_MESSAGING]
     described: dict[str, Any] = {
         "app_id": identity.app_id,

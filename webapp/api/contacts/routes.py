@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from webapp.api.contacts import schemas
 from webapp.api.contacts.service import ContactChecks
-from webapp.auth.authenticator import BEARER, AnyCaller, Authenticator, RateLimits
+from webapp.auth.authenticator import BEARER, AnyCaller, Authenticator, NumberLimits
 from webapp.http import answers, bodies
 from webapp.http.bodies import BodyLimit, json_body
 from webapp.http.dependencies import find, part
@@ -25,7 +25,7 @@ Service = Annotated[ContactChecks, part(ContactChecks)]
 async def check_contacts(request: Request) -> Response:
     # This hot route does without dependencies, and does their work here (docs/decisions/0011).
     caller = await find(request, Authenticator).caller(request)
-    await find(request, RateLimits).contacts.admit()
+    await find(request, NumberLimits).of(caller.account).contacts.admit()
     body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)
     asked = bodies.check(schemas.Contacts, body)
     found = await find(request, ContactChecks).check(caller, asked, request.scope["state"]["request_id"])

@@ -10,19 +10,19 @@ from tidings.wire import addresses, core, phone_numbers
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
 from webapp.api.contacts import schemas
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import ShardOwners
+from webapp.coreapps.interfaces import NumberShardOwners
 from webapp.http.errors import InvalidRequest
 
 
 class ContactChecks:
     """Contact checks and identities, as requests to the Coreapps, which cache and batch them."""
 
-    def __init__(self, coreapps: ShardOwners) -> None:
+    def __init__(self, coreapps: NumberShardOwners) -> None:
         self._coreapps = coreapps
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """Return one entry per input, in the order of the inputs. Raises the errors of the Coreapp link."""
-        parts = self._spread(request)
+        parts = self._spread(caller, request)
         answers = await asyncio.gather(
             *[self._call(caller, request, places, of, request_id) for of, places in parts.items()]
         )
@@ -32,20 +32,20 @@ class ContactChecks:
         # The inputs are returned as they were sent, even if the Coreapp normalised them.
         return [_entry(sent, found[place]) for place, sent in enumerate(request.contacts)]
 
-    def _spread(self, request: schemas.Contacts) -> Mapping[str, Sequence[int]]:
+    def _spread(self, caller: Caller, request: schemas.Contacts) -> Mapping[str, Sequence[int]]:
         """Group the inputs' positions by shard. Each key is a number of the shard, or empty for the first shard.
 
         A call that does not wait is not divided: one callback reports all results that arrive later.
         """
-        everywhere = range(len(request.contacts))
-        if not self._coreapps.has_contacts_by_shard or request.blocking != "wait":
+        everywhere, owners = range(len(request.contacts)), self._coreapps.of(caller.account)
+        if not owners.has_contacts_by_shard or request.blocking != "wait":
             return {"": everywhere}
-        numbers: dict[int, str] = {0: ""}
+        numbers: dict[int, str] = {owners.shard_of(""): ""}
         parts: dict[str, list[int]] = {}
         for place in everywhere:
             wa_id = phone_numbers.normalise(request.contacts[place])
             # Any shard can answer for an input that is not a number.
-            shard = self._coreapps.shard_of(wa_id) if wa_id else 0
+            shard = owners.shard_of(wa_id or "")
             parts.setdefault(numbers.setdefault(shard, wa_id or ""), []).append(place)
         return parts
 
@@ -66,8 +66,8 @@ class ContactChecks:
             )
 
         if not of:
-            return (await self._coreapps.call_primary_repeatable(question, core.Contacts)).contacts
-        return (await self._coreapps.call_repeatable(of, question, core.Contacts)).contacts
+            return (await self._coreapps.of(caller.account).call_primary_repeatable(question, core.Contacts)).contacts
+        return (await self._coreapps.of(caller.account).call_repeatable(of, question, core.Contacts)).contacts
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
         """Return the identity of a contact.
@@ -75,7 +75,7 @@ class ContactChecks:
         Raises `InvalidRequest` when it is not a contact, and the errors of the Coreapp link.
         """
         digits = _digits(wa_id)
-        found = await self._coreapps.call_repeatable(
+        found = await self._coreapps.of(caller.account).call_repeatable(
             digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
         )
         return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
@@ -86,7 +86,7 @@ class ContactChecks:
         Raises the errors of `identity`, and 1009 when the hash is not the present one.
         """
         digits = _digits(wa_id)
-        await self._coreapps.call_repeatable(
+        await self._coreapps.of(caller.account).call_repeatable(
             digits,
             lambda n: core.AcknowledgeIdentity(n=n, account=caller.account, wa_id=digits, hash=request.hash),
             core.Done,

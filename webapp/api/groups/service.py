@@ -9,7 +9,7 @@ from typing import Any
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_GROUP
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import PrimaryCoreapp
+from webapp.coreapps.interfaces import PrimaryCoreapps
 from webapp.http.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 class GroupService:
     """Groups of the caller's account. All methods raise `InvalidRequest` and the errors of the Coreapp link."""
 
-    def __init__(self, coreapps: PrimaryCoreapp) -> None:
+    def __init__(self, coreapps: PrimaryCoreapps) -> None:
         self._coreapps = coreapps
 
     async def create(self, caller: Caller, subject: str, request_id: str) -> list[dict[str, Any]]:
-        found = await self._coreapps.call_primary(
+        found = await self._coreapps.of(caller.account).call_primary(
             lambda n: core.CreateGroup(n=n, account=caller.account, subject=subject, request_id=request_id),
             core.GroupList,
         )
@@ -31,14 +31,14 @@ class GroupService:
 
     async def list_groups(self, caller: Caller) -> list[dict[str, Any]]:
         return _entries(
-            await self._coreapps.call_primary_repeatable(
+            await self._coreapps.of(caller.account).call_primary_repeatable(
                 lambda n: core.ListGroups(n=n, account=caller.account), core.GroupList
             )
         )
 
     async def describe(self, caller: Caller, group_id: str) -> dict[str, Any]:
         _check(group_id)
-        found = await self._coreapps.call_primary_repeatable(
+        found = await self._coreapps.of(caller.account).call_primary_repeatable(
             lambda n: core.GetGroup(n=n, account=caller.account, id=group_id), core.GroupDescription
         )
         return {
@@ -51,7 +51,7 @@ class GroupService:
 
     async def invite(self, caller: Caller, group_id: str) -> str:
         _check(group_id)
-        found = await self._coreapps.call_primary_repeatable(
+        found = await self._coreapps.of(caller.account).call_primary_repeatable(
             lambda n: core.GetGroupInvite(n=n, account=caller.account, id=group_id), core.GroupInvite
         )
         return found.link
@@ -59,7 +59,7 @@ class GroupService:
     async def icon(self, caller: Caller, group_id: str) -> tuple[str, bytes]:
         """Return the content type and the content of the icon."""
         _check(group_id)
-        found = await self._coreapps.call_primary_repeatable(
+        found = await self._coreapps.of(caller.account).call_primary_repeatable(
             lambda n: core.GetGroupIcon(n=n, account=caller.account, id=group_id), core.GroupIcon
         )
         return found.kind, found.content
@@ -100,7 +100,7 @@ class GroupService:
         icon: bytes = b"",
     ) -> None:
         _check(group_id)
-        await self._coreapps.call_primary(
+        await self._coreapps.of(caller.account).call_primary(
             lambda n: core.ChangeGroup(
                 n=n,
                 account=caller.account,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from tidings.observability.readiness import OK, Readiness
 from webapp.api.health import schemas
 from webapp.api.health.service import HealthCheck
-from webapp.auth import authenticator
+from webapp.auth.authenticator import Monitored
 from webapp.http import answers
 from webapp.http.dependencies import part
 from webapp.http.openapi import document
@@ -23,10 +23,9 @@ Service = Annotated[HealthCheck, part(HealthCheck)]
     "/v1/health",
     summary="Get the health of the Coreapps",
     response_model=schemas.HealthAnswer,
-    dependencies=[Depends(authenticator.monitor)],
 )
-async def get_health(health: Service) -> Response:
-    return answers.answer({"health": await health.describe()})
+async def get_health(account: Monitored, health: Service) -> Response:
+    return answers.answer({"health": await health.describe(account)})
 
 
 _OPEN: dict[str, Any] = {"security": [{}]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from tidings.storage import outages
 from tidings.storage.business import layouts
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps, Coreapps
 from webapp.coreapps.shard_map import Coreapp
 from webapp.http.errors import CoreappAway
 
@@ -38,42 +39,50 @@ class HealthCheck:
     It is older than the request only when a new check takes longer than 20 ms.
     """
 
-    def __init__(self, coreapps: Coreapps, database: Database) -> None:
+    def __init__(self, coreapps: AllCoreapps, database: Database) -> None:
         self._coreapps = coreapps
         self._database = database
-        self._looks = Probe(self._look, 0.0, "health")
+        # By number; empty for the installation. At most one per number.
+        self._looks: dict[str, Probe[[], Mapping[str, Any]]] = {}
 
-    async def describe(self) -> Mapping[str, Any]:
+    async def describe(self, account: str = "") -> Mapping[str, Any]:
         """Return one state for a single Coreapp, and for several a state by name, including standbys and lost ones.
 
         While the number of shards is being changed, each state includes the progress. A Webapp that cannot use
         its database reports `disconnected` whatever the Coreapps respond.
-        """
-        return await self._looks.soon(_SOON, _RECENT)
 
-    async def _look(self) -> Mapping[str, Any]:
+        account: number to report on; empty for all
+        """
+        look = self._looks.get(account)
+        if look is None:
+            look = self._looks[account] = Probe(functools.partial(self._look, account), 0.0, "health")
+        return await look.soon(_SOON, _RECENT)
+
+    async def _look(self, account: str) -> Mapping[str, Any]:
+        coreapps: Coreapps = self._coreapps.of(account) if account else self._coreapps
         alive, answers = await asyncio.gather(
             self._database.is_alive(),
-            self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
+            coreapps.call_each(lambda n: core.GetHealth(n=n, account=account), core.Health, timeout=_TIMEOUT),
         )
         if not alive:
             answers = [(coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in answers]
-        change = await self._change() if alive else {}
+        change = await self._change(account) if alive else {}
         if len(answers) <= 1:
             return {**(_health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}), **change}
-        unreached = self._coreapps.unreached()
+        unreached = coreapps.unreached()
         return {
             coreapp.name: {**_node_health(coreapp, answer, unreached.get(coreapp.address, 0.0)), **change}
             for coreapp, answer in answers
         }
 
-    async def _change(self) -> dict[str, Any]:
+    async def _change(self, account: str) -> dict[str, Any]:
         """Return the progress as in `GET /v1/account/shards`.
 
         Returns an empty mapping when no change is in progress or it cannot be read.
         """
+        block = self._coreapps.of(account).block if account else 0
         try:
-            layout = await self._database.query(layouts.find, patience=_PATIENCE)
+            layout = await self._database.query(lambda connection: layouts.find(connection, block), patience=_PATIENCE)
         except Exception as error:
             if not outages.is_outage(error):
                 raise

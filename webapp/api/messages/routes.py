@@ -10,7 +10,7 @@ from tidings.wire.codes import NOT_FOUND
 from webapp.api.messages import schemas
 from webapp.api.messages.service import Messages, RequestOrigin
 from webapp.auth import idempotency
-from webapp.auth.authenticator import BEARER, AnyCaller, Authenticator, RateLimits
+from webapp.auth.authenticator import BEARER, AnyCaller, Authenticator, NumberLimits
 from webapp.auth.tokens import Caller
 from webapp.http import answers, bodies
 from webapp.http.bodies import BodyLimit, json_body
@@ -29,14 +29,14 @@ Service = Annotated[Messages, part(Messages)]
 
 async def limited(request: Request, caller: AnyCaller) -> Caller:
     """Return the caller, within the rate limit of marks."""
-    await find(request, RateLimits).marks.admit()
+    await find(request, NumberLimits).of(caller.account).marks.admit()
     return caller
 
 
 async def send_message(request: Request) -> Response:
     # This hot route does without dependencies, and does their work here (docs/decisions/0011).
     caller = await find(request, Authenticator).caller(request)
-    limit = find(request, RateLimits).messages
+    limit = find(request, NumberLimits).of(caller.account).messages
     if limit.share.is_short():
         await limit.share.replenished()
     limit.spend()

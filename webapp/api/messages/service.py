@@ -19,7 +19,7 @@ from webapp.api.messages.received import ReceivedMessages
 from webapp.api.messages.schemas import Addressed, Answered, HsmMessage, TemplateMessage, TextMessage
 from webapp.auth.idempotency import FirstAnswers
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import ShardOwners
+from webapp.coreapps.interfaces import NumberShardOwners
 from webapp.http.errors import InvalidRequest
 
 INDIVIDUAL, GROUP = "individual", "group"  # recipient types
@@ -35,7 +35,7 @@ class TemplateFinder(Protocol):
     """Source of the account's templates."""
 
     async def find(
-        self, name: str, language: str, namespace: str | None
+        self, account: str, name: str, language: str, namespace: str | None
     ) -> tuple[Sequence[TemplateRow], Sequence[str]]: ...
 
 
@@ -82,7 +82,7 @@ class _Checked:
 class Messages:
     """Sends messages and marks received ones as read."""
 
-    coreapps: ShardOwners
+    coreapps: NumberShardOwners
     _: dataclasses.KW_ONLY
     templates: TemplateFinder
     media: AttachmentChecker
@@ -137,11 +137,12 @@ class Messages:
             question.repeated = True
             return question
 
+        owners = self.coreapps.of(caller.account)
         if to_group:
             # Groups belong to the first shard, whatever their participants.
-            accepted = await self.coreapps.call_primary(make, core.Accepted, again=make_again)
+            accepted = await owners.call_primary(make, core.Accepted, again=make_again)
             return SentMessage(accepted.id, "", to)
-        accepted = await self.coreapps.call(to, make, core.Accepted, again=make_again)
+        accepted = await owners.call(to, make, core.Accepted, again=make_again)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "", accepted.wa_id)
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
@@ -149,23 +150,23 @@ class Messages:
 
         Raises the errors of the Coreapp link, and 1006 for a message that was not received.
         """
-        sender = ""
-        if self.coreapps.has_shards:
+        sender, owners = "", self.coreapps.of(caller.account)
+        if owners.has_shards:
             sender = await self.received.sender(caller.account, message_id)
 
         def make(n: int) -> core.MarkRead:
             return core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender)
 
         if sender:
-            await self.coreapps.call_repeatable(sender, make, core.Done)
+            await owners.call_repeatable(sender, make, core.Done)
         else:
-            await self.coreapps.call_primary_repeatable(make, core.Done)
+            await owners.call_primary_repeatable(make, core.Done)
 
     async def _check(self, caller: Caller, message: Addressed) -> _Checked:
         """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
         if isinstance(message, TextMessage):
             return _Checked(text_content(message))
-        category, more = await self._fill(message)
+        category, more = await self._fill(caller, message)
         content = other_content(message, more)
         attached = attachments.find(message)
         if attached:
@@ -178,20 +179,20 @@ class Messages:
             return None
         return await self.first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
-    async def _fill(self, message: Addressed) -> tuple[str, Mapping[str, Any]]:
+    async def _fill(self, caller: Caller, message: Addressed) -> tuple[str, Mapping[str, Any]]:
         """Return the template's category, and the fields to add to the content of the message."""
         if isinstance(message, TemplateMessage):
             template = message.template
-            stored = await self._find(template.name, template.language.code, template.namespace)
+            stored = await self._find(caller, template.name, template.language.code, template.namespace)
             return stored.category, {"filled": filling.fill(stored, template)}
         if isinstance(message, HsmMessage):
             hsm = message.hsm
-            stored = await self._find(hsm.element_name, hsm.language.code, hsm.namespace)
+            stored = await self._find(caller, hsm.element_name, hsm.language.code, hsm.namespace)
             return stored.category, {"filled": filling.fill_hsm(stored, hsm)}
         return "", {}
 
-    async def _find(self, name: str, language: str, namespace: str | None) -> TemplateRow:
-        found, languages = await self.templates.find(name, language, namespace)
+    async def _find(self, caller: Caller, name: str, language: str, namespace: str | None) -> TemplateRow:
+        found, languages = await self.templates.find(caller.account, name, language, namespace)
         return filling.choose(name, language, namespace, found, languages)
 
 

@@ -9,6 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tidings.storage.business import shard_blocks
+
 _CALLBACKS, _CALLBACK_TIME = "callback_requests", "callback_requests_duration_ms_sum"
 _TRANSACTIONS = "tidings_db_transaction_seconds"
 _FAILURES = "tidings_db_failed_transaction_seconds"
@@ -41,14 +43,18 @@ _TYPES = frozenset(
 )
 
 
-def read_coreapp(text: str) -> list[Metric]:
+def read_coreapp(text: str, block: int | None = None) -> list[Metric]:
     """Return the metrics of a Coreapp and those derived from them.
 
     text: metrics in the Prometheus format
+    block: shard block of the number whose shards are included; `None` for all shards
     """
     families = {
         family.name: family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")
     }
+    if block is not None:
+        for family in families.values():
+            family.samples = [sample for sample in family.samples if _is_of(block, sample.labels.get("shard", ""))]
     known: list[Metric] = [_of_all_shards(name, families[ours]) for name, ours in _SAME.items() if ours in families]
     known += [_of_all_shards(name, families.pop(name)) for name in _WITHOUT_SHARDS if name in families]
     for name, ours in _SUMMED.items():
@@ -74,6 +80,11 @@ def read_coreapp(text: str) -> list[Metric]:
         text = "Failed transactions and their duration"
         known.append(_request_durations("db_request_error_duration_us", text, families[_FAILURES]))
     return [*known, *families.values()]
+
+
+def _is_of(block: int, shard: str) -> bool:
+    """Return whether a sample belongs to a number: those of its shards, and those without a shard."""
+    return not shard.isdecimal() or shard_blocks.block_of(int(shard)) == block
 
 
 def contacts(counts: Mapping[bool, int]) -> Metric:

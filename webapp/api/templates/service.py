@@ -26,31 +26,36 @@ Languages = Mapping[str, Mapping[str, TemplateRow]]
 
 
 class Templates:
-    """Templates of one account, all cached in memory. Changes by other processes are visible within a second.
+    """Templates of each number that uses them, all cached in memory. Changes by other processes are visible within a
+    second.
 
     A name that is not cached is looked up at once, so that a new template can be used immediately.
     """
 
     def __init__(self, database: Database, account: str, clock: Clock) -> None:
+        """Create the service.
+
+        account: number whose templates are cached from the start; those of others are when they are first used
+        """
         self._database = database
-        self._account = account
         self._clock = clock
-        self._version = -1
-        self._by_name: Mapping[str, Languages] = {}
+        # By number: version and templates by name.
+        self._cached: dict[str, tuple[int, Mapping[str, Languages]]] = {account: (-1, {})}
         self._loading = asyncio.Lock()
 
     async def find(
-        self, name: str, language: str, namespace: str | None
+        self, account: str, name: str, language: str, namespace: str | None
     ) -> tuple[Sequence[TemplateRow], Sequence[str]]:
         """Return the templates of this name and language, one per namespace, and all languages of the name.
 
+        account: number that the templates belong to
         namespace: the requested one; `None` for any
         """
-        found = self._by_name.get(name, {})
+        found = self._of(account).get(name, {})
         here = found.get(language, {})
         if not here or (namespace is not None and namespace not in here):
-            await self.run_once()
-            found = self._by_name.get(name, {})
+            await self._load(account)
+            found = self._of(account).get(name, {})
         return list(found.get(language, {}).values()), list(found)
 
     async def list(self, caller: Caller) -> Sequence[TemplateRow]:
@@ -63,7 +68,7 @@ class Templates:
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
             details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
-        await self._refresh()
+        await self._refresh(caller.account)
         log.info(
             "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
@@ -82,7 +87,7 @@ class Templates:
 
         if not await self._database.persist(work, patience=5.0):
             return False
-        await self._refresh()
+        await self._refresh(caller.account)
         log.info(
             "template.replaced", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
@@ -106,7 +111,7 @@ class Templates:
 
         done = await self._database.persist(work, patience=5.0)
         done.require_all()
-        await self._refresh()
+        await self._refresh(caller.account)
         log.info("templates.imported", extra={"templates": len(done.keep), "username": caller.username})
         return [*done.keep, *done.unchanged]
 
@@ -121,26 +126,35 @@ class Templates:
         )
         if not deleted:
             raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
-        await self._refresh()
+        await self._refresh(caller.account)
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
 
-    async def _refresh(self) -> None:
+    def _of(self, account: str) -> Mapping[str, Languages]:
+        cached = self._cached.get(account)
+        return cached[1] if cached is not None else {}
+
+    async def _refresh(self, account: str) -> None:
         """Load a committed change. While the database is unavailable the next poll does it."""
         try:
-            await self.run_once()
+            await self._load(account)
         except Exception as error:
             if not outages.is_outage(error):
                 raise
             log.warning("templates.not_read", extra={"error": outages.brief(error)})
 
     async def run_once(self) -> None:
-        """Poll for a change, and reload the templates if there is one."""
+        """Poll for changes, and reload the templates of the numbers that have some."""
+        for account in list(self._cached):
+            await self._load(account)
+
+    async def _load(self, account: str) -> None:
         # One at a time, so that an older read never replaces a newer one.
         async with self._loading, self._database.reading() as connection:
-            version = await templates.find_version(connection, self._account)
-            if version == self._version:
+            version = await templates.find_version(connection, account)
+            cached = self._cached.get(account)
+            if cached is not None and version == cached[0]:
                 return
             by_name: dict[str, dict[str, dict[str, TemplateRow]]] = {}
-            for template in await templates.list_templates(connection, self._account):
+            for template in await templates.list_templates(connection, account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
-            self._by_name, self._version = by_name, version
+            self._cached[account] = version, by_name

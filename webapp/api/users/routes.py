@@ -46,7 +46,7 @@ Service = Annotated[Users, part(Users)]
 async def checked_user(credentials: Credentials, users: Service, request: Request) -> User:
     """Return the user with these credentials, before the body is read. Raises the errors of `Users.check`."""
     consume(request, LOGIN)
-    user = await users.check(*credentials, address_of(request))
+    user = await users.check(*credentials, address_of(request), request.scope)
     mark_authenticated(request)
     return user
 

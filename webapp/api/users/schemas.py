@@ -123,4 +123,4 @@ class UsersAnswer(pydantic.BaseModel):
 
 def entry(user: users.User) -> dict[str, str]:
     """Return a user as the API shows it."""
-    return {"ROLES": "ROLE_ADMIN" if user.role == users.ADMIN else "ROLE_USER", "username": user.username}
+    return {"ROLES": "ROLE_ADMIN" if user.role == users.ADMIN else "ROLE_USER", "username": user.shown_name}

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import Counter
+from starlette.types import Scope
 
 from tidings.aio.clock import Clock
 from tidings.secrets.first_password import ADMINISTRATOR
@@ -21,6 +22,7 @@ from webapp.api.users.credentials import Credentials
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.refusals import Refusals
 from webapp.auth import password_rule
+from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller, Tokens
 from webapp.http.errors import (
     AdministratorRequired,
@@ -53,12 +55,12 @@ class IssuedToken:
 
 
 class Users:
-    """Users of one account."""
+    """Users of each number. Names in requests are those within the caller's number."""
 
     def __init__(
         self,
         database: Database,
-        account: str,
+        numbers: Numbers,
         *,
         tokens: Tokens,
         credentials: Credentials,
@@ -67,17 +69,27 @@ class Users:
         clock: Clock,
     ) -> None:
         self._database = database
-        self._account = account
+        self._numbers = numbers
         self._tokens = tokens
         self._credentials = credentials
         self._hasher = hasher
         self._refusals = refusals
         self._clock = clock
 
-    async def check(self, username: str, password: str, address: str) -> User:
-        """Return the user with this password. Raises `Unauthenticated`, `RateLimitExceeded` and `Overloaded`."""
+    async def check(self, name: str, password: str, address: str, scope: Scope) -> User:
+        """Return the user with this password, whose number is not paused.
+
+        Raises `Unauthenticated`, `RateLimitExceeded`, `Overloaded` and `NumberPaused`.
+
+        name: login name, or at a host that stands for a number the name within that number
+        """
+        username, only = self._numbers.login_of(name, scope)
         with self._refusing(username, address):
-            return await self._credentials.check(username, password, address)
+            user = await self._credentials.check(username, password, address)
+            if only and user.account != only:
+                raise Unauthenticated("wrong user name or password", scheme="Basic")
+            await self._numbers.admit(user.account, scope)
+            return user
 
     async def log_in(self, user: User, password: str, new_password: str | None, address: str) -> IssuedToken:
         """Issue a token to a user that `check` returned for `password`, and set `new_password` if it differs.
@@ -133,9 +145,9 @@ class Users:
 
         Ordinary users may read only themselves. Raises `AdministratorRequired` and `InvalidRequest`.
         """
-        _check_access(caller, username)
+        self._check_access(caller, username)
         async with self._database.reading() as connection:
-            user = await users.find_user(connection, username)
+            user = await users.find_user(connection, self._login(caller, username))
         if user is None or user.account != caller.account:
             raise _unknown(username)
         return user
@@ -143,19 +155,24 @@ class Users:
     async def create(self, caller: Caller, username: str, password: str) -> None:
         """Create an ordinary user. Raises `InvalidRequest` for a weak password, `NameTaken` and `Overloaded`."""
         _check_password("password", password)
+        login = self._login(caller, username)
+        if login == username and self._numbers.is_qualified(username):
+            # It would look like a login name of another number.
+            raise NameTaken
         user = User(
-            username=username,
+            username=login,
             account=caller.account,
             role=users.USER,
             password_hash=await self._hasher.hash(password),
             must_change_password=False,
             created_at=int(self._clock.now() * 1000),
+            name=username if login != username else None,
         )
         added = await self._database.commit(lambda connection: users.add_user(connection, user))
         if not added:
             raise NameTaken
         self._credentials.learn(user, password)
-        log.info("user.created", extra={"username": username, "role": user.role, "by": caller.username})
+        log.info("user.created", extra={"username": login, "role": user.role, "by": caller.username})
 
     async def set_password(
         self, caller: Caller, username: str, password: str, *, old_password: str | None, address: str
@@ -169,16 +186,16 @@ class Users:
         """
         user = await self.get(caller, username)
         _check_password("password", password)
-        if username == caller.username:
+        if user.username == caller.username:
             if old_password is not None or not self._logged_in_recently(caller):
-                user = await self._check_old_password(username, old_password, address)
+                user = await self._check_old_password(user.username, old_password, address)
             changed = await self._replace(user, await self._hasher.hash(password))
             if changed is None:
                 raise WrongPassword("password: was changed at the same time")
         else:
             changed = await self._replace_any(caller, username, await self._hasher.hash(password))
         self._credentials.learn(changed, password)
-        log.info("user.password_changed", extra={"username": username, "by": caller.username})
+        log.info("user.password_changed", extra={"username": changed.username, "by": caller.username})
 
     async def delete(self, caller: Caller, username: str) -> None:
         """Delete a user and revoke its tokens: in this process at once, in other Webapps within a second.
@@ -195,15 +212,23 @@ class Users:
             deleted = await users.delete_user(connection, user)
             if deleted:
                 await revoke(connection, revocation)
-                await login_origins.delete_of(connection, username)
+                await login_origins.delete_of(connection, user.username)
             return deleted
 
         deleted = await self._database.commit(work)
         if not deleted:
             raise _unknown(username)
         self._tokens.learn(revocation)
-        self._credentials.forget(username)
-        log.info("user.deleted", extra={"username": username, "by": caller.username})
+        self._credentials.forget(user.username)
+        log.info("user.deleted", extra={"username": user.username, "by": caller.username})
+
+    def _login(self, caller: Caller, name: str) -> str:
+        """Return the login name of a user of the caller's number."""
+        return self._numbers.login_name(caller.account, name)
+
+    def _check_access(self, caller: Caller, name: str) -> None:
+        if not caller.is_admin and caller.username != self._login(caller, name):
+            raise AdministratorRequired("only an administrator may do this for another user")
 
     def _logged_in_recently(self, caller: Caller) -> bool:
         return self._clock.now() - caller.issued_at < RECENT_LOGIN
@@ -255,11 +280,6 @@ class Users:
             return None
         self._tokens.learn(revocation)
         return successor
-
-
-def _check_access(caller: Caller, username: str) -> None:
-    if not caller.is_admin and caller.username != username:
-        raise AdministratorRequired("only an administrator may do this for another user")
 
 
 def _check_password(field: str, password: str) -> None:

@@ -18,6 +18,7 @@ from webapp.api.users.maintenance import LoginMaintenance
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.refusals import Refusals
 from webapp.api.users.service import Users
+from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Tokens
 
 
@@ -44,14 +45,24 @@ class Logins:
 
 
 def wire(
-    database: Database, account: str, first: FirstPassword, *, tokens: Tokens, hasher: Hasher, clock: Clock
+    database: Database,
+    account: str,
+    first: FirstPassword,
+    *,
+    numbers: Numbers,
+    tokens: Tokens,
+    hasher: Hasher,
+    clock: Clock,
 ) -> Logins:
-    """Create the components without starting them."""
+    """Create the components without starting them.
+
+    account: first number of the installation
+    """
     guessing = Guessing(database, clock)
     credentials = Credentials(database, hasher, guessing, clock=clock)
     users = Users(
         database,
-        account,
+        numbers,
         tokens=tokens,
         credentials=credentials,
         hasher=hasher,
