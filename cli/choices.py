@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", metavar="TIME", default="", help="like --since; rows of exactly that time are excluded"
     )
     parser.add_argument("--recipient", metavar="NUMBER", default="", help="digits, or a group's id")
+    parser.add_argument("--number", metavar="NUMBER", default="", help="of this number of the business only")
     parser.add_argument("--shard", type=int, metavar="N", help="of this shard only")
     parser.add_argument(
         "--kind",
@@ -61,6 +62,7 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
         until=parse_time(options.until, "--until", now),
         recipient=options.recipient.lstrip("+"),
         shard=options.shard,
+        number=options.number.lstrip("+"),
         kind=options.kind,
         seqs=tuple(parse_seq(event) for event in options.event if not is_own(event)),
         events=tuple(event for event in options.event if is_own(event)),
@@ -112,6 +114,8 @@ def describe(choice: RowFilter) -> str:
         words.append(f"recipient {choice.recipient}")
     if choice.shard is not None:
         words.append(f"shard {choice.shard}")
+    if choice.number:
+        words.append(f"number {choice.number}")
     if choice.kind:
         words.append(f"kind {choice.kind}")
     if choice.seqs or choice.events:

@@ -18,7 +18,7 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.secrets import api_key, first_password, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets
 from tidings.secrets.secret_files import OWNERS
-from tidings.storage.business import accounts, users
+from tidings.storage.business import accounts, numbers, users
 from tidings.storage.database import Database
 
 # Process whose secrets a command reads, for commands that are not named like their process.
@@ -148,10 +148,12 @@ class Installation:
         database = Database(self._settings.business, "business")
         try:
             await accounts.require_number(database, self._settings.account)
+            async with database.reading() as connection:
+                present = {self._settings.account, *(each.number for each in await numbers.list_served(connection))}
         finally:
             await database.close()
-        # The installation's number can be registered only with the registration key, not with a registration code.
-        businesses = self._variables.get(BUSINESSES) or self._settings.account
+        # The installation's numbers can be registered only with the registration key, not with a registration code.
+        businesses = self._variables.get(BUSINESSES) or ",".join(sorted(present))
         network = await self._start("network", {BUSINESSES: businesses})
         http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
         network_url = f"{'https' if network['http_tls'] else 'http'}://{http}"

@@ -64,6 +64,7 @@ COMMANDS = {
     "network": "run the message network to which recipients connect",
     "robots": "run the simulated recipients",
     "listen": "run a webhook receiver that prints callbacks",
+    "number": "add, list, pause and remove the numbers of an installation",
     "template": "create, list and delete message templates",
     "callbacks": "list dead letters, or replay them",
     "queue": "inspect the queues; replay or delete callbacks by time, status and recipient",

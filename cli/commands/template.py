@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import pydantic
 
-from cli import guard
+from cli import chosen_number, guard
 from cli.settings import NumberSettings
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import templates
@@ -46,12 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("name", metavar="NAME")
     delete.add_argument("--language", help="only in this language (default: in all)")
     delete.add_argument("--namespace", help="only in this namespace (default: in all)")
+    for action in (create, importing, listing, delete):
+        chosen_number.add_option(action)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read or change the database. Webapps notice a change within 1 second."""
     found = NumberSettings.read(os.environ)
-    where, account = found.business, found.account
+    where, account = found.business, asyncio.run(_account(found, options.number))
     if options.action == "create":
         return _create(where, account, options.file)
     if options.action == "import":
@@ -59,6 +61,16 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "list":
         return _list(where, account, as_json=options.json)
     return _delete(where, account, options.name, options.language, options.namespace)
+
+
+async def _account(settings: NumberSettings, given: str | None) -> str:
+    if given is None:
+        return settings.account
+    database = Database(settings.business, "business")
+    try:
+        return await chosen_number.find(database, settings.account, given)
+    finally:
+        await database.close()
 
 
 def _create(where: DatabaseSettings, account: str, file: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli import guard
+from cli import chosen_number, guard
 from cli.settings import CoreappSettings
 from coreapp import signature, webhook_secrets
 from coreapp.webhook_secrets import RotationPending, WebhookSecret, WebhookSecrets
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="hours for which the previous secret still signs (default: 24)",
     )
+    chosen_number.add_option(parser)
     parser.add_argument("--from-file", type=Path, metavar="FILE", help="read the new secret from a file")
 
 
@@ -55,9 +56,10 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
         return 0
     keys = settings.secrets.settings_key
     safe = SecretSealer(*keys.keys, read=keys.read)
-    kept = WebhookSecrets(settings.account, settings.secrets.webhook_secret, safe)
     database = Database(settings.business, "business")
     try:
+        number = await chosen_number.find(database, settings.account, options.number)
+        kept = WebhookSecrets(number, settings.secrets.webhook_secret, safe)
         if options.action == "show":
             async with database.reading() as connection:
                 found = await kept.find(connection)

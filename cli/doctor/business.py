@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cli.doctor.findings import Finding, error, fine
+from cli.doctor.findings import Finding, error, fine, warning
 from cli.doctor.webhook import WebhookCheck
 from coreapp import webhook_secrets
 from coreapp.webhook_secrets import WebhookSecrets
@@ -16,25 +16,49 @@ from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.egress.settings import OutgoingSettings
 from tidings.keys import webhook_url
 from tidings.secrets.process_secrets import SecretKeys
-from tidings.storage.business import accounts, application_settings, certificates, key_checks
+from tidings.storage.business import accounts, application_settings, certificates, key_checks, numbers
 from tidings.storage.database import Database
 
 
 class Number:
-    """Check of the business number that the database is for."""
+    """Check of the numbers of the business that the database is for."""
 
     name = "business number"
 
-    def __init__(self, database: Database, number: str) -> None:
+    def __init__(self, database: Database, number: str, hosts: Mapping[str, str] | None = None) -> None:
+        """Create the check.
+
+        number: first number
+        hosts: number by host name, as the Webapp has them; None for other processes
+        """
         self._database = database
         self._number = number
+        self._hosts = hosts or {}
 
     async def run(self) -> Sequence[Finding]:
         await accounts.require_number(self._database, self._number)
         async with self._database.reading() as connection:
-            registered = await accounts.is_registered(connection, self._number)
-        state = "registered with the network" if registered else "not registered with the network yet"
-        return [fine(self.name, f"{self._number}, {state}")]
+            further = [row for row in await numbers.list_numbers(connection) if not row.is_first]
+            present = [self._number, *(row.number for row in further)]
+            registered = {number for number in present if await accounts.is_registered(connection, number)}
+        found = []
+        for number in present:
+            state = "registered with the network" if number in registered else "not registered with the network yet"
+            found.append(fine(self.name, f"{number}, {state}"))
+        for row in further:
+            if row.state == numbers.PAUSED:
+                remedy = f"`tidings number resume {row.number}` serves it again"
+                found.append(warning(self.name, f"{row.number} is paused: its API requests get 503/1011", remedy))
+            elif row.state == numbers.REMOVING:
+                remedy = f"run `tidings number remove {row.number}` again"
+                found.append(warning(self.name, f"the removal of {row.number} is incomplete", remedy))
+        served = {self._number, *(row.number for row in further if row.state != numbers.REMOVING)}
+        for host, number in self._hosts.items():
+            if number not in served:
+                text = f"TIDINGS_NUMBER_HOSTS: {host} stands for {number}, which this installation does not have"
+                remedy = f"run `tidings number add {number}`, or remove the host; the Webapp does not start"
+                found.append(error(self.name, text, remedy))
+        return found
 
 
 class KeysCheck:
@@ -65,7 +89,7 @@ class KeysCheck:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class StoredWebhook:
-    """Check of the webhook that is set in the database."""
+    """Check of the webhook that is set in the database for each number."""
 
     name = "webhook"
 
@@ -80,18 +104,28 @@ class StoredWebhook:
 
     def __post_init__(self) -> None:
         self._safe = SecretSealer(*self.settings_key.keys, read=self.settings_key.read)
-        self._secrets = WebhookSecrets(self.account, self.webhook_secret, self._safe)
 
     async def run(self) -> Sequence[Finding]:
         async with self.database.reading() as connection:
-            settings = await application_settings.find_settings(connection, self.account)
-            authorities = await certificates.find_certificate(connection, self.account, certificates.WEBHOOK_CA)
+            served = [self.account, *(row.number for row in await numbers.list_served(connection) if not row.is_first)]
+        if len(served) == 1:
+            return await self._check(self.account)
+        found: list[Finding] = []
+        for number in served:
+            findings = await self._check(number)
+            found += [dataclasses.replace(finding, text=f"of {number}: {finding.text}") for finding in findings]
+        return found
+
+    async def _check(self, number: str) -> Sequence[Finding]:
+        async with self.database.reading() as connection:
+            settings = await application_settings.find_settings(connection, number)
+            authorities = await certificates.find_certificate(connection, number, certificates.WEBHOOK_CA)
             try:
-                secrets = await self._secrets.find(connection)
+                secrets = await WebhookSecrets(number, self.webhook_secret, self._safe).find(connection)
             except UnreadableSecret as failure:
                 return [error(self.name, str(failure), "set the settings key of the Coreapps here")]
         keys = [entry.key for entry in webhook_secrets.in_force(secrets, int(time.time() * 1000))]
-        url = webhook_url.opened(self._safe, self.account, settings).webhooks.url
+        url = webhook_url.opened(self._safe, number, settings).webhooks.url
         if settings.webhooks.url and not url:
             return [error(self.name, "its URL cannot be decrypted", "set the settings key of the Coreapps here")]
         webhook = WebhookCheck(

@@ -129,7 +129,7 @@ class CheckPlan:
         media = self._store(settings.media_dir, settings.media_bucket)
         lease = LeaseSettings.part(self._environment(examined.process)).lease_seconds
         makers = [
-            lambda database: Number(database, settings.account),
+            lambda database: Number(database, settings.account, getattr(settings, "number_hosts", {})),
             lambda database: ShardOwnersCheck(database, lease_seconds=lease),
             ReachedCoreapps,
             lambda database: RecordedStore(identity.of_media(database, media), media),

@@ -44,6 +44,11 @@ class Samples:
             found[key] = found.get(key, 0.0) + value
         return found
 
+    def pairs(self, name: str, first: str, second: str) -> list[tuple[str, str]]:
+        """Return the values of two labels of each sample."""
+        labels = [dict(known) for known, _ in self._of(name, {})]
+        return [(each.get(first, ""), each.get(second, "")) for each in labels]
+
     def _of(self, name: str, labels: Mapping[str, str]) -> Sequence[tuple[Labels, float]]:
         wanted = set(labels.items())
         return [(known, value) for known, value in self.values.get(name, {}).items() if wanted <= set(known)]

@@ -100,7 +100,9 @@ def _latency(row: LatencyRow) -> str:
 
 
 def _shards(rows: Sequence[ShardRow]) -> list[str]:
-    owned = [f"{row.shard}: {row.owner or 'NOBODY'} (epoch {row.epoch})" for row in rows]
+    is_several = len({row.number for row in rows if row.number}) > 1
+    of = {row.shard: f" of {row.number}" if is_several and row.number else "" for row in rows}
+    owned = [f"{row.shard}{of[row.shard]}: {row.owner or 'NOBODY'} (epoch {row.epoch})" for row in rows]
     return [f"SHARDS  {'   '.join(owned)}" if owned else "SHARDS  unknown"]
 
 

@@ -64,6 +64,7 @@ class ShardRow:
     shard: str
     owner: str  # name of a process; empty if none of the scraped processes owns it
     epoch: int
+    number: str = ""  # of the business; empty if unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Snapshot:
     change: ChangeRow | None = None  # None while the number of shards does not change
 
 
+# Gauge that names the number of each shard.
+_SHARD_NUMBER = "tidings_shard_number"
 # Counters for `rate_in` and `rate_out`, and gauges of connections, by role.
 _RATES = {
     "webapp": ("http_request_duration_seconds_count", "http_request_duration_seconds_count"),
@@ -232,12 +235,13 @@ def _ratio(part: float | None, whole: float) -> float | None:
 
 def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:
     owners: dict[str, ShardRow] = {}
+    numbers = {shard: number for _, new in present for shard, number in new.pairs(_SHARD_NUMBER, "shard", "number")}
     for process, new in present:
         for shard, epoch in new.by("tidings_shard_epoch", "shard").items():
             known = owners.get(shard)
             # If two processes report the shard, the one with the higher epoch owns it.
             if known is None or epoch > known.epoch:
-                owners[shard] = ShardRow(shard, process if epoch else "", int(epoch))
+                owners[shard] = ShardRow(shard, process if epoch else "", int(epoch), numbers.get(shard, ""))
     return sorted(owners.values(), key=lambda row: (len(row.shard), row.shard))
 
 

@@ -1,0 +1,30 @@
+"""Number that a command acts on: the first one, or the one given with `--number`."""
+
+from __future__ import annotations
+
+import argparse
+
+from cli import guard
+from tidings.storage.business import numbers
+from tidings.storage.database import Database
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--number` to a command."""
+    parser.add_argument("--number", metavar="NUMBER", help="number to act on (default: TIDINGS_BUSINESS_NUMBER)")
+
+
+async def find(database: Database, first: str, given: str | None) -> str:
+    """Return the number to act on. Raises `CommandFailure` for one that the installation does not have.
+
+    given: value of `--number`; None without it
+    """
+    number = given.removeprefix("+") if given is not None else first
+    if number != first:
+        async with database.reading() as connection:
+            row = await numbers.find(connection, number)
+        if row is None or row.state == numbers.REMOVING:
+            raise guard.CommandFailure(
+                f"{number[:20]} is not a number of this installation: `tidings number list` lists them"
+            )
+    return number

@@ -1,0 +1,66 @@
+"""`tidings number` adds, lists, pauses and removes numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import assert_one_line, run
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> dict[str, str]:
+    """Variables for a data directory with tables."""
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_BUSINESS_NUMBER": "15550000000"}
+    assert run("migrate", **variables).returncode == 0
+    return variables
+
+
+def test_a_number_is_added_with_an_administrator_paused_resumed_and_removed(data: dict[str, str]) -> None:
+    added = run("number", "add", "+15550000001", **data)
+    assert added.returncode == 0, added.stderr
+    assert "no Coreapp runs, so it is not checked whether a recipient has this number" in added.stdout
+    assert "user            admin@15550000001" in added.stdout
+    assert re.search(r"first password  \S{20,}  \(shown only now", added.stdout)
+    listed = run("number", "list", **data).stdout.splitlines()
+    assert listed[0].startswith("15550000000  active, not registered  since 20")
+    assert listed[0].endswith("  first")
+    assert listed[1].startswith("15550000001  active, not registered  since 20")
+    assert listed[2] == "2 of at most 100 numbers"
+
+    assert run("number", "pause", "15550000001", **data).stdout == "15550000001 is paused\n"
+    assert "15550000001  paused" in run("number", "list", **data).stdout
+    assert run("number", "resume", "15550000001", **data).stdout == "15550000001 is active\n"
+    assert run("number", "remove", "15550000001", **data).stdout == "15550000001 is removed\n"
+    assert run("number", "list", **data).stdout.splitlines()[-1] == "1 of at most 100 numbers"
+
+
+def test_wrong_numbers_are_refused_in_one_line(data: dict[str, str]) -> None:
+    for wrong in ("123456", "1234567890123456", "0049301234567", "1555000000x", "١٥٥٥٠٠٠٠٠٠١"):
+        assert_one_line(run("number", "add", wrong, **data), 1, ".*is not a number: give country code and number")
+    assert run("number", "add", "15550000001", **data).returncode == 0
+    for twice in ("15550000000", "15550000001"):
+        failed = run("number", "add", twice, **data)
+        assert failed.returncode == 1
+        assert f"{twice} is a number of this installation already" in failed.stderr
+    assert_one_line(run("number", "remove", "15550000000", **data), 1, ".*TIDINGS_BUSINESS_NUMBER names")
+    assert_one_line(run("number", "pause", "15550000002", **data), 1, ".*is not a number of this installation")
+
+
+def test_templates_and_webhook_secrets_of_a_further_number_are_its_own(data: dict[str, str], tmp_path: Path) -> None:
+    assert run("number", "add", "15550000001", **data).returncode == 0
+    template = tmp_path / "template.json"
+    template.write_text(
+        '{"name": "hello", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hello"}]}'
+    )
+    created = run("template", "create", "--number", "+15550000001", str(template), **data)
+    assert created.returncode == 0, created.stderr
+    assert run("template", "list", **data).stdout == "0 templates\n"
+    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 templates\n")
+    assert run("webhook-secret", "rotate", "--number", "15550000001", **data).returncode == 0
+    assert len(run("webhook-secret", "show", **data).stdout.splitlines()) == 1
+    assert len(run("webhook-secret", "show", "--number", "15550000001", **data).stdout.splitlines()) == 2
+    for command in (("template", "list"), ("webhook-secret", "show")):
+        assert_one_line(run(*command, "--number", "15550000009", **data), 1, ".*is not a number of this installation")
