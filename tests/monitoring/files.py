@@ -71,7 +71,7 @@ def panels() -> list[Panel]:
 
 def metrics_of(expression: str) -> set[str]:
     """Return the names of metrics in an expression."""
-    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)', " ", expression)
+    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|on|group_left) \([^)]*\)', " ", expression)
     return set(re.findall(r"(?<![\w:.])[a-zA-Z_:][\w:]*", bare)) - _NOT_A_METRIC
 
 
