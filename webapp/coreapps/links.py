@@ -98,7 +98,7 @@ class _UnknownOutcome:
         return CoreappUnreachable(self._away.problems[0].details) if self._is_safe else self._away
 
 
-class Target(NamedTuple):
+class ShardTarget(NamedTuple):
     """Shard that a request is for."""
 
     block: int  # shard block of the number
@@ -213,28 +213,28 @@ class CoreappLinks:
         again: creates the request to send when the response to the first one was lost; `None` when it must not be
             repeated
         """
-        return await self.ask(Target(0, recipient), make, expect, again)
+        return await self.ask(ShardTarget(0, recipient), make, expect, again)
 
     async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Send a request to the owner of the first shard, for data that belongs to no other shard.
 
         Raises the errors of `call`.
         """
-        return await self.ask(Target(0), make, expect, again)
+        return await self.ask(ShardTarget(0), make, expect, again)
 
     async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
         """Send a request that may be repeated any number of times to the owner of a recipient's shard.
 
         Raises the errors of `call`.
         """
-        return await self.ask(Target(0, recipient), make, expect, make)
+        return await self.ask(ShardTarget(0, recipient), make, expect, make)
 
     async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
         """Send a request that may be repeated any number of times to the owner of the first shard.
 
         Raises the errors of `call`.
         """
-        return await self.ask(Target(0), make, expect, make)
+        return await self.ask(ShardTarget(0), make, expect, make)
 
     async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
         """Send a request to each owner that is connected now. Those that do not respond return `CoreappAway`.
@@ -313,14 +313,14 @@ class CoreappLinks:
 
     def shard_of(self, recipient: str) -> int:
         """Return the shard of a recipient of the first number, according to the last known shard map."""
-        return self.shard_at(Target(0, recipient))
+        return self.shard_at(ShardTarget(0, recipient))
 
     def owner(self, recipient: str | None) -> Owner | None:
         """Return the owner of a shard of the first number: a recipient's, or the first one for `None`.
 
         Returns `None` when it is unknown.
         """
-        return self.owner_at(Target(0, recipient))
+        return self.owner_at(ShardTarget(0, recipient))
 
     def has_shards_of(self, block: int) -> bool:
         """Return whether a number has several shards."""
@@ -331,14 +331,14 @@ class CoreappLinks:
         is_divided = self.has_shards_of(block) and bool(self._owning)
         return is_divided and all(peer.knows_its_contacts for peer in self._owning)
 
-    def shard_at(self, target: Target) -> int:
+    def shard_at(self, target: ShardTarget) -> int:
         """Return the shard that a request is for, according to the last known shard map."""
         first = shard_blocks.first_shard(target.block)
         if not target.recipient:
             return first
         return first + addresses.shard_of(target.recipient, self._counts.get(target.block, 1))
 
-    def owner_at(self, target: Target) -> Owner | None:
+    def owner_at(self, target: ShardTarget) -> Owner | None:
         """Return the owner of the shard that a request is for; `None` when it is unknown."""
         return self._owners.get(0 if self._is_fixed else self.shard_at(target))
 
@@ -364,7 +364,7 @@ class CoreappLinks:
             return away
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} sent an invalid answer")
 
-    async def ask(self, target: Target, make: Make, expect: type[Answer], again: Make | None) -> Answer:
+    async def ask(self, target: ShardTarget, make: Make, expect: type[Answer], again: Make | None) -> Answer:
         """Send a request about any number, as `call` does."""
         unknown = _UnknownOutcome(again, is_safe=again is make)
         try:
@@ -376,7 +376,7 @@ class CoreappLinks:
             raise
 
     async def _call_until_known(
-        self, target: Target, make: Make, expect: type[Answer], again: Make | None, *, unknown: _UnknownOutcome
+        self, target: ShardTarget, make: Make, expect: type[Answer], again: Make | None, *, unknown: _UnknownOutcome
     ) -> Answer:
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -427,7 +427,7 @@ class CoreappLinks:
             with contextlib.suppress(CoreappUnreachable):
                 await self._wait_for_change(target, loop.time() + NOT_OWNER_RETRY)
 
-    async def _wait(self, target: Target, deadline: float, unknown: _UnknownOutcome) -> None:
+    async def _wait(self, target: ShardTarget, deadline: float, unknown: _UnknownOutcome) -> None:
         """Wait for a change, as `_wait_for_change` does. If a response was lost before, its error is raised instead."""
         try:
             await self._wait_for_change(target, deadline)
@@ -436,7 +436,7 @@ class CoreappLinks:
                 raise unknown.error() from None
             raise
 
-    async def _wait_for_change(self, target: Target, deadline: float) -> None:
+    async def _wait_for_change(self, target: ShardTarget, deadline: float) -> None:
         if self._waiting >= self._max_waiting:
             raise Overloaded("too many requests wait for a Coreapp")
         self._waiting += 1
@@ -448,7 +448,7 @@ class CoreappLinks:
         finally:
             self._waiting -= 1
 
-    def _describe(self, target: Target) -> str:
+    def _describe(self, target: ShardTarget) -> str:
         owner = self.owner_at(target)
         if owner is None or not owner.address:
             return f"no Coreapp: {self._map_problem or 'no Coreapp owns the shard'}"
@@ -491,19 +491,19 @@ class NumberLinks:
 
     async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Send a request to the owner of a recipient's shard, as `CoreappLinks.call` does."""
-        return await self._links.ask(Target(self.block, recipient), make, expect, again)
+        return await self._links.ask(ShardTarget(self.block, recipient), make, expect, again)
 
     async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Send a request to the owner of the first shard, as `CoreappLinks.call_primary` does."""
-        return await self._links.ask(Target(self.block), make, expect, again)
+        return await self._links.ask(ShardTarget(self.block), make, expect, again)
 
     async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
         """Send a request as `CoreappLinks.call_repeatable` does."""
-        return await self._links.ask(Target(self.block, recipient), make, expect, make)
+        return await self._links.ask(ShardTarget(self.block, recipient), make, expect, make)
 
     async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
         """Send a request as `CoreappLinks.call_primary_repeatable` does."""
-        return await self._links.ask(Target(self.block), make, expect, make)
+        return await self._links.ask(ShardTarget(self.block), make, expect, make)
 
     async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
         """Send a request to each owner of the number's shards, as `CoreappLinks.call_all` does."""
@@ -536,4 +536,4 @@ class NumberLinks:
 
     def shard_of(self, recipient: str) -> int:
         """Return the number of a recipient's shard, according to the last known shard map."""
-        return self._links.shard_at(Target(self.block, recipient))
+        return self._links.shard_at(ShardTarget(self.block, recipient))
