@@ -38,21 +38,21 @@ class Number:
     async def run(self) -> Sequence[Finding]:
         await accounts.require_number(self._database, self._number)
         async with self._database.reading() as connection:
-            further = [row for row in await numbers.list_numbers(connection) if not row.is_first]
-            present = [self._number, *(row.number for row in further)]
+            rows = await numbers.list_numbers(connection)
+            present = [self._number, *(row.number for row in rows if not row.is_first)]
             registered = {number for number in present if await accounts.is_registered(connection, number)}
         found = []
         for number in present:
             state = "registered with the network" if number in registered else "not registered with the network yet"
             found.append(fine(self.name, f"{number}, {state}"))
-        for row in further:
+        for row in rows:
             if row.state == numbers.PAUSED:
                 remedy = f"`tidings number resume {row.number}` serves it again"
                 found.append(warning(self.name, f"{row.number} is paused: its API requests get 503/1011", remedy))
             elif row.state == numbers.REMOVING:
                 remedy = f"run `tidings number remove {row.number}` again"
                 found.append(warning(self.name, f"the removal of {row.number} is incomplete", remedy))
-        served = {self._number, *(row.number for row in further if row.state != numbers.REMOVING)}
+        served = {self._number, *(row.number for row in rows if row.state != numbers.REMOVING)}
         for host, number in self._hosts.items():
             if number not in served:
                 text = f"TIDINGS_NUMBER_HOSTS: {host} stands for {number}, which this installation does not have"

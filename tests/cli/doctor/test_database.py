@@ -23,7 +23,7 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.net.exposure import ON_THIS_MACHINE
 from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage import engine, probes
-from tidings.storage.business import key_checks, nodes, shards, webapp_nodes, webapp_unreached
+from tidings.storage.business import key_checks, nodes, numbers, shards, webapp_nodes, webapp_unreached
 from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode
@@ -284,3 +284,26 @@ async def test_the_coreapp_check_requests_its_status_and_finds_a_wrong_link_key(
     (finding,) = await CoreappLinksCheck(found, CoreappClient("ours", ON_THIS_MACHINE)).run()
     server.close()
     assert (finding.level, words in finding.text) == (level, True), finding
+
+
+async def test_paused_and_half_removed_numbers_and_hosts_without_a_number_are_reported(
+    database_factory: DatabaseFactory,
+) -> None:
+    found = await database_factory("business")
+    async with found.transaction() as connection:
+        await numbers.add_first(connection, "15550000000")
+        for number in ("15550000001", "15550000002"):
+            await numbers.add(connection, number)
+        await numbers.set_state(connection, "15550000000", numbers.PAUSED)
+        await numbers.set_state(connection, "15550000002", numbers.REMOVING)
+    hosts = {"wa1.example": "15550000001", "wa2.example": "15550000002"}
+    findings = await Number(found, "15550000000", hosts).run()
+    assert [finding.level for finding in findings[:3]] == [Level.FINE] * 3
+    assert [(finding.level, finding.text) for finding in findings[3:]] == [
+        (Level.WARNING, "15550000000 is paused: its API requests get 503/1011"),
+        (Level.WARNING, "the removal of 15550000002 is incomplete"),
+        (
+            Level.ERROR,
+            "TIDINGS_NUMBER_HOSTS: wa2.example stands for 15550000002, which this installation does not have",
+        ),
+    ]
