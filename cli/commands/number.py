@@ -15,7 +15,7 @@ from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
 from tidings.secrets.hash_pool import HashPool
-from tidings.storage.business import accounts, number_removal, numbers, shards, tokens, users
+from tidings.storage.business import accounts, cloud_subscriptions, number_removal, numbers, shards, tokens, users
 from tidings.storage.business.number_removal import PendingRows
 from tidings.storage.business.numbers import ACTIVE, MAX_NUMBERS, PAUSED, REMOVING, BusinessNumber
 from tidings.storage.business.users import User
@@ -202,10 +202,17 @@ async def _remove(database: Database, number: str, *, drop: bool) -> int:
             after = await _change(database, page)
             if after is None:
                 break
-    await _change(database, lambda connection: numbers.delete(connection, number))
+    await _change(database, functools.partial(_delete, number))
     lost = f", with {pending.jobs} unsent messages and {pending.callbacks} callbacks" if pending else ""
     print(f"{number} is removed{lost}")
     return 0
+
+
+async def _delete(number: str, connection: Connection) -> None:
+    """Delete what is left of a number: its row, and its subscription to webhooks of the Cloud API."""
+    named = identity.derive(number)
+    await cloud_subscriptions.remove(connection, named.waba_id, named.app_id)
+    await numbers.delete(connection, number)
 
 
 async def _revoke_tokens(connection: Connection, number: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,19 @@ def test_a_number_is_added_with_an_administrator_paused_resumed_and_removed(data
     assert run("number", "resume", "15550000001", **data).stdout == "15550000001 is active\n"
     assert run("number", "remove", "15550000001", **data).stdout == "15550000001 is removed\n"
     assert run("number", "list", **data).stdout.splitlines()[-1] == "1 of at most 100 numbers"
+
+
+def test_a_removed_number_leaves_no_subscription_to_webhooks(data: dict[str, str], tmp_path: Path) -> None:
+    assert run("number", "add", "15550000001", **data).returncode == 0
+    listed = run("number", "list", **data).stdout
+    wabas = re.findall(r"waba (\d{16})", listed)
+    assert len(set(wabas)) == 2
+    with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+        for waba, app in re.findall(r"waba (\d{16})  app (\d{16})", listed):
+            connection.execute("INSERT INTO cloud_subscriptions VALUES (?, ?, 1)", (waba, app))
+        connection.commit()
+        assert run("number", "remove", "15550000001", **data).returncode == 0
+        assert connection.execute("SELECT waba_id FROM cloud_subscriptions").fetchall() == [(wabas[0],)]
 
 
 def test_wrong_numbers_are_refused_in_one_line(data: dict[str, str]) -> None:
