@@ -23,7 +23,7 @@ from harness.processes import Usage, usage
 
 # Seconds between samples. A scrape of the metrics costs all processes together about 10 ms.
 INTERVAL = 2.0
-_DEPTH = re.compile(r'^tidings_queue_depth\{queue="([^"]*)".*\} (\S+)$', re.MULTILINE)
+_DEPTH = re.compile(r'^tidings_queue_depth\{(?:[^}]*,)?queue="([^"]*)".*\} (\S+)$', re.MULTILINE)
 _PAUSES = "tidings_gc_pause_seconds"
 
 

@@ -244,7 +244,7 @@ class JobQueue:
         """Start sending the message if it is encrypted. Returns its id for the response."""
         draft = stored.draft
         question, message_id = draft.question, draft.message.id
-        statistics.persisted(question.kind).inc()
+        statistics.persisted(question.kind, self._account).inc()
         self._delay.answered(message_id)
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         if draft.half is not None:

@@ -72,7 +72,7 @@ class BatchEffects:
 
     def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """Record a new message. A later one with the same id is a duplicate."""
-        statistics.received(kind).inc()
+        statistics.received(kind, self.context.account).inc()
         self.tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._messages.append(
             MessageRow(
@@ -89,7 +89,7 @@ class BatchEffects:
 
     def recovered(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """Record a repeated message that could not be decrypted before. Its type replaces the placeholder's."""
-        statistics.received(kind).inc()
+        statistics.received(kind, self.context.account).inc()
         self.tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._renamed[delivery.message_id] = kind
         self._came.append(delivery.message_id)

@@ -8,16 +8,19 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
+from coreapp import statistics
 from coreapp.shard.shard import Shard
 from tidings.aio import queues
 from tidings.aio.queues import QUEUES, QueueReading
 
+_LABELS = ("shard", "number")  # number of the business
+
 
 def _gauge(name: str, text: str, read: Callable[[Shard], float]) -> tuple[Gauge, Callable[[Shard], float]]:
-    return Gauge(name, text, ["shard"]), read
+    return Gauge(name, text, _LABELS), read
 
 
-_NUMBER = Gauge("tidings_shard_number", "1: names the number that a shard belongs to", ["shard", "number"])
+_NUMBER = Gauge("tidings_shard_number", "1: names the number that a shard belongs to", _LABELS)
 _LIMIT = Gauge("tidings_queue_limit", "Limit of the queue, in items; above it messages are refused", queues.LABELS)
 _LIMITED = ("jobs", "callbacks")
 _GAUGES = (
@@ -112,27 +115,28 @@ _GAUGES = (
 
 def publish(shard: Shard) -> None:
     """Export the gauges of this shard until `withdraw`."""
-    label = str(shard.context.shard)
+    labels = (str(shard.context.shard), shard.context.account)
     settings = shard.context.settings
-    _NUMBER.labels(label, shard.context.account).set(1)
+    _NUMBER.labels(*labels).set(1)
+    statistics.begin(shard.context.account)
     for queue, limit in zip(_LIMITED, (settings.job_queue_limit, settings.callback_queue_limit), strict=True):
-        _LIMIT.labels(queue, label).set(limit)
+        _LIMIT.labels(queue, *labels).set(limit)
     for gauge, read in _GAUGES:
-        gauge.labels(label).set_function(functools.partial(read, shard))
+        gauge.labels(*labels).set_function(functools.partial(read, shard))
     for queue, look in _QUEUES.items():
-        QUEUES.watch(queue, functools.partial(look, shard), shard=label)
+        QUEUES.watch(queue, functools.partial(look, shard), shard=labels[0], number=labels[1])
 
 
 def withdraw(shard: Shard) -> None:
     """Remove the gauges of a shard that this process no longer owns."""
-    label = str(shard.context.shard)
-    _NUMBER.remove(label, shard.context.account)
+    labels = (str(shard.context.shard), shard.context.account)
+    _NUMBER.remove(*labels)
     for queue in _LIMITED:
-        _LIMIT.remove(queue, label)
+        _LIMIT.remove(queue, *labels)
     for gauge, _ in _GAUGES:
-        gauge.remove(label)
+        gauge.remove(*labels)
     for queue in _QUEUES:
-        QUEUES.forget(queue, shard=label)
+        QUEUES.forget(queue, shard=labels[0], number=labels[1])
 
 
 def _jobs(shard: Shard) -> QueueReading:

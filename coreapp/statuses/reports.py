@@ -50,7 +50,7 @@ class StatusReports:
             report.statuses[message_id] = steps[-1]
             message, accepted_at = self.tracker.held(message_id), ids.made_at(message_id) or now
             for step in steps:
-                statistics.reached(step, message.kind, now - accepted_at)
+                statistics.reached(step, message.kind, now - accepted_at, self.context.account)
                 if self.is_posted(step):
                     conversation = self._conversation_of(message, step, accepted_at)
                     body = bodies.status(message_id, message.peer, step, int(timestamp or now), error, conversation)

@@ -30,8 +30,9 @@ from tidings.storage.business.quarantine import Item, ItemKind
 
 log = logging.getLogger(__name__)
 
-REQUESTS = Counter("callback_requests_total", "Attempts to call the webhook", ["result", "type"])
-DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Milliseconds spent in attempts", ["result", "type"])
+_LABELS = ("result", "type", "number")
+REQUESTS = Counter("callback_requests_total", "Attempts to call the webhook", _LABELS)
+DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Milliseconds spent in attempts", _LABELS)
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks that became dead letters")
 
 # Error of a dead letter that was given up because its handling ended the process.
@@ -233,7 +234,7 @@ class Deliveries:
         attempt = callback.attempt + 1
         decision = retry.decide(status, attempt, now - callback.created_at / 1000, target.policy)
         result = "success" if isinstance(decision, retry.Delivered) else str(status or 1)
-        requests, duration = _counters(result, callback.kind)
+        requests, duration = _counters(result, callback.kind, callback.account)
         requests.inc()
         duration.inc(took)
         if isinstance(decision, retry.Delivered):
@@ -272,11 +273,11 @@ class Deliveries:
 
 
 @functools.cache
-def _counters(result: str, kind: str) -> tuple[Counter, Counter]:
+def _counters(result: str, kind: str, number: str) -> tuple[Counter, Counter]:
     """Return the counters of a result. Looking up labels costs more than counting; there are as many as HTTP
-    statuses.
+    statuses, for each type and number.
     """
-    return REQUESTS.labels(result, kind), DURATION_SUM.labels(result, kind)
+    return REQUESTS.labels(result, kind, number), DURATION_SUM.labels(result, kind, number)
 
 
 def _fields(callback: Callback, attempt: int, status: int | None, took: float) -> dict[str, object]:

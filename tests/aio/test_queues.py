@@ -13,24 +13,24 @@ from tidings.aio.batcher import Batcher
 from tidings.aio.queues import QUEUES, QueueMetrics, QueueReading
 
 
-def values(metrics: QueueMetrics, queue: str, shard: str = "") -> tuple[float | None, ...]:
+def values(metrics: QueueMetrics, queue: str, shard: str = "", number: str = "") -> tuple[float | None, ...]:
     """Return depth, age of the oldest entry in seconds, number of entries added and removed."""
     registry = CollectorRegistry()
     registry.register(metrics)
     names = ("depth", "oldest_seconds", "entered_total", "left_total")
-    labels = {"queue": queue, "shard": shard}
+    labels = {"queue": queue, "shard": shard, "number": number}
     return tuple(registry.get_sample_value(f"tidings_queue_{name}", labels) for name in names)
 
 
 def test_a_watched_queue_is_read_at_each_scrape_until_it_is_removed() -> None:
     metrics = QueueMetrics()
     reading = QueueReading(0, 0, 0.0)
-    metrics.watch("jobs", lambda: reading, shard="3")
-    assert values(metrics, "jobs", "3") == (0, 0, 0, 0)
+    metrics.watch("jobs", lambda: reading, shard="3", number="15550000001")
+    assert values(metrics, "jobs", "3", "15550000001") == (0, 0, 0, 0)
     reading = QueueReading(depth=5, left=2, oldest=1.5)
-    assert values(metrics, "jobs", "3") == (5, 1.5, 7, 2)
-    metrics.forget("jobs", shard="3")
-    assert values(metrics, "jobs", "3") == (None, None, None, None)
+    assert values(metrics, "jobs", "3", "15550000001") == (5, 1.5, 7, 2)
+    metrics.forget("jobs", shard="3", number="15550000001")
+    assert values(metrics, "jobs", "3", "15550000001") == (None, None, None, None)
 
 
 async def test_a_batcher_reports_pending_and_in_flight_items_and_their_age() -> None:
@@ -72,4 +72,4 @@ async def test_items_of_a_deleted_batcher_stay_counted() -> None:
 
 def test_the_metric_names_are_known_before_the_first_scrape() -> None:
     assert {family.name for family in QUEUES.describe()} == {family.name for family in QUEUES.collect()}
-    assert queues.LABELS == ("queue", "shard")
+    assert queues.LABELS == ("queue", "shard", "number")

@@ -184,7 +184,8 @@ def test_results_are_expressed_as_shares_of_a_calibration() -> None:
 
 def test_queue_depths_are_summed_over_shards() -> None:
     text = (
-        'tidings_queue_depth{queue="jobs",shard="0"} 3.0\ntidings_queue_depth{queue="jobs",shard="1"} 4.0\n'
+        'tidings_queue_depth{queue="jobs",shard="0"} 3.0\n'
+        'tidings_queue_depth{number="15550000000",queue="jobs",shard="1"} 4.0\n'
         'tidings_queue_depth{queue="journal",shard=""} 1.0\ntidings_queue_oldest_seconds{queue="jobs",shard="0"} 9.0\n'
     )
     assert sampler.depths(text) == {"jobs": 7.0, "journal": 1.0}

@@ -42,11 +42,11 @@ process_cpu_seconds_total {cpu}
 process_resident_memory_bytes 1.2e+08
 process_start_time_seconds 1000
 tidings_messages_accepted_total {accepted}
-tidings_queue_depth{{queue="jobs",shard="0"}} {depth}
-tidings_queue_limit{{queue="jobs",shard="0"}} 20000
-tidings_queue_oldest_seconds{{queue="jobs",shard="0"}} 1.5
-tidings_queue_entered_total{{queue="jobs",shard="0"}} {accepted}
-tidings_queue_left_total{{queue="jobs",shard="0"}} {left}
+tidings_queue_depth{{number="15550000000",queue="jobs",shard="0"}} {depth}
+tidings_queue_limit{{number="15550000000",queue="jobs",shard="0"}} 20000
+tidings_queue_oldest_seconds{{number="15550000000",queue="jobs",shard="0"}} 1.5
+tidings_queue_entered_total{{number="15550000000",queue="jobs",shard="0"}} {accepted}
+tidings_queue_left_total{{number="15550000000",queue="jobs",shard="0"}} {left}
 tidings_shard_epoch{{shard="0"}} {epoch}
 tidings_upstream_seconds_bucket{{call="send",le="0.01"}} {100 - slow if cpu > 10 else 0}
 tidings_upstream_seconds_bucket{{call="send",le="0.05"}} {100 if cpu > 10 else 0}

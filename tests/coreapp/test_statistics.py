@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from coreapp.journal import Change, Journal
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene as scene
-from tests.coreapp.conftest import World
+from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.media import test_media_inbound
 from tests.coreapp.signals import soon
 from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
@@ -58,14 +58,17 @@ async def test_messages_statuses_and_calls_are_counted_once_with_their_duration(
     assert isinstance(await running.client.send(OTHER), core.Refused)
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
     await running.stopped()
-    assert counts.of("out_message_persisted_total", type="text") == 2
-    assert {name: counts.of("out_message_status_total", status=name) for name in ("sent", "delivered", "read")} == {
+    assert counts.of("out_message_persisted_total", type="text", number=BUSINESS) == 2
+    assert {
+        name: counts.of("out_message_status_total", status=name, number=BUSINESS)
+        for name in ("sent", "delivered", "read")
+    } == {
         "sent": 2,
         "delivered": 2,
         "read": 2,
     }
-    assert counts.of("out_message_status_total", status="failed") == 0
-    assert counts.of("out_message_sent_duration_ms_count", type="text") == 2
+    assert counts.of("out_message_status_total", status="failed", number=BUSINESS) == 0
+    assert counts.of("out_message_sent_duration_ms_count", type="text", number=BUSINESS) == 2
     assert counts.of("endpoint_requests_duration_ms_count", method="AcceptMessage", result="ok") == 2
     assert counts.of("endpoint_requests_duration_ms_count", method="AcceptMessage", result="1013") == 1
     assert counts.of("endpoint_requests_duration_ms_sum", method="AcceptMessage", result="ok") > 0
@@ -86,10 +89,10 @@ async def test_an_inbound_message_is_pending_until_it_is_on_disk(world: World) -
         world.network.deliver(NUMBER, kind, id="m1", body=body)
         world.network.deliver(NUMBER, frames.READ, id="r1", refs=["unknown"])
         # It stays 1 once the message is handled, until the commit.
-        await soon(lambda: counts.of("in_messages_pending_processing", shard="0") == 1)
+        await soon(lambda: counts.of("in_messages_pending_processing", shard="0", number=BUSINESS) == 1)
     await world.network.signals.until(lambda: "m1" in world.network.acknowledged)
-    assert counts.of("in_messages_pending_processing", shard="0") == 0
-    assert counts.of("in_message_persisted_total", type="text") == 1
+    assert counts.of("in_messages_pending_processing", shard="0", number=BUSINESS) == 0
+    assert counts.of("in_message_persisted_total", type="text", number=BUSINESS) == 1
 
 
 async def test_files_are_counted_by_type_and_result(world: World) -> None:

@@ -105,7 +105,7 @@ async def test_a_row_that_kills_the_process_is_quarantined_after_3_attempts(tmp_
         assert sum(attempts.values()) == restarts.deaths
         metrics = installation.metrics()["coreapp"]
         quarantined = sum(count == 3 for count in attempts.values())
-        assert f'tidings_quarantined_items{{shard="0"}} {quarantined}.0' in metrics
+        assert f'tidings_quarantined_items{{number="15550000000",shard="0"}} {quarantined}.0' in metrics
         assert "item.quarantined" in coreapp.log_path.read_text()
 
         await coreapp.stop()

@@ -13,6 +13,7 @@ from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, code, er
 from tests.webapp.coreapp_links import ScriptedMap
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.config.env import SettingsError
+from tidings.secrets.api_key import ApiKey
 from tidings.storage.business import numbers, users
 from tidings.storage.business.shards import Owner
 from tidings.storage.business.users import User
@@ -170,6 +171,36 @@ async def test_each_number_has_rate_limits_of_its_own(serve: Serve, database: Da
     assert sent == [201, 201, 429]
     limited = await api.http.post("/v1/messages", json=message, headers=headers)
     assert errors(limited)[0]["details"] == "over the rate limit of messages"
+
+
+async def test_stats_are_those_of_the_tokens_number_and_with_the_api_key_of_all(
+    serve: Serve, database: Database, coreapp: FakeCoreapp
+) -> None:
+    lines = [
+        "# TYPE callback_queue_size gauge",
+        f'callback_queue_size{{number="{FIRST}",shard="0"}} 2.0',
+        f'callback_queue_size{{number="{SECOND}",shard="32"}} 3.0',
+        "# TYPE in_message_persisted_total counter",
+        f'in_message_persisted_total{{number="{FIRST}",type="text"}} 4.0',
+        f'in_message_persisted_total{{number="{SECOND}",type="text"}} 5.0',
+        "# TYPE tidings_shard_epoch gauge",
+        'tidings_shard_epoch{shard="0"} 1.0',
+        'tidings_shard_epoch{shard="32"} 7.0',
+        "# TYPE tidings_messages_accepted_total counter",
+        'tidings_messages_accepted_total{encrypted="at once"} 9.0',
+    ]
+    coreapp.answer(core.GetMetrics, lambda q: core.Metrics(q.n, "\n".join(lines) + "\n"))
+    api = await serve(api_key=ApiKey("an API key of the tests"))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    headers = await second(api, database)
+    key = {"Authorization": "Apikey an API key of the tests"}
+    for own, callbacks, received, epochs in (({}, 2, 4, [1]), (headers, 3, 5, [7]), (key, 5, 9, [1, 7])):
+        found = (await api.http.get("/v1/stats/app", headers=own)).json()["stats"]["app"]
+        assert found["callback_queue_size"]["data"] == [{"labels": {}, "value": callbacks}]
+        assert found["in_message_persisted"]["data"] == [{"labels": {"type": "text"}, "value": received}]
+        assert [each["value"] for each in found["tidings_shard_epoch"]["data"]] == epochs
+        assert [each["value"] for each in found["tidings_messages_accepted"]["data"]] == [9]
 
 
 async def test_an_idempotency_key_of_one_number_is_fresh_for_another(

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-LABELS = ("queue", "shard")
+LABELS = ("queue", "shard", "number")
 
 
 class QueueReading(NamedTuple):
@@ -57,27 +57,27 @@ class Through:
 class QueueMetrics(Collector):
     """Metrics of all queues: depth, age of the oldest item, and items that entered and left.
 
-    A queue is identified by its name and, where the process has one per shard, by the shard's number.
+    A queue is identified by its name and, where the process has one per shard, by the shard and its business number.
     """
 
     def __init__(self) -> None:
-        self._read: dict[tuple[str, str], Callable[[], QueueReading]] = {}
+        self._read: dict[tuple[str, str, str], Callable[[], QueueReading]] = {}
         self._through: dict[str, Through] = {}
 
-    def watch(self, queue: str, read: Callable[[], QueueReading], *, shard: str = "") -> None:
+    def watch(self, queue: str, read: Callable[[], QueueReading], *, shard: str = "", number: str = "") -> None:
         """Read a queue with `read` at each scrape, until `forget`."""
-        self._read[queue, shard] = read
+        self._read[queue, shard, number] = read
 
-    def forget(self, queue: str, *, shard: str = "") -> None:
+    def forget(self, queue: str, *, shard: str = "", number: str = "") -> None:
         """Remove a queue and its metrics."""
-        self._read.pop((queue, shard), None)
+        self._read.pop((queue, shard, number), None)
 
     def join(self, name: str, queue: Queue) -> Through:
         """Include a queue in its name's metrics while it exists; it adds the items that leave it to `Through.left`."""
         through = self._through.get(name)
         if through is None:
             through = self._through[name] = Through()
-            self._read[name, ""] = through.read
+            self._read[name, "", ""] = through.read
         through.queues.add(queue)
         return through
 

@@ -11,10 +11,11 @@ from tests.coreapp.signals import soon
 from tidings.wire import core
 
 NUMBER = "15550110001"
+SHARD = {"shard": "0", "number": "15550000000"}
 
 
 def of_queue(name: str, queue: str) -> float | None:
-    return REGISTRY.get_sample_value(f"tidings_queue_{name}", {"queue": queue, "shard": "0"})
+    return REGISTRY.get_sample_value(f"tidings_queue_{name}", {"queue": queue, **SHARD})
 
 
 async def test_queue_metrics_of_a_shard_are_reported_until_it_closes(world: World) -> None:
@@ -33,10 +34,10 @@ async def test_queue_metrics_of_a_shard_are_reported_until_it_closes(world: Worl
         assert (of_queue("oldest_seconds", queue) or 0) > 0
     assert of_queue("left_total", "encryption") == 1, "the second found its session in memory"
     assert of_queue("limit", "jobs") == running.shard.context.settings.job_queue_limit
-    assert REGISTRY.get_sample_value("tidings_job_queue_size", {"shard": "0"}) == 2
-    assert REGISTRY.get_sample_value("tidings_messages_held_back", {"shard": "0"}) == 0
+    assert REGISTRY.get_sample_value("tidings_job_queue_size", SHARD) == 2
+    assert REGISTRY.get_sample_value("tidings_messages_held_back", SHARD) == 0
     async with asyncio.timeout(20):
         await running.stopped()
     assert of_queue("depth", "jobs") is None
-    assert REGISTRY.get_sample_value("tidings_job_queue_size", {"shard": "0"}) is None
+    assert REGISTRY.get_sample_value("tidings_job_queue_size", SHARD) is None
     assert of_queue("limit", "jobs") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,43 @@ async def test_health_is_that_of_the_requested_number(world: World, servers: Rea
     assert await owned(SECOND) == [32]
     refused = await running.client.ask(lambda n: core.ListGroups(n, "15550000009"))
     assert (refused.code, refused.retry_after) == (codes.NOT_PRIMARY_COREAPP, 1)
+
+
+async def test_a_full_job_queue_of_one_number_refuses_no_message_of_another(world: World, servers: RealNetwork) -> None:
+    running = await start(world, servers, "a", shards=1, job_queue_limit=10)
+    await add(world)
+    await soon(lambda: running.node.shards.numbers == [0, 32])
+    await soon(lambda: all(shard.link.connected for shard in running.node.shards))
+    await a_phone(servers)
+    await send(running, SECOND, PEER, "before")
+    content = b'{"type":"text","text":{"body":"burst"}}'
+    first = [
+        running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, PEER, "text", content, request_id=str(n)))
+        for _ in range(50)
+    ]
+    *answers, other = await asyncio.gather(
+        *first, running.client.ask(lambda n: core.AcceptMessage(n, SECOND, PEER, "text", content))
+    )
+    refused = [answer for answer in answers if not isinstance(answer, core.Accepted)]
+    assert refused
+    assert {answer.code for answer in refused} == {1016}
+    assert isinstance(other, core.Accepted)
+
+
+async def test_metrics_of_a_shard_name_its_number(world: World, servers: RealNetwork) -> None:
+    running = await running_with_two(world, servers)
+    text = (await running.client.ask(core.GetMetrics)).text
+    for number, shard in ((BUSINESS, 0), (SECOND, 32)):
+        assert f'tidings_queue_depth{{number="{number}",queue="jobs",shard="{shard}"}} 0.0' in text
+        assert f'tidings_queue_limit{{number="{number}",queue="callbacks",shard="{shard}"}} ' in text
+        assert f'tidings_upstream_connected{{number="{number}",shard="{shard}"}} 1.0' in text
+    async with world.database.transaction() as connection:
+        row = await numbers.find(connection, SECOND)
+        assert row is not None
+        await number_removal.begin(connection, row, drop=True)
+    await soon(lambda: running.node.shards.numbers == [0])
+    text = (await running.client.ask(core.GetMetrics)).text
+    assert f'number="{SECOND}"' not in text
 
 
 async def test_the_shards_of_one_number_change_while_another_number_is_served(

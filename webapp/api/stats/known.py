@@ -43,11 +43,12 @@ _TYPES = frozenset(
 )
 
 
-def read_coreapp(text: str, block: int | None = None) -> list[Metric]:
-    """Return the metrics of a Coreapp and those derived from them.
+def read_coreapp(text: str, number: str = "", block: int | None = None) -> list[Metric]:
+    """Return the metrics of a Coreapp and those derived from them, without the label `number`.
 
     text: metrics in the Prometheus format
-    block: shard block of the number whose shards are included; `None` for all shards
+    number: number whose samples are included; empty for the sums of all numbers
+    block: shard block of the number, for samples with a shard but no number; `None` for all shards
     """
     families = {
         family.name: family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")
@@ -55,6 +56,9 @@ def read_coreapp(text: str, block: int | None = None) -> list[Metric]:
     if block is not None:
         for family in families.values():
             family.samples = [sample for sample in family.samples if _is_of(block, sample.labels.get("shard", ""))]
+    for family in families.values():
+        if any("number" in sample.labels for sample in family.samples):
+            family.samples = _of_number(number, family.samples)
     known: list[Metric] = [_of_all_shards(name, families[ours]) for name, ours in _SAME.items() if ours in families]
     known += [_of_all_shards(name, families.pop(name)) for name in _WITHOUT_SHARDS if name in families]
     for name, ours in _SUMMED.items():
@@ -80,6 +84,20 @@ def read_coreapp(text: str, block: int | None = None) -> list[Metric]:
         text = "Failed transactions and their duration"
         known.append(_request_durations("db_request_error_duration_us", text, families[_FAILURES]))
     return [*known, *families.values()]
+
+
+def _of_number(number: str, samples: Iterable[Sample]) -> list[Sample]:
+    """Return the samples of one number, or the sums of all numbers for an empty string, without the label `number`."""
+    merged: dict[tuple[str, ...], Sample] = {}
+    for sample in samples:
+        labels = dict(sample.labels)
+        if labels.pop("number", "") not in (number, "") and number:
+            continue
+        key = (sample.name, *(text for label in sorted(labels.items()) for text in label))
+        before = merged.get(key)
+        value = sample.value if before is None else before.value + sample.value
+        merged[key] = sample._replace(labels=labels, value=value)
+    return list(merged.values())
 
 
 def _is_of(block: int, shard: str) -> bool:

@@ -38,15 +38,15 @@ class Stats:
 
         Raises the errors of the Coreapp link when the only one is unreachable.
 
-        account: number whose shards are included; empty for all. Metrics without a shard are those of the process.
+        account: number whose samples are included; empty for all. Metrics without a number are those of the process.
         """
         block, coreapps = self._of(account)
         if len(coreapps.coreapps()) <= 1:
             only = await coreapps.call_primary_repeatable(lambda n: core.GetMetrics(n=n), core.Metrics)
-            return {"": known.read_coreapp(only.text, block)}
+            return {"": known.read_coreapp(only.text, account, block)}
         answers = await coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
         return {
-            coreapp.name: known.read_coreapp(answer.text, block)
+            coreapp.name: known.read_coreapp(answer.text, account, block)
             for coreapp, answer in answers
             if not isinstance(answer, CoreappAway)
         }
