@@ -143,11 +143,15 @@ async def _flood(scene: Scene, rate: float, clients: int, seconds: float) -> tup
         output=str(directory / "watch.msgpack"),
         watch=True,
     )
-    watched, flooded = await asyncio.gather(_send(scene, "watcher", watch), _send(scene, "clients", flood))
+    watched, flooded = await asyncio.gather(send_apart(scene, "watcher", watch), send_apart(scene, "clients", flood))
     return watched, flooded, window
 
 
-async def _send(scene: Scene, name: str, orders: Orders) -> Happened:
+async def send_apart(scene: Scene, name: str, orders: Orders) -> Happened:
+    """Send in a separate process. Raises `Failed`.
+
+    name: of the process in the report
+    """
     log_path = scene.installation.directory / f"{name}.log"
     orders_path = scene.installation.directory / f"{name}.json"
     orders_path.write_bytes(msgspec.json.encode(orders))

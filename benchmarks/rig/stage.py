@@ -7,7 +7,7 @@ import collections
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 from benchmarks.rig import contents, profiles
@@ -94,6 +94,7 @@ async def prepared(
     robots: int,
     shape: Shape = ONE_OF_EACH,
     environment: Mapping[str, str] | None = None,
+    set_up: Callable[[Installation], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Stage]:
     """Prepare an installation on the session's database: robots registered, password changed, templates created.
 
@@ -101,6 +102,7 @@ async def prepared(
 
     robots:      number of registered robots
     environment: variables of all runs; limits are off by default
+    set_up:      called with the running installation before its state is saved; None for no call
     """
     mariadb = await session.database()
     keep = Path(session.options.keep_logs) if session.options.keep_logs else None
@@ -120,6 +122,8 @@ async def prepared(
             began = time.monotonic()
             await installation.start()
             await contents.create_templates(await installation.business())
+            if set_up is not None:
+                await set_up(installation)
             await installation.stop()
             await asyncio.to_thread(installation.save)
             print(f"prepared in {time.monotonic() - began:.0f} s", flush=True)
