@@ -5,8 +5,8 @@ from alembic import op
 
 from tidings.storage import types
 
-revision = "0035"
-down_revision = "0034"
+revision = "0036"
+down_revision = "0035"
 # The oldest program that works on the tables after this migration.
 COMPATIBLE_FROM = "0026"
 
