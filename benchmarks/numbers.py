@@ -1,7 +1,7 @@
 """Several numbers in one installation: `python -m benchmarks.numbers [--quick] [--rounds 5]`.
 
 Alternates 64 clients that send from one number with 64 clients that send from 20 numbers, and 10 numbers that send
-alone with the same beside a number that is flooded with 10 times its limit. Fails when 20 numbers reach less than 90 %
+alone with the same while another number is flooded with 10 times its limit. Fails when 20 numbers reach less than 90 %
 of the rate of one, or when the flood moves the p99 of the others by more than 20 ms, unless --quick.
 """
 
@@ -33,7 +33,7 @@ NUMBERS, ROBOTS, CLIENTS = 20, 1000, 64
 EACH = ROBOTS // NUMBERS  # recipients of one number
 MESSAGES, QUICK = 10_000, 1_500
 LIMIT, FACTOR = 80, 10  # limit of a number in messages per second, and the multiple of it that is offered
-QUIET, QUIET_RATE = 10, 4.0  # numbers beside the flooded one, and messages per second of each
+QUIET, QUIET_RATE = 10, 4.0  # other numbers than the flooded one, and messages per second of each
 SECONDS, QUICK_SECONDS = 20, 5  # duration of a flood
 CONNECTING = 10.0  # seconds for the start of the flooding process
 LEAST = 0.9  # minimum rate of all numbers, relative to one
@@ -132,9 +132,9 @@ async def measure_rate(prepared: Stage, numbers: Numbers, name: str, title: str,
 
 
 async def measure_others(prepared: Stage, numbers: Numbers, name: str, title: str, *, seconds: int, flood: bool) -> Run:
-    """Measure the latencies of numbers below their limit, beside a flooded number or alone. Raises `Failed` and others.
+    """Measure the latencies of numbers below their limit, while another number is flooded, or alone.
 
-    The rate and the first latencies of the run are those of the numbers below their limit.
+    Raises `Failed` and others. The rate and the first latencies of the run are those of the numbers below their limit.
     """
     limits = {"TIDINGS_MESSAGES_RATE": str(LIMIT)}
     async with prepared.performance(name, limits) as scene:
@@ -184,7 +184,7 @@ async def _flood(scene: Scene, start: float, seconds: int) -> list[Sent]:
 
 
 async def measure(current: Session) -> None:
-    """Measure the rates, then the latencies beside a flood, in alternating rounds. Raises `Failed`."""
+    """Measure the rates, then the latencies during a flood, in alternating rounds. Raises `Failed`."""
     quick, rounds = current.options.quick, current.options.rounds
     numbers = Numbers()
     set_up = functools.partial(add_all, numbers)
@@ -211,7 +211,7 @@ async def _measure_floods(current: Session, prepared: Stage, numbers: Numbers, r
     seconds = QUICK_SECONDS if current.options.quick else SECONDS
     found: Mapping[str, list[float]] = {"calm": [], "flooded": []}
     for _ in range(rounds):
-        for name, title in (("calm", f"{QUIET} numbers"), ("flooded", f"{QUIET} numbers beside a flood")):
+        for name, title in (("calm", f"{QUIET} numbers"), ("flooded", f"{QUIET} numbers during a flood")):
             run = await current.once(
                 Variant(
                     name,
@@ -228,7 +228,7 @@ async def _measure_floods(current: Session, prepared: Stage, numbers: Numbers, r
     change = statistics.median(found["flooded"]) - statistics.median(found["calm"])
     current.report.notes.append(
         f"Median p99 of the others: {statistics.median(found['calm']):.1f} ms alone, "
-        f"{statistics.median(found['flooded']):.1f} ms beside the flood ({change:+.1f} ms)."
+        f"{statistics.median(found['flooded']):.1f} ms during the flood ({change:+.1f} ms)."
     )
     if not current.options.quick and change > MOST_MS:
         raise Failed(f"the flood of one number moves the p99 of the others by {change:.1f} ms, more than {MOST_MS} ms")
