@@ -177,7 +177,8 @@ async def test_metrics_of_a_shard_name_its_number(world: World, servers: RealNet
         await number_removal.begin(connection, row, drop=True)
     await soon(lambda: running.node.shards.numbers == [0])
     text = (await running.client.ask(core.GetMetrics)).text
-    assert f'number="{SECOND}"' not in text
+    for gauge in ("tidings_queue_depth", "tidings_queue_limit", "tidings_shard_number", "tidings_upstream_connected"):
+        assert f'{gauge}{{number="{SECOND}"' not in text
 
 
 async def test_the_shards_of_one_number_change_while_another_number_is_served(
