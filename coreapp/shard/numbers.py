@@ -147,7 +147,7 @@ def make_number(process: ProcessParts, number: str, block: int) -> NumberParts:
     if block:
         config = ConfigSource(database, number, safe=process.safe, secrets=webhook_secrets, clock=process.clock)
         used_keys = UsedKeys(database, process.clock, account=number, is_first=False)
-        shared = dataclasses.replace(process.shared, posts=Slots())
+        shared = dataclasses.replace(process.shared, posts=Slots(), cloud_posts=Slots())
         process = dataclasses.replace(process, config=config, used_keys=used_keys, shared=shared)
     requests = AccountRequests(registrar, auto_register=settings.auto_register)
     return NumberParts(number=number, block=block, process=process, requests=requests)
