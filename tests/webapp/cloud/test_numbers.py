@@ -69,6 +69,22 @@ async def test_ids_of_another_number_do_not_exist_for_a_token(
     assert coreapp.asked(core.AcceptMessage) == []
 
 
+async def test_callbacks_belong_to_the_app_of_one_number(
+    serve: Serve, database: Database, coreapp: FakeCoreapp
+) -> None:
+    served = await serve(cloud_api=True)
+    await served.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    headers = await second(served, database)
+    check_beyond(await served.http.get(f"/{OTHER_APP}/subscriptions"), OTHER_APP)
+    check_beyond(await served.http.post(f"/{APP}/subscriptions", json={}, headers=headers), APP)
+    assert (await served.http.post(f"/{OTHER_WABA}/subscribed_apps", headers=headers)).status_code == 200
+    assert [each.account for each in coreapp.asked(core.SettingsChanged)] == [SECOND]
+    assert (await served.http.get(f"/{WABA}/subscribed_apps")).json() == {"data": []}
+    listed = (await served.http.get(f"/{OTHER_WABA}/subscribed_apps", headers=headers)).json()["data"]
+    assert [each["whatsapp_business_api_data"]["id"] for each in listed] == [OTHER_APP]
+
+
 async def test_templates_and_files_belong_to_one_number(cloud: Cloud, database: Database) -> None:
     headers = await second(cloud.served, database)
     made = await cloud.http.post(f"/{WABA}/message_templates", json=TEMPLATE)

@@ -13,7 +13,7 @@ from tidings.storage.business import changes, cloud_callbacks, cloud_subscriptio
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
 from tidings.wire.cloud.identity import NumberIdentity
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http.errors import CoreappAway
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Subscriptions:
     others read it within seconds.
     """
 
-    def __init__(self, database: Database, clock: Clock, coreapps: Coreapps, *, safe: SecretSealer) -> None:
+    def __init__(self, database: Database, clock: Clock, coreapps: AllCoreapps, *, safe: SecretSealer) -> None:
         self._database = database
         self._clock = clock
         self._coreapps = coreapps
@@ -76,7 +76,7 @@ class Subscriptions:
             await changes.note(connection, changes.SETTINGS)
 
         await self._database.persist(noted, patience=5.0)
-        answers = await self._coreapps.call_all(
+        answers = await self._coreapps.of(identity.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=identity.account), core.Done, timeout=_PATIENCE
         )
         missed = sum(isinstance(answer, CoreappAway) for answer in answers)
