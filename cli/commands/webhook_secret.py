@@ -50,15 +50,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
-    if options.action == "cloud":
-        app_id = identity.derive(settings.account).app_id
-        print(webhook_secrets.app_secret(settings.secrets.webhook_secret, app_id))
-        return 0
     keys = settings.secrets.settings_key
     safe = SecretSealer(*keys.keys, read=keys.read)
     database = Database(settings.business, "business")
     try:
         number = await chosen_number.find(database, settings.account, options.number)
+        if options.action == "cloud":
+            print(webhook_secrets.app_secret(settings.secrets.webhook_secret, identity.derive(number).app_id))
+            return 0
         kept = WebhookSecrets(number, settings.secrets.webhook_secret, safe)
         if options.action == "show":
             async with database.reading() as connection:

@@ -77,5 +77,7 @@ def test_templates_and_webhook_secrets_of_a_further_number_are_its_own(data: dic
     assert run("webhook-secret", "rotate", "--number", "15550000001", **data).returncode == 0
     assert len(run("webhook-secret", "show", **data).stdout.splitlines()) == 1
     assert len(run("webhook-secret", "show", "--number", "15550000001", **data).stdout.splitlines()) == 2
-    for command in (("template", "list"), ("webhook-secret", "show")):
+    secrets = {run("webhook-secret", "cloud", *words, **data).stdout for words in ((), ("--number", "15550000001"))}
+    assert len(secrets) == 2
+    for command in (("template", "list"), ("webhook-secret", "show"), ("webhook-secret", "cloud")):
         assert_one_line(run(*command, "--number", "15550000009", **data), 1, ".*is not a number of this installation")
