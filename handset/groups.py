@@ -206,7 +206,7 @@ class FleetGroups:
     async def _send_again(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Encrypt a stale message again under the same id. The network kept nothing of it, so the id may be reused."""
         assert envelope.draft is not None
-        number, group = device.number, envelope.group
+        number, group = device.number, envelope.group_id
         plaintext = self.context.vault.open_draft(number, group, envelope.id, envelope.draft)
         await self.sender.do(lambda keys, connection, _: keys.mark_stale(connection, number, group, envelope.epoch))
         for _ in range(ATTEMPTS):

@@ -93,11 +93,11 @@ class MessageSender:
     def give_up(self, device: Device, envelope: OutboxRow, detail: str, reason: str = "") -> None:
         """Give up an envelope and notify the application."""
         self.settle(envelope)
-        to = envelope.peer or envelope.group
+        to = envelope.peer or envelope.group_id
         fields = {"number": device.number, "to": to, "kind": envelope.kind, "reason": reason or detail}
         log.warning("envelope.refused", extra=fields)
         refs = envelope.refs or (envelope.id,)
-        self._application.notify(DeviceEvent(device.number, to, "refused", refs, detail, envelope.group))
+        self._application.notify(DeviceEvent(device.number, to, "refused", refs, detail, envelope.group_id))
 
     async def _send_with_bundle(
         self, device: Device, peer: str, plaintext: bytes, *, new_session: bool = False, resendable: bool = True

@@ -51,7 +51,7 @@ class InboxBatch:
             kind=kind,
             received_at=received_at,
             content=self._vault.seal_text(*key, text),
-            group=frame.group,
+            group_id=frame.group,
         )
         self.rows.append(row)
         return row
@@ -64,4 +64,6 @@ def shown_after_restart(row: InboxRow, vault: Vault) -> ReceivedMessage:
         text, raw = raw, ""
     elif kind == ANSWER:
         kind, text = TEXT, content.text_of(raw)
-    return ReceivedMessage(row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group)
+    return ReceivedMessage(
+        row.number, row.peer, row.id, row.position, 1, row.received_at, kind, text, raw, row.group_id
+    )

@@ -127,7 +127,7 @@ async def test_any_text_is_stored_unchanged_and_keys_are_case_sensitive(database
 async def test_insert_or_update_overwrites_only_the_named_columns(database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(things.insert(), [row("a", "old", data=b"old"), row("b", "old", data=b"old")])
-        statement = insert_or_update(connection, things, ("name", "part"), ("value",))
+        statement = insert_or_update(connection, things, ("value",))
         await connection.execute(statement, [row("b", "new", data=b"new"), row("c", "new", data=b"new")])
     async with database.reading() as connection:
         rows = await connection.execute(sa.select(things.c.name, things.c.value, things.c.data).order_by(things.c.name))
@@ -162,7 +162,7 @@ def test_upserts_behave_like_a_dictionary(
         for update, pairs in batches:
             async with database.transaction() as connection:
                 if update:
-                    statement = insert_or_update(connection, things, ("name", "part"), ("value",))
+                    statement = insert_or_update(connection, things, ("value",))
                     model.update(pairs)
                 else:
                     statement = insert_or_ignore(connection, things)
@@ -314,7 +314,7 @@ async def test_persist_retries_through_a_server_kill_and_writes_every_row_once(
 
     async def write(number: int) -> None:
         async def work(connection: AsyncConnection) -> None:
-            statement = insert_or_update(connection, things, ("name", "part"), ("value",))
+            statement = insert_or_update(connection, things, ("value",))
             await connection.execute(statement, [row(f"n{number}", str(number))])
 
         await fragile.persist(work)

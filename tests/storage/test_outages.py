@@ -109,7 +109,7 @@ def test_an_error_outside_the_database_is_neither_an_outage_nor_a_refused_row() 
 
 async def insert(database: Database, name: str, value: str = "", *, patience: float = 30.0) -> None:
     async def work(connection: AsyncConnection) -> None:
-        statement = insert_or_update(connection, things, ("name", "part"), ("value",))
+        statement = insert_or_update(connection, things, ("value",))
         await connection.execute(statement, [row(name, value)])
 
     await database.persist(work, patience=patience)

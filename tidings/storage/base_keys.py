@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,9 +23,9 @@ PAGE = 500  # rows that a transaction deletes
 class BaseKey:
     """Base key of an accepted first message."""
 
-    owner: str  # number that accepted the message
-    base_key: str  # 64 hexadecimal digits, equal for base keys that open the same session
-    peer: str  # number that sent the message
+    owner: Annotated[str, types.key(20)]  # number that accepted the message
+    base_key: Annotated[str, types.key(64)]  # 64 hexadecimal digits, equal for base keys that open the same session
+    peer: Annotated[str, types.key(20)]  # number that sent the message
     signed_prekey_id: int  # the owner's signed pre-key that the message used
 
 
@@ -33,14 +33,8 @@ class BaseKeyTable:
     """Table of base keys of one family, and its queries."""
 
     def __init__(self, metadata: types.TableFamily, name: str) -> None:
-        self.table = metadata.table(
-            name,
-            sa.Column("owner", types.key(20), primary_key=True),
-            sa.Column("base_key", types.key(64), primary_key=True),
-            sa.Column("peer", types.key(20), nullable=False),
-            sa.Column("signed_prekey_id", sa.Integer, nullable=False),
-            sa.Index(f"{name}_by_peer", "owner", "peer"),
-        )
+        by_peer = sa.Index(f"{name}_by_peer", "owner", "peer")
+        self.table = metadata.table_of(BaseKey, name, by_peer, key=("owner", "base_key"))
         columns = self.table.c
         of_owner = columns.owner == sa.bindparam("owner")
         self._known = sa.select(columns.base_key).where(of_owner, columns.base_key.in_(any_of("base_keys")))

@@ -321,30 +321,28 @@ async def _given_up(connection: AsyncConnection) -> AsyncIterator[None]:
 
 
 def insert_or_update(
-    connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...]
+    connection: AsyncConnection, table: sa.Table, update: tuple[str, ...] | None = None
 ) -> sa.Executable:
-    """Return an insert that overwrites the columns `update` of a row whose `key` exists.
+    """Return an insert that overwrites the columns `update` of a row whose primary key exists.
 
     Execute it with a list of rows that have a value for every column of the table. It is one statement for all rows.
+
+    update: None for all columns outside the primary key
     """
-    if connection.dialect.name == "sqlite":
-        return _sqlite_upsert(table, key, update)
-    return _mysql_upsert(table, update)
+    return (_sqlite_upsert if connection.dialect.name == "sqlite" else _mysql_upsert)(table, update)
 
 
 def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executable:
     """Return an insert that leaves existing rows unchanged. Execute it as `insert_or_update`."""
-    if connection.dialect.name == "sqlite":
-        return _sqlite_upsert(table, (), ())
     # INSERT IGNORE would also turn values that do not fit into warnings.
-    return _mysql_upsert(table, ())
+    return insert_or_update(connection, table, ())
 
 
 async def save_rows(
-    connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...], rows: Sequence[Any]
+    connection: AsyncConnection, table: sa.Table, rows: Sequence[Any], update: tuple[str, ...] | None = None
 ) -> None:
-    """Insert rows, or overwrite `update` of those whose `key` exists. A row is a dataclass with a field per column."""
-    await write_instances(connection, insert_or_update(connection, table, key, update), rows)
+    """Insert rows, dataclasses with a field per column. Existing ones are overwritten as by `insert_or_update`."""
+    await write_instances(connection, insert_or_update(connection, table, update), rows)
 
 
 async def add_rows(connection: AsyncConnection, table: sa.Table, rows: Sequence[Any]) -> None:
@@ -352,26 +350,36 @@ async def add_rows(connection: AsyncConnection, table: sa.Table, rows: Sequence[
     await write_instances(connection, insert_or_ignore(connection, table), rows)
 
 
+def _columns_outside_key(table: sa.Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns if not column.primary_key)
+
+
 @functools.cache
-def _sqlite_upsert(table: sa.Table, key: tuple[str, ...], update: tuple[str, ...]) -> sa.Executable:
+def _sqlite_upsert(table: sa.Table, update: tuple[str, ...] | None) -> sa.Executable:
     insert = sqlite.insert(table)
-    if not update:
+    names = _columns_outside_key(table) if update is None else update
+    if not names:
         return insert.on_conflict_do_nothing()
-    return insert.on_conflict_do_update(index_elements=list(key), set_={name: insert.excluded[name] for name in update})
+    return insert.on_conflict_do_update(
+        index_elements=list(table.primary_key), set_={name: insert.excluded[name] for name in names}
+    )
 
 
 @functools.cache
-def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
+def _mysql_upsert(table: sa.Table, update: tuple[str, ...] | None) -> sa.TextClause:
     # aiomysql sends the dialect's own form for MySQL 8 (`AS new`) row by row. `VALUES()` works on MySQL and MariaDB.
     # Only names from our own table definitions enter the text. They are quoted, because some are SQL keywords.
     names = [column.name for column in table.columns]
     kept = next(column.name for column in table.primary_key)
-    changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in update) or f"`{kept}` = `{table.name}`.`{kept}`"
+    updated = _columns_outside_key(table) if update is None else update
+    changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in updated) or f"`{kept}` = `{table.name}`.`{kept}`"
     columns = ", ".join(f"`{name}`" for name in names)
-    return sa.text(
+    statement = sa.text(
         f"INSERT INTO `{table.name}` ({columns}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
         f" ON DUPLICATE KEY UPDATE {changes}"
     )
+    encoded = (column for column in table.columns if isinstance(column.type, sa.TypeDecorator))
+    return statement.bindparams(*(sa.bindparam(column.name, type_=column.type) for column in encoded))
 
 
 def any_of(name: str) -> sa.BindParameter[Any]:

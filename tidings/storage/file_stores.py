@@ -7,12 +7,13 @@ lock it.
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import add_rows
 
 # Name of the row that stands for the database itself.
 DATABASE = "database"
@@ -23,21 +24,15 @@ class FileStoreRow:
     """Recorded store."""
 
     # "media", "blobs" or `DATABASE`.
-    name: str
+    name: Annotated[str, types.key(16)]
     # Random id, which the marker file in the store also contains.
-    marker: str
-    # Unix milliseconds.
-    recorded_at: int
+    marker: Annotated[str, types.key(64)]
+    recorded_at: types.UnixMilliseconds
 
 
 def define(metadata: types.TableFamily) -> sa.Table:
     """Return the table, defined in the metadata of one family."""
-    return metadata.table(
-        "file_stores",
-        sa.Column("name", types.key(16), primary_key=True),
-        sa.Column("marker", types.key(64), nullable=False),
-        sa.Column("recorded_at", types.milliseconds(), nullable=False),
-    )
+    return metadata.table_of(FileStoreRow, "file_stores", key=("name",))
 
 
 _table = define(types.TableFamily())
@@ -52,7 +47,7 @@ async def find(connection: AsyncConnection, name: str, *, lock: bool = False) ->
 
 async def add(connection: AsyncConnection, store: FileStoreRow) -> None:
     """Record a store, unless a store of this name is recorded."""
-    await connection.execute(insert_or_ignore(connection, _table), [dataclasses.asdict(store)])
+    await add_rows(connection, _table, [store])
 
 
 async def replace(connection: AsyncConnection, store: FileStoreRow) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Annotated, Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, sqlite
 
@@ -49,6 +50,30 @@ def _column(name: str, hint: Any, is_key: bool) -> sa.Column[Any]:
     )
 
 
+class _Encoded(sa.TypeDecorator[Any]):
+    """Values stored as a text that `encode` makes of them and `decode` reads."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(
+        self, column: sa.types.TypeEngine[str], encode: Callable[[Any], str], decode: Callable[[str], Any]
+    ) -> None:
+        super().__init__()
+        self.column = column
+        self.encode = encode
+        self.decode = decode
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[str]:
+        return self.column.dialect_impl(dialect)
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
+        return self.encode(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:
+        return self.decode(value)
+
+
 class _Key(mysql.VARCHAR):
     """ASCII text that may be compared with any text. Text that is not ASCII matches no row.
 
@@ -79,6 +104,24 @@ def text(length: int) -> sa.types.TypeEngine[str]:
 def long_text() -> sa.types.TypeEngine[str]:
     """Text of any characters, up to 16 MiB."""
     return sa.Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+
+
+def json(kind: Any, length: int | None = None) -> sa.types.TypeEngine[Any]:
+    """JSON text of a value of type `kind`, at most `length` characters or 16 MiB long."""
+    return _Encoded(long_text() if length is None else text(length), _to_json, msgspec.json.Decoder(kind).decode)
+
+
+def words() -> sa.types.TypeEngine[tuple[str, ...]]:
+    """Words without spaces, up to 16 MiB together."""
+    return _Encoded(long_text(), " ".join, _split)
+
+
+def _to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
 def blob() -> sa.types.TypeEngine[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,33 +23,12 @@ KYBER = "kyber"  # the last resort: used again and again
 KYBER_ONE_TIME = "kyber_ot"
 _LASTING = (SIGNED, KYBER)
 
-accounts = metadata.table(
-    "accounts",
-    sa.Column("number", types.key(20), primary_key=True),
-    sa.Column("registration_id", sa.Integer, nullable=False),
-    sa.Column("identity_key", types.blob(), nullable=False),
-    sa.Column("device_token", types.blob(), nullable=False),
-    sa.Column("data_key", types.blob(), nullable=False),
-    sa.Column("next_key_id", sa.Integer, nullable=False),
-)
-
-own_prekeys = metadata.table(
-    "own_prekeys",
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("kind", types.key(8), primary_key=True),
-    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("sealed", types.blob(), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("uploaded", sa.Boolean, nullable=False),
-    sa.Column("retired_at", types.milliseconds(), nullable=False),
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
     """Registered number."""
 
-    number: str
+    number: Annotated[str, types.key(20)]
     registration_id: int
     # Sealed.
     identity_key: bytes
@@ -61,22 +40,27 @@ class Account:
     next_key_id: int = 0
 
 
+accounts = metadata.table_of(Account, "accounts", key=("number",))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnPreKey:
     """Private pre-key, sealed."""
 
-    account: str
+    account: Annotated[str, types.key(20)]
     # `SIGNED`, `ONE_TIME`, `KYBER` or `KYBER_ONE_TIME`.
-    kind: str
+    kind: Annotated[str, types.key(8)]
     key_id: int
     sealed: bytes
-    # Unix milliseconds.
-    created_at: int = 0
+    created_at: types.UnixMilliseconds = 0
     # For all kinds but `ONE_TIME`: True once the network has confirmed that it has the key.
     uploaded: bool = True
     # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, or is
     # gone from the network. 0 for a key in use.
-    retired_at: int = 0
+    retired_at: types.UnixMilliseconds = 0
+
+
+own_prekeys = metadata.table_of(OwnPreKey, "own_prekeys", key=("account", "kind", "key_id"))
 
 
 async def find_account(connection: AsyncConnection, number: str) -> Account | None:

@@ -66,7 +66,7 @@ async def add(connection: AsyncConnection, purge: CallbackPurgeRow) -> None:
     )
     # Pages of one purge in the same millisecond share a row.
     row["deleted"] = purge.deleted + (found.scalar() or 0)
-    await connection.execute(insert_or_update(connection, table, ("at", "shard"), ("deleted",)), [row])
+    await connection.execute(insert_or_update(connection, table, ("deleted",)), [row])
 
 
 async def list_after(

@@ -133,13 +133,13 @@ async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
 
 async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Record failed attempts and the times at which the next ones are due. `sealed` is as in `enqueue`."""
-    statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
+    statement = insert_or_update(connection, table, ("attempt", "due_at", "last_error"))
     await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.PENDING))
 
 
 async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Turn callbacks into dead letters. `sealed` is as in `enqueue`."""
-    statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
+    statement = insert_or_update(connection, table, ("state", "attempt", "last_error"))
     await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.DEAD))
 
 

@@ -39,7 +39,7 @@ async def find_certificate(
 
 async def set_certificate(connection: AsyncConnection, account: str, kind: str, content: bytes) -> None:
     """Set the content of one kind, and replace the earlier one."""
-    statement = insert_or_update(connection, table, ("account", "kind"), ("content",))
+    statement = insert_or_update(connection, table)
     await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
     await changes.note(connection, changes.CERTIFICATES)
 

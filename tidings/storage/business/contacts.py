@@ -39,7 +39,7 @@ class Since(NamedTuple):
 
 async def save(connection: AsyncConnection, contacts: Sequence[StoredContact]) -> None:
     """Save the results of a check, and overwrite earlier ones."""
-    await save_rows(connection, table, ("account", "wa_id"), ("registered", "checked_at"), contacts)
+    await save_rows(connection, table, contacts)
 
 
 _CHECKED = sa.select(table).where(

@@ -50,7 +50,7 @@ unread = metadata.table_of(
 
 async def save_receipts(connection: AsyncConnection, rows: Sequence[GroupReceipt]) -> None:
     """Save receipts, and overwrite earlier ones."""
-    await save_rows(connection, receipts, ("message_id", "member"), ("status",), rows)
+    await save_rows(connection, receipts, rows)
 
 
 _RECEIPTS = sa.select(receipts).where(

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import save_rows
 
 # Maximum length of a group id, characters.
 ID_LENGTH = 40
@@ -31,7 +30,7 @@ class StoredGroup:
     # Increases with each participant that joins or leaves; 0 if only the id is known.
     epoch: Annotated[int, sa.BigInteger]
     # Number of each participant and whether it is an admin, in the order in which they joined.
-    participants: Annotated[tuple[tuple[str, bool], ...], types.long_text()]
+    participants: Annotated[tuple[tuple[str, bool], ...], types.json(tuple[tuple[str, bool], ...])]
     has_icon: bool = False
     # False once the business has left. The row is kept for messages that are still on their way.
     is_member: bool = True
@@ -42,41 +41,10 @@ table = metadata.table_of(StoredGroup, "business_groups", key=("account", "id"))
 
 async def save(connection: AsyncConnection, groups: Sequence[StoredGroup]) -> None:
     """Save groups, new or known ones."""
-    if groups:
-        columns = tuple(column.name for column in table.columns if not column.primary_key)
-        await connection.execute(
-            insert_or_update(connection, table, ("account", "id"), columns),
-            [
-                {
-                    "account": g.account,
-                    "id": g.id,
-                    "subject": g.subject,
-                    "creator": g.creator,
-                    "created_at": g.created_at,
-                    "epoch": g.epoch,
-                    "participants": msgspec.json.encode(g.participants).decode(),
-                    "has_icon": g.has_icon,
-                    "is_member": g.is_member,
-                }
-                for g in groups
-            ],
-        )
+    await save_rows(connection, table, groups)
 
 
 async def list_groups(connection: AsyncConnection, account: str) -> Sequence[StoredGroup]:
     """List all groups of an account by id, including those that it has left."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.id))
-    return [
-        StoredGroup(
-            row.account,
-            row.id,
-            row.subject,
-            row.creator,
-            row.created_at,
-            row.epoch,
-            msgspec.json.decode(row.participants, type=tuple[tuple[str, bool], ...]),
-            bool(row.has_icon),
-            bool(row.is_member),
-        )
-        for row in rows
-    ]
+    return [StoredGroup(*row) for row in rows]

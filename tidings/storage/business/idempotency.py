@@ -17,9 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, execute_paged, insert_or_ignore, insert_or_update, select_paged
+from tidings.storage.database import any_of, execute_paged, insert_or_ignore, save_rows, select_paged
 from tidings.storage.row_lists import any_row_of, row_list
-from tidings.storage.rows import write_rows
 
 MESSAGES, MEDIA = "messages", "media"  # resources
 
@@ -137,21 +136,7 @@ async def save(connection: AsyncConnection, keys: Sequence[UsedKey]) -> None:
 
     A later use replaces an earlier one, which must have expired.
     """
-    update = ("fingerprint", "answer", "created_at", "username")
-    statement = insert_or_update(connection, table, ("account", "resource", "key_hash"), update)
-    await write_rows(connection, statement, [_values(key) for key in keys])
-
-
-def _values(key: UsedKey) -> dict[str, object]:
-    return {
-        "account": key.account,
-        "resource": key.resource,
-        "key_hash": key.key_hash,
-        "fingerprint": key.fingerprint,
-        "answer": key.answer,
-        "created_at": key.created_at,
-        "username": key.username,
-    }
+    await save_rows(connection, table, keys)
 
 
 async def claim(connection: AsyncConnection, key: IdempotencyKey, use: UsedKey, since: int) -> UsedKey:
@@ -169,8 +154,9 @@ async def claim(connection: AsyncConnection, key: IdempotencyKey, use: UsedKey, 
 
 async def _claim_row(connection: AsyncConnection, row: UsedKey, since: int) -> UsedKey:
     mine = (table.c.account == row.account, table.c.resource == row.resource, table.c.key_hash == row.key_hash)
-    await connection.execute(insert_or_ignore(connection, table), [_values(row)])
-    await connection.execute(table.update().where(*mine, table.c.created_at <= since).values(**_values(row)))
+    values = dataclasses.asdict(row)
+    await connection.execute(insert_or_ignore(connection, table), [values])
+    await connection.execute(table.update().where(*mine, table.c.created_at <= since).values(**values))
     return UsedKey(*(await connection.execute(sa.select(table).where(*mine))).one())
 
 

@@ -38,12 +38,11 @@ table = metadata.table_of(
 
 
 _PAGE = 1000
-_UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
 
 
 async def save(connection: AsyncConnection, learnt: Sequence[StoredIdentity]) -> None:
     """Save identities, and replace earlier ones of the same peers."""
-    await save_rows(connection, table, ("account", "peer"), _UPDATED, learnt)
+    await save_rows(connection, table, learnt)
 
 
 _IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))

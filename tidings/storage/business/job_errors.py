@@ -56,7 +56,7 @@ async def execute(connection: AsyncConnection, changes: Sequence[JobErrorChanges
     """Write changes in their order."""
     saved = {row.id: row for change in changes for row in change.saved}
     for page in pages(list(saved.values())):
-        await save_rows(connection, table, ("id",), ("attempts", "last_error", "tried_at"), page)
+        await save_rows(connection, table, page)
     await delete_listed(connection, _DELETE, "ids", [job_id for change in changes for job_id in change.deleted])
 
 

@@ -63,7 +63,7 @@ _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
     """Add jobs. Of existing ones, overwrite state, kind and body: they change from `NEW` to `ENCRYPTED`."""
-    await save_rows(connection, table, ("id",), ("state", "kind", "body"), jobs)
+    await save_rows(connection, table, jobs, ("state", "kind", "body"))
 
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:

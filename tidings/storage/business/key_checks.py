@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import add_rows
 
 MASTER = "master"
 SETTINGS = "settings"
@@ -44,7 +44,7 @@ async def find(connection: AsyncConnection, name: str, *, lock: bool = False) ->
 
 async def add(connection: AsyncConnection, check: KeyCheck) -> None:
     """Record the current key of a kind, unless one is recorded."""
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(check)])
+    await add_rows(connection, table, [check])
 
 
 async def replace(connection: AsyncConnection, check: KeyCheck) -> None:

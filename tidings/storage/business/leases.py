@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import add_rows
 
 # Reasons for the end of a lease. Taken: the owner sent no heartbeats. Resumed: it restarted under its own name.
 RELEASED, TAKEN, RESUMED = "released", "taken", "resumed"
@@ -46,8 +46,7 @@ async def begin(connection: AsyncConnection, shard: int, epoch: int, owner: str,
     before = sa.and_(table.c.shard == shard, table.c.epoch < epoch, table.c.ended_at == 0)
     ending = sa.case((table.c.owner == owner, RESUMED), else_=TAKEN)
     await connection.execute(table.update().where(before).values(ended_at=now, ending=ending))
-    row = LeaseRecord(shard, epoch, owner, layout, now)
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(row)])
+    await add_rows(connection, table, [LeaseRecord(shard, epoch, owner, layout, now)])
     await connection.execute(table.delete().where(table.c.shard == shard, table.c.epoch <= epoch - KEPT))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,39 +14,33 @@ from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import save_rows
 
-table = metadata.table(
-    "login_origins",
-    sa.Column("username", types.text(64), primary_key=True),
-    sa.Column("origin", types.key(64), primary_key=True),
-    sa.Column("seen_at", types.milliseconds(), nullable=False),
-    sa.Index("login_origins_by_time", "seen_at"),
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoginOrigin:
     """Address from which a user has logged in."""
 
-    username: str
+    username: Annotated[str, types.text(64)]
     # IPv4 address or /64 prefix of IPv6.
-    origin: str
+    origin: Annotated[str, types.key(64)]
     # Unix milliseconds of a login, accurate to one day.
-    seen_at: int
+    seen_at: types.UnixMilliseconds
+
+
+table = metadata.table_of(
+    LoginOrigin, "login_origins", sa.Index("login_origins_by_time", "seen_at"), key=("username", "origin")
+)
 
 
 async def save(connection: AsyncConnection, origin: LoginOrigin) -> None:
     """Save an origin, or its later time."""
-    await save_rows(connection, table, ("username", "origin"), ("seen_at",), [origin])
+    await save_rows(connection, table, [origin])
     await changes.note(connection, changes.LOGINS)
 
 
 async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> Sequence[LoginOrigin]:
     """List the `limit` latest origins seen since `since` (Unix milliseconds, inclusive), latest first."""
     rows = await connection.execute(
-        sa.select(table.c.username, table.c.origin, table.c.seen_at)
-        .where(table.c.seen_at >= since)
-        .order_by(table.c.seen_at.desc())
-        .limit(limit)
+        sa.select(table).where(table.c.seen_at >= since).order_by(table.c.seen_at.desc()).limit(limit)
     )
     return [LoginOrigin(*row) for row in rows]
 

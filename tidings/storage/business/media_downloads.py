@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore
-
-table = metadata.table(
-    "media_downloads",
-    sa.Column("id", types.key(64), primary_key=True),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("sender", types.key(20), nullable=False),
-    sa.Column("group_id", types.key(64), nullable=False),
-    sa.Column("content", types.blob(), nullable=False),
-    sa.Column("timestamp", types.milliseconds(), nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("due_at", types.milliseconds(), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("request_id", types.key(64), nullable=False),
-    sa.Index("media_downloads_by_due", "shard", "due_at"),
-)
+from tidings.storage.database import add_rows, any_of, delete_listed
 
 
 @dataclasses.dataclass(slots=True)
@@ -34,27 +19,31 @@ class Download:
     """Message whose file is downloaded before its callback is written."""
 
     # Id of the message.
-    id: str
+    id: Annotated[str, types.key(64)]
     shard: int
-    account: str
-    sender: str
+    account: Annotated[str, types.key(20)]
+    sender: Annotated[str, types.key(20)]
     # Empty for a message that was not sent to a group.
-    group_id: str
+    group_id: Annotated[str, types.key(64)]
     # Decrypted message, sealed.
     content: bytes = dataclasses.field(repr=False)
     # Unix milliseconds of the message.
-    timestamp: int
+    timestamp: types.UnixMilliseconds
     # Unix milliseconds of the row.
-    created_at: int
+    created_at: types.UnixMilliseconds
     # Number of attempts, including the current one.
     attempt: int = 0
     # Unix milliseconds before which no attempt is made.
-    due_at: int = 0
+    due_at: types.UnixMilliseconds = 0
     # Request id of the message in logs; may be empty.
-    request_id: str = ""
+    request_id: Annotated[str, types.key(64)] = ""
 
 
-_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Download))
+table = metadata.table_of(
+    Download, "media_downloads", sa.Index("media_downloads_by_due", "shard", "due_at"), key=("id",)
+)
+
+
 _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 _RESCHEDULE = (
     table.update()
@@ -65,11 +54,7 @@ _RESCHEDULE = (
 
 async def enqueue(connection: AsyncConnection, downloads: Sequence[Download]) -> None:
     """Add downloads. Existing ones stay unchanged."""
-    if downloads:
-        await connection.execute(
-            insert_or_ignore(connection, table),
-            [{column.name: getattr(download, column.name) for column in _COLUMNS} for download in downloads],
-        )
+    await add_rows(connection, table, downloads)
 
 
 async def reschedule(connection: AsyncConnection, downloads: Sequence[Download]) -> None:
@@ -88,9 +73,9 @@ async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
 async def list_downloads(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[Download]:
     """List the `limit` downloads of a shard that are due first."""
     rows = await connection.execute(
-        sa.select(*_COLUMNS).where(table.c.shard == shard).order_by(table.c.due_at, table.c.id).limit(limit)
+        sa.select(table).where(table.c.shard == shard).order_by(table.c.due_at, table.c.id).limit(limit)
     )
-    return [Download(**row._mapping) for row in rows]
+    return [Download(*row) for row in rows]
 
 
 async def count(connection: AsyncConnection, shard: int) -> int:

@@ -32,7 +32,7 @@ table = metadata.table_of(MediaProviderRow, "media_providers", key=("account", "
 async def list_providers(connection: AsyncConnection, account: str) -> Sequence[MediaProviderRow]:
     """List the providers of an account, by name."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.name))
-    return [_provider(row) for row in rows]
+    return [MediaProviderRow(*row) for row in rows]
 
 
 async def find_provider(connection: AsyncConnection, account: str, name: str) -> MediaProviderRow | None:
@@ -40,12 +40,12 @@ async def find_provider(connection: AsyncConnection, account: str, name: str) ->
     query = sa.select(table).where(table.c.account == account, table.c.name == name)
     row = (await connection.execute(query)).first()
     # MySQL ignores trailing spaces when it compares text.
-    return _provider(row) if row is not None and row.name == name else None
+    return MediaProviderRow(*row) if row is not None and row.name == name else None
 
 
 async def save_providers(connection: AsyncConnection, providers: Sequence[MediaProviderRow]) -> None:
     """Save providers. One of the same name is replaced."""
-    await save_rows(connection, table, ("account", "name"), ("kind", "config"), providers)
+    await save_rows(connection, table, providers)
 
 
 async def delete_provider(connection: AsyncConnection, account: str, name: str) -> bool:
@@ -57,7 +57,3 @@ async def delete_provider(connection: AsyncConnection, account: str, name: str) 
 async def delete_providers(connection: AsyncConnection, account: str) -> None:
     """Delete all providers of an account."""
     await connection.execute(table.delete().where(table.c.account == account))
-
-
-def _provider(row: sa.Row[*tuple[object, ...]]) -> MediaProviderRow:
-    return MediaProviderRow(row.account, row.name, row.kind, bytes(row.config))

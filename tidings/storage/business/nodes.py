@@ -120,8 +120,7 @@ async def join(connection: AsyncConnection, node: CoreappNode) -> None:
         "interval_ms": round(node.interval * 1000),
         "heeding": node.incarnation,
     }
-    update = ("incarnation", "address", "started_at", "heartbeat_at", "interval_ms", "heeding")
-    await connection.execute(insert_or_update(connection, table, ("node",), update), [row])
+    await connection.execute(insert_or_update(connection, table), [row])
 
 
 async def beat(connection: AsyncConnection, node: CoreappNode) -> None:

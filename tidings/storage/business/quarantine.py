@@ -76,7 +76,6 @@ table = metadata.table_of(Suspect, "quarantine", key=("kind", "id"))
 
 
 _COLUMNS = table.c
-_UPDATED = ("peer", "attempts", "last_error", "tried_at", "body", "account")
 
 
 async def find(connection: AsyncConnection, items: Collection[Item]) -> Sequence[Suspect]:
@@ -92,7 +91,7 @@ async def find(connection: AsyncConnection, items: Collection[Item]) -> Sequence
 async def save(connection: AsyncConnection, suspects: Sequence[Suspect]) -> None:
     """Write suspects; rows of the same items are replaced."""
     for page in pages(suspects):
-        await save_rows(connection, table, ("kind", "id"), _UPDATED, page)
+        await save_rows(connection, table, page)
 
 
 async def list_suspects(connection: AsyncConnection, *, limit: int) -> Sequence[Suspect]:

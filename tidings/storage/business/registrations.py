@@ -4,37 +4,21 @@ started and whose outcome is unknown."""
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore
-
-table = metadata.table(
-    "registrations",
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("shards", sa.Integer, nullable=False),
-    sa.Column("pin_hash", types.key(255), nullable=False),
-    sa.Column("registered_at", types.milliseconds(), nullable=False),
-)
-
-
-pending = metadata.table(
-    "pending_registrations",
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("by_code", sa.Boolean, nullable=False),
-    sa.Column("data_key", types.blob(), nullable=False),
-    sa.Column("sealed", types.blob(), nullable=False),
-)
+from tidings.storage.database import add_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PendingRegistration:
     """Registration sent to the network. Its keys are stored here before they are sent."""
 
-    account: str
+    account: Annotated[str, types.key(20)]
     # True if a registration code proves it; the code is not stored.
     by_code: bool
     # Wrapped by the installation's master key.
@@ -43,17 +27,23 @@ class PendingRegistration:
     sealed: bytes
 
 
+pending = metadata.table_of(PendingRegistration, "pending_registrations", key=("account",))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegistrationRow:
     """Registration of one number."""
 
-    account: str
+    account: Annotated[str, types.key(20)]
     # As set by `POST /v1/account/shards`.
     shards: int = 1
     # Hash of the two-step PIN in argon2's text form; empty when no PIN is set.
-    pin_hash: str = dataclasses.field(default="", repr=False)
+    pin_hash: Annotated[str, types.key(255)] = dataclasses.field(default="", repr=False)
     # Unix milliseconds of the registration with the network; 0 when unknown.
-    registered_at: int = 0
+    registered_at: types.UnixMilliseconds = 0
+
+
+table = metadata.table_of(RegistrationRow, "registrations", key=("account",))
 
 
 async def find_registration(connection: AsyncConnection, account: str) -> RegistrationRow:
@@ -95,5 +85,5 @@ async def end_pending(connection: AsyncConnection, account: str) -> None:
 
 
 async def _change(connection: AsyncConnection, account: str, **values: object) -> None:
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(RegistrationRow(account))])
+    await add_rows(connection, table, [RegistrationRow(account)])
     await connection.execute(table.update().where(table.c.account == account).values(**values))

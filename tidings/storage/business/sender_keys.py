@@ -66,7 +66,7 @@ peer_keys = metadata.table_of(PeerKey, "peer_sender_keys", key=("account", "send
 
 async def save_own(connection: AsyncConnection, keys: Sequence[OwnKey]) -> None:
     """Save own keys, new or used ones."""
-    await save_rows(connection, own_keys, ("account", "group_id"), ("epoch", "record"), keys)
+    await save_rows(connection, own_keys, keys)
 
 
 async def list_own(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[OwnKey]:
@@ -77,7 +77,7 @@ async def list_own(connection: AsyncConnection, account: str, groups: Sequence[s
 
 async def save_holders(connection: AsyncConnection, rows: Sequence[KeyHolder]) -> None:
     """Save holders of own keys, and overwrite earlier rows of them."""
-    await save_rows(connection, holders, ("account", "group_id", "member"), ("job",), rows)
+    await save_rows(connection, holders, rows)
 
 
 async def clear_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> None:
@@ -101,7 +101,7 @@ async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[
 
 async def save_peers(connection: AsyncConnection, keys: Sequence[PeerKey]) -> None:
     """Save keys of other participants, new or used ones."""
-    await save_rows(connection, peer_keys, ("account", "sender", "group_id"), ("record",), keys)
+    await save_rows(connection, peer_keys, keys)
 
 
 _PEERS = sa.select(peer_keys).where(

@@ -49,7 +49,7 @@ unread = metadata.table_of(
 
 async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
     """Save the time of the last message of each of these recipients, Unix milliseconds."""
-    statement = insert_or_update(connection, threads, ("account", "peer"), ("heard_at",))
+    statement = insert_or_update(connection, threads)
     rows = [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()]
     await write_rows(connection, statement, rows)
 

@@ -38,14 +38,14 @@ class SealedSendingHalf:
 
 async def save(connection: AsyncConnection, sessions: Sequence[SealedSession]) -> None:
     """Save whole sessions: new ones, or after receiving."""
-    await save_rows(connection, table, ("account", "peer"), ("sending", "receiving"), sessions)
+    await save_rows(connection, table, sessions)
 
 
 async def save_sending(connection: AsyncConnection, halves: Sequence[SealedSendingHalf]) -> None:
     """Save the sending halves of existing sessions. Their other columns stay unchanged."""
     # One statement for all rows. The receiving half in it is never inserted, because the rows exist.
     rows = [SealedSession(half.account, half.peer, half.sending, b"") for half in halves]
-    await save_rows(connection, table, ("account", "peer"), ("sending",), rows)
+    await save_rows(connection, table, rows, ("sending",))
 
 
 _SESSIONS = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))

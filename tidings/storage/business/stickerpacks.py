@@ -6,14 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-
-# emojis: a JSON array of strings.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Sticker:
     # From 0; does not change when other stickers are deleted.
     position: int
     image_data_id: Annotated[str, types.text(128)]
-    emojis: Annotated[tuple[str, ...], types.text(255)]
+    emojis: Annotated[tuple[str, ...], types.json(tuple[str, ...], 255)]
 
 
 stickers = metadata.table_of(Sticker, "stickers", key=("pack", "position"))
@@ -99,20 +96,20 @@ async def put_pack(connection: AsyncConnection, pack: Pack, contents: Sequence[S
     """Add a pack with its stickers. Neither may exist."""
     await connection.execute(packs.insert(), [dataclasses.asdict(pack)])
     if contents:
-        await connection.execute(stickers.insert(), [_row(sticker) for sticker in contents])
+        await connection.execute(stickers.insert(), [dataclasses.asdict(sticker) for sticker in contents])
 
 
 async def list_stickers(connection: AsyncConnection, pack_id: str) -> Sequence[Sticker]:
     """List the stickers of a pack in their order."""
     query = sa.select(stickers).where(stickers.c.pack == pack_id).order_by(stickers.c.position)
-    return [_sticker(row) for row in await connection.execute(query)]
+    return [Sticker(*row) for row in await connection.execute(query)]
 
 
 async def find_sticker(connection: AsyncConnection, pack_id: str, position: int) -> Sticker | None:
     """Find one sticker."""
     query = sa.select(stickers).where(stickers.c.pack == pack_id, stickers.c.position == position)
     row = (await connection.execute(query)).first()
-    return _sticker(row) if row is not None else None
+    return Sticker(*row) if row is not None else None
 
 
 async def add_sticker(
@@ -126,8 +123,8 @@ async def add_sticker(
     if count >= limit:
         raise PackFull(f"the pack has {limit} stickers")
     position = 0 if last is None else int(last) + 1
-    row = _row(Sticker(pack.id, position, image_data_id, tuple(emojis)))
-    await connection.execute(stickers.insert(), [row])
+    sticker = Sticker(pack.id, position, image_data_id, tuple(emojis))
+    await connection.execute(stickers.insert(), [dataclasses.asdict(sticker)])
     return position
 
 
@@ -136,7 +133,7 @@ async def change_sticker(connection: AsyncConnection, sticker: Sticker) -> None:
     await connection.execute(
         stickers.update()
         .where(stickers.c.pack == sticker.pack, stickers.c.position == sticker.position)
-        .values(image_data_id=sticker.image_data_id, emojis=_row(sticker)["emojis"])
+        .values(image_data_id=sticker.image_data_id, emojis=sticker.emojis)
     )
 
 
@@ -146,11 +143,3 @@ async def delete_sticker(connection: AsyncConnection, pack_id: str, position: in
         stickers.delete().where(stickers.c.pack == pack_id, stickers.c.position == position)
     )
     return deleted.rowcount > 0
-
-
-def _row(sticker: Sticker) -> dict[str, object]:
-    return dataclasses.asdict(sticker) | {"emojis": msgspec.json.encode(sticker.emojis).decode()}
-
-
-def _sticker(row: sa.Row[*tuple[object, ...]]) -> Sticker:
-    return Sticker(row.pack, row.position, row.image_data_id, msgspec.json.decode(row.emojis, type=tuple[str, ...]))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,19 +13,6 @@ from tidings.storage import types
 from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
-
-table = metadata.table(
-    "templates",
-    sa.Column("account", types.key(20), primary_key=True),
-    sa.Column("namespace", types.key(64), primary_key=True),
-    sa.Column("name", types.key(512), primary_key=True),
-    sa.Column("language", types.key(16), primary_key=True),
-    sa.Column("category", types.key(32), nullable=False),
-    sa.Column("status", types.key(16), nullable=False),
-    sa.Column("parameter_format", types.key(16), nullable=False),
-    sa.Column("components", types.long_text(), nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-)
 
 # Increases with each change of an account's templates, so that a process that caches them detects it by a short query.
 versions = metadata.table(
@@ -44,24 +30,26 @@ Key = tuple[str, str, str]  # namespace, name, language
 class TemplateRow:
     """Template in one language of a namespace."""
 
-    account: str
-    name: str
-    language: str
-    namespace: str
-    category: str
+    account: Annotated[str, types.key(20)]
+    name: Annotated[str, types.key(512)]
+    language: Annotated[str, types.key(16)]
+    namespace: Annotated[str, types.key(64)]
+    category: Annotated[str, types.key(32)]
     # APPROVED, or the reason why it cannot be sent: PENDING, REJECTED, PAUSED, DISABLED …
-    status: str
+    status: Annotated[str, types.key(16)]
     # As in the API: HEADER, BODY, FOOTER, BUTTONS …
-    components: Sequence[dict[str, Any]]
-    # Unix milliseconds.
-    created_at: int
+    components: Annotated[Sequence[dict[str, Any]], types.json(list[dict[str, Any]])]
+    created_at: types.UnixMilliseconds
     # `POSITIONAL` for numbered parameters, `NAMED` for named ones.
-    parameter_format: str = POSITIONAL
+    parameter_format: Annotated[str, types.key(16)] = POSITIONAL
 
     @property
     def key(self) -> Key:
         """Return the unique key among the account's templates: namespace, name and language."""
         return self.namespace, self.name, self.language
+
+
+table = metadata.table_of(TemplateRow, "templates", key=("account", "namespace", "name", "language"))
 
 
 async def add_template(connection: AsyncConnection, template: TemplateRow) -> bool:
@@ -70,7 +58,7 @@ async def add_template(connection: AsyncConnection, template: TemplateRow) -> bo
     named = _named(template.account, template.name, template.language, template.namespace)
     if await _count(connection, named):
         return False
-    await connection.execute(table.insert(), [_values(template)])
+    await connection.execute(table.insert(), [dataclasses.asdict(template)])
     await _bump(connection, template.account)
     return True
 
@@ -83,7 +71,7 @@ async def put_templates(connection: AsyncConnection, account: str, templates: Se
     for template in templates:
         named = _named(account, template.name, template.language, template.namespace)
         await connection.execute(table.delete().where(named))
-    await connection.execute(table.insert(), [_values(template) for template in templates])
+    await connection.execute(table.insert(), [dataclasses.asdict(template) for template in templates])
     await _bump(connection, account)
 
 
@@ -102,13 +90,10 @@ async def delete_templates(
 
 async def list_templates(connection: AsyncConnection, account: str) -> list[TemplateRow]:
     """List all templates of an account, by name, language and namespace."""
-    columns = [table.c[field.name] for field in dataclasses.fields(TemplateRow)]
     rows = await connection.execute(
-        sa.select(*columns)
-        .where(table.c.account == account)
-        .order_by(table.c.name, table.c.language, table.c.namespace)
+        sa.select(table).where(table.c.account == account).order_by(table.c.name, table.c.language, table.c.namespace)
     )
-    return [TemplateRow(**{**row._mapping, "components": msgspec.json.decode(row.components)}) for row in rows]
+    return [TemplateRow(*row) for row in rows]
 
 
 async def lock(connection: AsyncConnection, account: str) -> None:
@@ -131,10 +116,6 @@ def _named(account: str, name: str, language: str | None, namespace: str | None)
     if namespace is not None:
         found.append(table.c.namespace == namespace)
     return sa.and_(*found)
-
-
-def _values(template: TemplateRow) -> dict[str, Any]:
-    return dataclasses.asdict(template) | {"components": msgspec.json.encode(template.components).decode()}
 
 
 async def _count(connection: AsyncConnection, named: sa.ColumnElement[bool]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,16 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore
-
-table = metadata.table(
-    "revoked_tokens",
-    sa.Column("jti", types.key(32), primary_key=True),
-    sa.Column("expires_at", types.milliseconds(), nullable=False),
-    sa.Column("revoked_at", types.milliseconds(), nullable=False),
-    sa.Index("revoked_tokens_by_time", "revoked_at"),
-    sa.Index("revoked_tokens_by_expiry", "expires_at"),
-)
+from tidings.storage.database import add_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,16 +20,25 @@ class Revocation:
     """Revocation of one token, or of all tokens that a user has at that time."""
 
     # Id of the token, or mark of all tokens of a user.
-    jti: str
+    jti: Annotated[str, types.key(32)]
     # Unix milliseconds, by the clock of the Webapp that revoked the token.
-    expires_at: int
+    expires_at: types.UnixMilliseconds
     # Unix milliseconds, by the same clock.
-    revoked_at: int
+    revoked_at: types.UnixMilliseconds
+
+
+table = metadata.table_of(
+    Revocation,
+    "revoked_tokens",
+    sa.Index("revoked_tokens_by_time", "revoked_at"),
+    sa.Index("revoked_tokens_by_expiry", "expires_at"),
+    key=("jti",),
+)
 
 
 async def revoke(connection: AsyncConnection, revocation: Revocation) -> None:
     """Record a revocation. Repeating it changes nothing."""
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(revocation)])
+    await add_rows(connection, table, [revocation])
     await changes.note(connection, changes.TOKENS)
 
 
@@ -48,11 +49,7 @@ async def is_revoked(connection: AsyncConnection, jtis: Sequence[str]) -> bool:
 
 async def list_revoked_since(connection: AsyncConnection, since: int) -> Sequence[Revocation]:
     """List the revocations since `since` (Unix milliseconds, inclusive), oldest first."""
-    rows = await connection.execute(
-        sa.select(table.c.jti, table.c.expires_at, table.c.revoked_at)
-        .where(table.c.revoked_at >= since)
-        .order_by(table.c.revoked_at)
-    )
+    rows = await connection.execute(sa.select(table).where(table.c.revoked_at >= since).order_by(table.c.revoked_at))
     return [Revocation(*row) for row in rows]
 
 

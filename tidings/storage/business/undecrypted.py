@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_update
+from tidings.storage.database import any_of, delete_listed, save_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,23 +44,7 @@ _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> None:
     """Add rows. Of existing ones only the count is changed."""
-    if messages:
-        await connection.execute(
-            insert_or_update(connection, table, ("id",), ("counted",)),
-            [
-                {
-                    "id": m.id,
-                    "shard": m.shard,
-                    "account": m.account,
-                    "sender": m.sender,
-                    "timestamp": m.timestamp,
-                    "due_at": m.due_at,
-                    "request_id": m.request_id,
-                    "counted": m.counted,
-                }
-                for m in messages
-            ],
-        )
+    await save_rows(connection, table, messages, ("counted",))
 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:

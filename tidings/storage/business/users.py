@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,23 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.numbers import BusinessNumber
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import add_rows
 
 ADMIN = "admin"
 USER = "user"
-
-table = metadata.table(
-    "users",
-    sa.Column("username", types.text(64), primary_key=True),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("role", types.key(16), nullable=False),
-    sa.Column("password_hash", types.key(255), nullable=False),
-    sa.Column("must_change_password", sa.Boolean, nullable=False),
-    sa.Column("created_at", types.milliseconds(), nullable=False),
-    sa.Column("generation", sa.Integer, nullable=False, server_default="0"),
-    # Name within the number; NULL where it is the same as `username`.
-    sa.Column("name", types.text(64)),
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,20 +23,19 @@ class User:
     """User of the v1 API."""
 
     # Login name: unique in the installation, see `login_name`.
-    username: str
+    username: Annotated[str, types.text(64)]
     # Business number that the user acts for.
-    account: str
+    account: Annotated[str, types.key(20)]
     # `ADMIN` or `USER`.
-    role: str
+    role: Annotated[str, types.key(16)]
     # In argon2's text form, parameters included.
-    password_hash: str
+    password_hash: Annotated[str, types.key(255)]
     must_change_password: bool
-    # Unix milliseconds.
-    created_at: int
+    created_at: types.UnixMilliseconds
     # Generation of the valid tokens. Raising it ends all tokens issued before.
-    generation: int = 0
+    generation: Annotated[int, sa.Integer, sa.DefaultClause("0")] = 0
     # Name within the number; None where it is the same as `username`.
-    name: str | None = None
+    name: Annotated[str | None, types.text(64)] = None
 
     @property
     def shown_name(self) -> str:
@@ -57,6 +44,9 @@ class User:
 
     def __repr__(self) -> str:
         return f"User({self.username!r}, role={self.role!r})"
+
+
+table = metadata.table_of(User, "users", key=("username",))
 
 
 def login_name(number: BusinessNumber, name: str) -> str:
@@ -73,7 +63,7 @@ async def find_user(connection: AsyncConnection, username: str) -> User | None:
 
 async def add_user_if_missing(connection: AsyncConnection, user: User) -> None:
     """Add a user, unless one of the same name exists."""
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(user)])
+    await add_rows(connection, table, [user])
 
 
 async def list_users(connection: AsyncConnection, account: str) -> Sequence[User]:

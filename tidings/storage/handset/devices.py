@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import insert_or_update
+from tidings.storage.database import save_rows
 from tidings.storage.handset.tables import metadata
 
 
@@ -38,23 +38,7 @@ devices = metadata.table_of(
 
 async def save(connection: AsyncConnection, rows: Sequence[DeviceRow]) -> None:
     """Save devices. Of existing ones only token, next_key_id and blocked change."""
-    if rows:
-        statement = insert_or_update(connection, devices, ("number",), ("token", "next_key_id", "blocked"))
-        await connection.execute(
-            statement,
-            [
-                {
-                    "number": d.number,
-                    "fleet": d.fleet,
-                    "registration_id": d.registration_id,
-                    "identity": d.identity,
-                    "token": d.token,
-                    "next_key_id": d.next_key_id,
-                    "blocked": d.blocked,
-                }
-                for d in rows
-            ],
-        )
+    await save_rows(connection, devices, rows, ("token", "next_key_id", "blocked"))
 
 
 async def list_devices(connection: AsyncConnection, fleet: str) -> list[DeviceRow]:

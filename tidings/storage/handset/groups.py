@@ -50,7 +50,7 @@ sender_keys = metadata.table_of(SenderKeyRow, "handset_sender_keys", key=("numbe
 
 async def save_group(connection: AsyncConnection, group: GroupRow) -> None:
     """Save a group, new or changed."""
-    await save_rows(connection, groups, ("number", "group_id"), ("subject", "epoch", "version"), [group])
+    await save_rows(connection, groups, [group])
 
 
 async def find_group(connection: AsyncConnection, number: str, group: str) -> GroupRow | None:
@@ -74,7 +74,7 @@ async def delete_group(connection: AsyncConnection, number: str, group: str) -> 
 
 async def save_keys(connection: AsyncConnection, rows: Sequence[SenderKeyRow]) -> None:
     """Save sender keys, new or changed."""
-    await save_rows(connection, sender_keys, ("number", "group_id", "sender"), ("record",), rows)
+    await save_rows(connection, sender_keys, rows)
 
 
 _KEYS = sa.select(sender_keys).where(

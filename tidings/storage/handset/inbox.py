@@ -7,20 +7,48 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage import types
 from tidings.storage.database import any_of, execute_paged, insert_or_update, select_paged
+from tidings.storage.handset.outbox import outbox
 from tidings.storage.handset.sent import sent
-from tidings.storage.handset.tables import inbox, outbox, progress
+from tidings.storage.handset.tables import metadata, progress
 from tidings.storage.row_lists import any_row_of, row_list
-from tidings.storage.rows import write_rows
+from tidings.storage.rows import write_instances
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InboxRow:
+    """Received message."""
+
+    fleet: Annotated[str, types.key(40)]
+    position: Annotated[int, sa.BigInteger]
+    number: Annotated[str, types.key(20)]
+    peer: Annotated[str, types.key(20)]
+    id: Annotated[str, types.key(64)]
+    kind: Annotated[str, types.key(16)]
+    received_at: types.UnixMilliseconds
+    # Text, JSON of another type, or the reason why it could not be decrypted.
+    content: Annotated[str, types.long_text()]
+    # Group that it was sent to; empty for none.
+    group_id: Annotated[str, types.key(32)] = ""
+
+
+inbox = metadata.table_of(
+    InboxRow,
+    "handset_inbox",
+    sa.Index("handset_inbox_by_id", "id", "number", "peer", unique=True),
+    key=("fleet", "position"),
+)
 
 
 async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> None:
     """Record that all messages of this fleet up to `position` have been shown."""
-    statement = insert_or_update(connection, progress, ("fleet",), ("shown",))
+    statement = insert_or_update(connection, progress)
     await connection.execute(statement, [{"fleet": fleet, "shown": position}])
 
 
@@ -55,48 +83,12 @@ _DELETE_UNREADABLE = inbox.delete().where(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class InboxRow:
-    """Received message."""
-
-    fleet: str
-    position: int
-    number: str
-    peer: str
-    id: str
-    kind: str
-    # Unix milliseconds.
-    received_at: int
-    # Text, JSON of another type, or the reason why it could not be decrypted.
-    content: str
-    # Group that it was sent to; empty for none.
-    group: str = ""
-
-
 _ADD = inbox.insert()
 
 
 async def add(connection: AsyncConnection, rows: Sequence[InboxRow]) -> None:
     """Add received messages. Raises `IntegrityError` when a (number, peer, id) exists."""
-    if rows:
-        await write_rows(
-            connection,
-            _ADD,
-            [
-                {
-                    "fleet": m.fleet,
-                    "position": m.position,
-                    "number": m.number,
-                    "peer": m.peer,
-                    "id": m.id,
-                    "kind": m.kind,
-                    "received_at": m.received_at,
-                    "content": m.content,
-                    "group_id": m.group,
-                }
-                for m in rows
-            ],
-        )
+    await write_instances(connection, _ADD, rows)
 
 
 async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tuple[str, str, str]]:

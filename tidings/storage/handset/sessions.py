@@ -34,7 +34,7 @@ _DELETE = sessions.delete().where(_OF_PAIRS)
 
 async def save(connection: AsyncConnection, rows: Sequence[SessionRow]) -> None:
     """Save sessions, new or changed."""
-    await save_rows(connection, sessions, ("number", "peer"), ("sending", "receiving"), rows)
+    await save_rows(connection, sessions, rows)
 
 
 async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str, str]]) -> list[SessionRow]:

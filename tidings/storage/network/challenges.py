@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import insert_or_ignore, insert_or_update
+from tidings.storage.database import insert_or_ignore, save_rows
 from tidings.storage.network.tables import metadata
 
 # One code per number and address. A code requested from another address neither replaces it nor uses it up.
@@ -60,11 +60,7 @@ async def find(connection: AsyncConnection, number: str, origin: str) -> Challen
 
 async def put(connection: AsyncConnection, challenge: Challenge) -> None:
     """Store a code. The earlier one of the same number and address becomes void."""
-    columns = [column.name for column in challenges.columns]
-    await connection.execute(
-        insert_or_update(connection, challenges, ("number", "origin"), tuple(columns[2:])),
-        [{name: getattr(challenge, name) for name in columns}],
-    )
+    await save_rows(connection, challenges, [challenge])
 
 
 async def use_attempt(connection: AsyncConnection, number: str, origin: str) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, save_rows
 from tidings.storage.network.tables import metadata
 
 # Maximum number of values in one `IN (…)`.
@@ -78,16 +78,9 @@ def _chunks(numbers: Iterable[str]) -> Iterable[list[str]]:
     return (everything[start : start + CHUNK] for start in range(0, len(everything), CHUNK))
 
 
-_UPDATED = tuple(column.name for column in registrations.columns if not column.primary_key)
-
-
 async def register(connection: AsyncConnection, devices: Sequence[RegisteredDevice]) -> None:
     """Add devices. An existing one is replaced, including its token."""
-    if devices:
-        await connection.execute(
-            insert_or_update(connection, registrations, ("number",), _UPDATED),
-            [{name: getattr(device, name) for name in ("number", *_UPDATED)} for device in devices],
-        )
+    await save_rows(connection, registrations, devices)
 
 
 async def enter_epoch(connection: AsyncConnection, number: str, epoch: int) -> bool:
@@ -100,7 +93,7 @@ async def enter_epoch(connection: AsyncConnection, number: str, epoch: int) -> b
     known = sa.select(epochs.c.epoch).where(epochs.c.number == number).with_for_update()
     highest = (await connection.execute(known)).scalar() or 0
     if highest < epoch:
-        statement = insert_or_update(connection, epochs, ("number",), ("epoch",))
+        statement = insert_or_update(connection, epochs)
         await connection.execute(statement, [{"number": number, "epoch": epoch}])
     return highest <= epoch
 
@@ -136,7 +129,7 @@ async def unregister(connection: AsyncConnection, number: str) -> bool:
     )
     if (identity_key := key.scalar()) is not None:
         await connection.execute(
-            insert_or_update(connection, former_identities, ("number",), ("identity_key",)),
+            insert_or_update(connection, former_identities),
             [{"number": number, "identity_key": identity_key}],
         )
     return (await connection.execute(registrations.delete().where(registrations.c.number == number))).rowcount > 0

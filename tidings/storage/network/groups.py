@@ -144,7 +144,7 @@ async def put_members(connection: AsyncConnection, id: str, added: Sequence[Memb
     """Add members. An existing one gets the given rights and position."""
     if added:
         await connection.execute(
-            insert_or_update(connection, members, ("group_id", "number"), ("admin", "position")),
+            insert_or_update(connection, members),
             [
                 {"group_id": id, "number": member.number, "admin": member.admin, "position": member.position}
                 for member in added
@@ -161,9 +161,7 @@ async def set_icon(connection: AsyncConnection, id: str, icon_type: str, data: b
     """Set the icon of a group; an empty `icon_type` removes it."""
     await connection.execute(chats.update().where(chats.c.id == id).values(icon_type=icon_type))
     if icon_type:
-        await connection.execute(
-            insert_or_update(connection, icons, ("group_id",), ("data",)), [{"group_id": id, "data": data}]
-        )
+        await connection.execute(insert_or_update(connection, icons), [{"group_id": id, "data": data}])
     else:
         await connection.execute(icons.delete().where(icons.c.group_id == id))
 

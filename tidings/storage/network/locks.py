@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, execute_paged, insert_or_update
+from tidings.storage.database import any_of, execute_paged, save_rows
 from tidings.storage.network.tables import metadata
 
 
@@ -43,10 +43,7 @@ async def find(connection: AsyncConnection, number: str, *, lock: bool = False) 
 
 async def put(connection: AsyncConnection, number: str, pin_hash: str, now: int) -> None:
     """Set a number's PIN. Earlier wrong tries stay counted, so that a new PIN allows no additional tries."""
-    await connection.execute(
-        insert_or_update(connection, locks, ("number",), ("pin_hash", "active_at")),
-        [{"number": number, "pin_hash": pin_hash, "active_at": now, "daily_full_at": 0, "yearly_full_at": 0}],
-    )
+    await save_rows(connection, locks, [Lock(number, pin_hash, now)], ("pin_hash", "active_at"))
 
 
 async def write_tries(connection: AsyncConnection, number: str, daily_full_at: int, yearly_full_at: int) -> None:

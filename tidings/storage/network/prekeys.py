@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, execute_paged, insert_or_ignore, select_paged
+from tidings.storage.database import add_rows, any_of, execute_paged, insert_or_ignore, select_paged
 from tidings.storage.network.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 
@@ -64,23 +64,12 @@ class Counts:
 
 async def put(connection: AsyncConnection, keys: Sequence[PreKeyRow]) -> None:
     """Add keys. One whose id exists stays unchanged."""
-    if keys:
-        await connection.execute(
-            insert_or_ignore(connection, table),
-            [{"number": key.number, "key_id": key.key_id, "public": key.public} for key in keys],
-        )
+    await add_rows(connection, table, keys)
 
 
 async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKeyRow]) -> None:
     """Add Kyber keys. One whose id exists stays unchanged."""
-    if keys:
-        await connection.execute(
-            insert_or_ignore(connection, kyber),
-            [
-                {"number": key.number, "key_id": key.key_id, "public": key.public, "signature": key.signature}
-                for key in keys
-            ],
-        )
+    await add_rows(connection, kyber, keys)
 
 
 def _first_of_each(keys: sa.Table, signature: sa.ColumnElement[Any]) -> sa.Select[Any]:
