@@ -100,16 +100,15 @@ class WriteLatency:
     Concurrent clients insert and commit single rows into a temporary table that is dropped afterwards.
     """
 
-    def __init__(self, database: Database, *, clients: int = CLIENTS, writes: int = WRITES) -> None:
+    def __init__(self, database: Database, *, writes: int = WRITES) -> None:
         """writes: number of writes of all clients together."""
         self.name = f"write latency {database.family}"
         self._database = database
-        self._clients = clients
         self._writes = writes
 
     async def run(self) -> Sequence[Finding]:
         # SQLite has one writer at a time: several clients would measure each other's waits.
-        clients = 1 if self._database.settings.engine == "sqlite" else self._clients
+        clients = 1 if self._database.settings.engine == "sqlite" else CLIENTS
         try:
             measured = await probes.measure_writes(self._database.settings, clients=clients, writes=self._writes)
         except probes.TableRefused:

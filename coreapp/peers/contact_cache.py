@@ -51,6 +51,7 @@ SILENCE_SECONDS, POLL_SECONDS = 4.0, 0.5
 MAX_SYNC = 10_000  # numbers in one call to the network
 MAX_WAITING = 200_000  # numbers that wait for a call; callers beyond that get 1016
 PAGE = 1000  # contacts per read when the shard is opened
+CACHED = 100_000  # contacts
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -58,11 +59,9 @@ class ContactCache:
     """Contacts of one account."""
 
     context: ShardContext
-    _: dataclasses.KW_ONLY
-    cache_limit: dataclasses.InitVar[int] = 100_000
 
-    def __post_init__(self, cache_limit: int) -> None:
-        self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
+    def __post_init__(self) -> None:
+        self._cache: LRU[str, tuple[bool, float]] = LRU(CACHED)
         # Whether all rows of the database have been read.
         self._is_filled = False
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)

@@ -35,6 +35,7 @@ CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use ano
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
 IDENTITY_KEY = 33  # bytes of a typed identity key
 PAGE = 1000  # rows per read
+LIMIT, CACHED = 100_000, 10_000  # peers
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,22 +66,19 @@ class _Peer(pinned.Entry):
 class Identities:
     """Identities of one account's recipients.
 
-    Memory holds pinned peers, `cached` others, and the peers with an unacknowledged change: at most `limit` of these
+    Memory holds pinned peers, `CACHED` others, and the peers with an unacknowledged change: at most `LIMIT` of these
     (about 15 MB). Beyond that `is_complete` is false until the shard is reopened, and peers must be loaded before
     encryption.
     """
 
     context: ShardContext
-    _: dataclasses.KW_ONLY
-    limit: int = 100_000
-    cached: dataclasses.InitVar[int] = 10_000
 
-    def __post_init__(self, cached: int) -> None:
+    def __post_init__(self) -> None:
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
         # Pinned peers are bounded by the window of unacknowledged deliveries, the encryption, and the requests of
         # Webapps.
-        self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
+        self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, CACHED)
         self._listeners: list[Callable[[str], None]] = []
         self._asks = self.context.config.preferences().security
         # Pending commit of an acknowledgement of all identities; None before the first one.
@@ -257,9 +255,9 @@ class Identities:
     def _block(self, peer: str) -> None:
         if peer in self._unacknowledged:
             return
-        if len(self._unacknowledged) >= self.limit:
+        if len(self._unacknowledged) >= LIMIT:
             if self.is_complete:
-                log.warning("identities.many_unacknowledged", extra={"limit": self.limit})
+                log.warning("identities.many_unacknowledged", extra={"limit": LIMIT})
             self.is_complete = False
             return
         self._unacknowledged.add(peer)

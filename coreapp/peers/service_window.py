@@ -16,6 +16,7 @@ from tidings.storage.business import service_windows
 
 WINDOW = 24 * 3600.0  # seconds
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+CACHED = 100_000  # recipients
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -23,12 +24,10 @@ class ServiceWindow:
     """Service windows of one account."""
 
     context: ShardContext
-    _: dataclasses.KW_ONLY
-    cache_limit: dataclasses.InitVar[int] = 100_000
 
-    def __post_init__(self, cache_limit: int) -> None:
+    def __post_init__(self) -> None:
         # Time of the last message, Unix milliseconds; 0 for a recipient that never wrote.
-        self._heard: LRU[str, int] = LRU(cache_limit)
+        self._heard: LRU[str, int] = LRU(CACHED)
         self._reads: Batcher[str, int] = Batcher("threads-read", self._read, max_size=1000)
 
     def needs_window(self, kind: str) -> bool:

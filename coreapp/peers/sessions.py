@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # Bytes. A normal peer's record has about 3,000. A longer one is full of skipped keys, which take four times as much in
 # memory; it is read again when needed. 10,000 records take 50 MB with normal peers and 2.6 GB at worst.
 MAX_CACHED = 64 * 1024
+CACHED = 10_000  # sessions
 
 
 class _Session(pinned.Entry):
@@ -40,15 +41,15 @@ class _Session(pinned.Entry):
 
 
 class SessionStore:
-    """Sessions of one account. Memory holds `limit` of them in addition to the pinned ones; none of these is over
+    """Sessions of one account. Memory holds `CACHED` of them in addition to the pinned ones; none of these is over
     `MAX_CACHED`.
     """
 
-    def __init__(self, database: Database, device: OwnDevice, *, limit: int = 10_000) -> None:
+    def __init__(self, database: Database, device: OwnDevice) -> None:
         self._database = database
         self._device = device
         # Pinned sessions are bounded by the job queue, the window of unacknowledged deliveries and the encryption.
-        self._sessions: pinned.PinnedCache[str, _Session] = pinned.PinnedCache(_Session, limit)
+        self._sessions: pinned.PinnedCache[str, _Session] = pinned.PinnedCache(_Session, CACHED)
 
     def in_memory(self, peer: str) -> e2ee.SessionRecord | None:
         """Return the record; None if it is not in memory."""

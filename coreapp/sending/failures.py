@@ -48,8 +48,6 @@ class JobFailures:
 
     context: ShardContext
     left: dataclasses.InitVar[Iterable[JobError]]  # failures of queued jobs that the previous owner wrote
-    _: dataclasses.KW_ONLY
-    seconds: float = WRITE_SECONDS  # delay from a failure to its write
 
     def __post_init__(self, left: Iterable[JobError]) -> None:
         self._known = {error.id: error for error in left}
@@ -93,7 +91,7 @@ class JobFailures:
 
     def _write_later(self) -> None:
         if self._timer is None and self._changed and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(self.seconds, self._write)
+            self._timer = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._write)
 
     def _write(self) -> None:
         self._timer = None

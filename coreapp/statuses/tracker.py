@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from tidings.aio import pinned
 from tidings.storage.business.messages import Progress, Status
 
+CACHED = 100_000  # messages
 _STEPS = (Status.SENT, Status.DELIVERED, Status.READ)
 
 
@@ -52,12 +53,12 @@ class StatusTracker:
     """Latest status of the messages in progress.
 
     All held messages are in memory: those with a job, and those that a change in the journal or an event being handled
-    concerns. At most `limit` others are cached, least recently used evicted first. Evicted entries are on disk and are
+    concerns. At most `CACHED` others are cached, least recently used evicted first. Evicted entries are on disk and are
     read again, so no status is lost or reported twice.
     """
 
-    def __init__(self, limit: int = 100_000) -> None:
-        self._entries: pinned.PinnedCache[str, TrackedMessage] = pinned.PinnedCache(TrackedMessage, limit)
+    def __init__(self) -> None:
+        self._entries: pinned.PinnedCache[str, TrackedMessage] = pinned.PinnedCache(TrackedMessage, CACHED)
         self._held = self._entries.pinned
 
     def hold(self, ids: Iterable[str]) -> None:

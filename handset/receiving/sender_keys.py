@@ -221,7 +221,7 @@ class SenderKeyStore:
     async def forget(self, connection: Connection, number: str, group: str) -> None:
         """Delete a group that the number is no longer in, with its keys."""
         for key in [key for key in self._keys if key[:2] == (number, group)]:
-            self._keys.drop(key)
+            self._keys.pop(key)
         for key in [key for key in self._loaded if key[:2] == (number, group)]:
             del self._loaded[key]
             self._changed.discard(key)
@@ -233,7 +233,7 @@ class SenderKeyStore:
 
     async def _forget_key(self, connection: Connection, number: str, group: str, sender: str) -> None:
         key = (number, group, sender)
-        self._keys.drop(key)
+        self._keys.pop(key)
         self._loaded.pop(key, None)
         self._changed.discard(key)
         await groups.delete_key(connection, *key)

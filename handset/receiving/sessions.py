@@ -74,7 +74,7 @@ class DeviceSessions:
         for key, record in batch.known.items():
             self._latest.put(key, record)
         for key in batch.dropped:
-            self._latest.drop(key)
+            self._latest.pop(key)
 
     def _open(self, row: SessionRow, batch: SessionBatch) -> None:
         try:

@@ -45,7 +45,7 @@ class LocationCache:
 
     def forget(self, number: str) -> None:
         """Drop a number whose device is not where it was found."""
-        self._found.drop(number)
+        self._found.pop(number)
 
     def forget_all(self) -> None:
         """Drop all numbers after a change of membership."""

@@ -18,7 +18,7 @@ from network.cluster.redis_client import RedisAway, RedisClient, Script
 from network.cluster.shared_clock import SharedClock
 from network.routing.sequence import SLOTS
 from network.settings import Cluster
-from tidings.aio.clock import Clock, SystemClock
+from tidings.aio.clock import SystemClock
 from tidings.aio.membership import Membership
 
 log = logging.getLogger(__name__)
@@ -63,13 +63,9 @@ class NodeMembership(Membership):
     interval = HEARTBEAT
     events = "cluster"
 
-    def __init__(
-        self, server: RedisClient, settings: Cluster, measure: Callable[[], Load], *, clock: Clock | None = None
-    ) -> None:
-        """measure: return the load of this process.
-        clock: `None` for the system's.
-        """
-        self.clock = SharedClock(clock or SystemClock())
+    def __init__(self, server: RedisClient, settings: Cluster, measure: Callable[[], Load]) -> None:
+        """measure: return the load of this process."""
+        self.clock = SharedClock(SystemClock())
         self._server = server
         self._heartbeat_timeout = settings.heartbeat_timeout
         self._measure = measure

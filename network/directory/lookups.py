@@ -57,14 +57,14 @@ class MissingNumbers:
         """Return and remove the pairs (number, asker) of these numbers, which are now registered."""
         pairs = [(number, asker) for number in numbers for asker in sorted(self._askers.get(number) or _NOBODY)]
         for number, _ in pairs:
-            self._askers.drop(number)
+            self._askers.pop(number)
         return pairs
 
     def _set(self, number: str, askers: frozenset[str]) -> None:
         if askers:
             self._askers.put(number, askers)
         else:
-            self._askers.drop(number)
+            self._askers.pop(number)
 
 
 class Lookups:

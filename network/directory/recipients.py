@@ -45,7 +45,7 @@ class Recipients:
     def changed(self, number: str) -> None:
         """Drop a number whose registration or blocks were changed. Call this after the commit."""
         self.changes += 1
-        self._known.drop(number)
+        self._known.pop(number)
 
     def changed_all(self) -> None:
         """Drop all numbers: another process may have changed any of them."""

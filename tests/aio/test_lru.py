@@ -24,8 +24,8 @@ def test_drop_and_clear_remove_entries() -> None:
     cache: LRU[str, int] = LRU(5)
     cache.put("a", 1)
     cache.put("b", 2)
-    cache.drop("a")
-    cache.drop("never there")
+    cache.pop("a")
+    cache.pop("never there")
     assert "a" not in cache
     cache.clear()
     assert len(cache) == 0
@@ -47,7 +47,7 @@ def test_the_cache_behaves_like_an_ordered_dict_model(limit: int, steps: list[tu
             if key in model:
                 model.move_to_end(key)
         else:
-            cache.drop(key)
+            cache.pop(key)
             model.pop(key, None)
         assert list(cache) == list(model)
         assert len(cache) <= limit

@@ -28,25 +28,7 @@ AFTER_NEW_LAYOUT = "after-new-layout"
 AFTER_SETTLED_PAGE = "after-settled-page"
 ITEM_IN_HAND = "item-in-hand"
 
-ALL = (
-    AFTER_COMMIT_BEFORE_REPLY,
-    AFTER_SEND_BEFORE_MARK,
-    AFTER_DEVICE_ACK_BEFORE_ROW,
-    AFTER_ROW_BEFORE_NETWORK_ACK,
-    AFTER_200_BEFORE_MARK,
-    AFTER_STORE_BEFORE_ACCEPTED,
-    AFTER_SEAL_BEFORE_COMMIT,
-    AFTER_FILE_BEFORE_ROW,
-    AFTER_REGISTRATION_BEFORE_COMMIT,
-    AFTER_KEYS_BEFORE_UPLOAD,
-    AFTER_NEW_KEY_BEFORE_USE,
-    AFTER_REWRAPPED_ROW,
-    AFTER_SHARDS_TAKEN,
-    AFTER_MOVED_PAGE,
-    AFTER_NEW_LAYOUT,
-    AFTER_SETTLED_PAGE,
-    ITEM_IN_HAND,
-)
+ALL = tuple(value for name, value in list(globals().items()) if name.isupper())
 
 _armed: str | None = None
 _passes_left = 0

@@ -49,10 +49,6 @@ class LRU(Generic[Key, Value]):
         """Remove an entry and return its value, or `None` when the key is not (or no longer) present."""
         return self._entries.pop(key, None)
 
-    def drop(self, key: Key) -> None:
-        """Remove an entry if it is present."""
-        self._entries.pop(key, None)
-
     def clear(self) -> None:
         """Remove all entries."""
         self._entries.clear()

@@ -70,7 +70,7 @@ class TokenBuckets(Generic[Key]):
         if full_at > now:
             self._full_at.put(key, full_at)
         else:
-            self._full_at.drop(key)
+            self._full_at.pop(key)
 
     def learn(self, key: Key, full_after: float) -> None:
         """Record that others consumed tokens: the bucket is full in `full_after` seconds, or later if known here."""

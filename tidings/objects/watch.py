@@ -25,12 +25,11 @@ PATIENCE = 5.0
 class StoreWatch:
     """State of one file store. An outage of the database does not change it."""
 
-    def __init__(self, identity: StoreIdentity, *, interval: float = 0.0) -> None:
-        """interval: seconds between two comparisons; 0 for the default."""
+    def __init__(self, identity: StoreIdentity) -> None:
         self.name = f"{identity.name} store"
         self._identity = identity
         self._store = identity.name
-        self._interval = interval or (INTERVAL if identity.is_local else BUCKET_INTERVAL)
+        self._interval = INTERVAL if identity.is_local else BUCKET_INTERVAL
         self._problem = ""
         self._is_wrong = False
         self._looking: asyncio.Task[str] | None = None

@@ -38,7 +38,7 @@ class _Kind:
     # Merges all changes into what is written, given the getter of the field; returns a false value for nothing.
     merge: Callable[[Callable[[Any], Any], Sequence[Any]], Any]
     write: Callable[[Connection, Any], Awaitable[None]]
-    about: Subject
+    about: Subject = "messages"
     # None for a kind that depends on no other.
     family: type[Family] | None = None
 
@@ -86,7 +86,6 @@ def mapping(
     write: Callable[[Connection, Mapping[Key, Value]], Awaitable[None]],
     *,
     combine: Callable[[Value, Value], Value] | None = None,
-    about: Subject = "messages",
 ) -> Mapping[Key, Value] | None:
     """Return a field that keeps one value per key: the last one, or `combine(known, next)`."""
 
@@ -96,14 +95,13 @@ def mapping(
             _update(merged, found, combine)
         return merged
 
-    return _field(None, _Kind(merge, write, about))
+    return _field(None, _Kind(merge, write))
 
 
 def mapping_by_account(
     write: Callable[[Connection, str, Mapping[Key, Value]], Awaitable[None]],
     *,
     combine: Callable[[Value, Value], Value] | None = None,
-    about: Subject = "messages",
 ) -> Mapping[Key, Value] | None:
     """Return a field that keeps one value per key as `mapping` does, with one write per account."""
 
@@ -113,7 +111,7 @@ def mapping_by_account(
             _update(merged.setdefault(change.account, {}), get(change), combine)
         return merged
 
-    return _field(None, _Kind(merge, _for_each_account(write), about))
+    return _field(None, _Kind(merge, _for_each_account(write)))
 
 
 def joined(known: Sequence[Row], more: Sequence[Row]) -> Sequence[Row]:

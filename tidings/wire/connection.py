@@ -364,8 +364,6 @@ async def connect(
     handler: Handler,
     *,
     tls: ssl.SSLContext | None = None,
-    max_frame: int = MAX_FRAME,
-    max_write_buffer: int = MAX_WRITE_BUFFER,
     turn: int | None = None,
 ) -> Connection:
     """Open a connection. Raises `OSError` when the host cannot be reached or does not prove its identity.
@@ -375,7 +373,7 @@ async def connect(
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
-        return Connection(frames, handler, max_frame=max_frame, max_write_buffer=max_write_buffer, turn=turn)
+        return Connection(frames, handler, turn=turn)
 
     patience = HANDSHAKE_SECONDS if tls is not None else None
     _, connection = await loop.create_connection(make, host, port, ssl=tls, ssl_handshake_timeout=patience)

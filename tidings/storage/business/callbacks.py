@@ -166,17 +166,7 @@ def _row(callback: Callback, sealed: bytes, state: CallbackState) -> dict[str, A
 
 
 _COLUMNS = (
-    table.c.seq,
-    table.c.shard,
-    table.c.account,
-    table.c.subject,
-    table.c.kind,
-    table.c.body,
-    table.c.created_at,
-    table.c.attempt,
-    table.c.due_at,
-    table.c.last_error,
-    table.c.request_id,
+    *(column for column in table.c if column.name not in ("state", "event")),
     sa.func.coalesce(table.c.event, "").label("event"),
 )
 

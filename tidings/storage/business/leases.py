@@ -72,11 +72,7 @@ async def delete(connection: AsyncConnection, of_shards: sa.ColumnElement[bool])
     await connection.execute(table.delete().where(of_shards))
 
 
-async def list_records(connection: AsyncConnection, *, since: int = 0) -> Sequence[LeaseRecord]:
-    """List the leases that had not ended at `since` (Unix milliseconds), by shard and epoch."""
-    rows = await connection.execute(
-        sa.select(table)
-        .where(sa.or_(table.c.ended_at == 0, table.c.ended_at >= since))
-        .order_by(table.c.shard, table.c.epoch)
-    )
+async def list_records(connection: AsyncConnection) -> Sequence[LeaseRecord]:
+    """List all leases, by shard and epoch."""
+    rows = await connection.execute(sa.select(table).order_by(table.c.shard, table.c.epoch))
     return [LeaseRecord(*row) for row in rows]

@@ -95,7 +95,7 @@ class Credentials:
 
     def forget(self, username: str) -> None:
         """Drop the cached row of a user that was changed through this process."""
-        self._rows.drop(username)
+        self._rows.pop(username)
 
     def is_known(self, username: str) -> bool:
         """Return whether a user of this name was seen here recently."""

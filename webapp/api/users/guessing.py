@@ -130,7 +130,7 @@ class Guessing:
             await self._database.persist(lambda connection: login_origins.save(connection, origin), patience=1.0)
         except (DatabaseError, OSError) as error:
             # The login is valid anyway. The next one from this address will be recorded.
-            self._familiar.drop(client)
+            self._familiar.pop(client)
             log.warning("login.origin_not_saved", extra={"error": repr(error)[:200]})
 
     async def poll(self) -> None:
