@@ -6,6 +6,7 @@ Changes of callbacks in a shard without an owner are done by this process.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,27 +32,20 @@ class Count(NamedTuple):
     stay: int = 0  # rows left as they are, because they had changed or were sent before
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class QueueChanges:
     """Replays and purges the given callbacks and jobs of each shard.
 
     To change callbacks in a shard without an owner, this process claims the shard's lease for one transaction.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        coreapps: CoreappClient,
-        *,
-        heartbeat_timeout: float,
-        replay_rate: float = core.REPLAYS_PER_SECOND,
-    ) -> None:
-        """heartbeat_timeout: seconds without a heartbeat after which an owner has lost its shard.
-        replay_rate: callbacks replayed per second, after the first page.
-        """
-        self._database = database
-        self._coreapps = coreapps
-        self._heartbeat_timeout = heartbeat_timeout
-        self._replay_rate = replay_rate
+    database: Database
+    coreapps: CoreappClient
+    _: dataclasses.KW_ONLY
+    heartbeat_timeout: float  # seconds without a heartbeat after which an owner has lost its shard
+    replay_rate: float = core.REPLAYS_PER_SECOND  # callbacks replayed per second, after the first page
+
+    def __post_init__(self) -> None:
         self._who = coreapp_client.who()
 
     async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
@@ -73,7 +67,7 @@ class QueueChanges:
             await callback_replays.add(connection, notes)
             return Count(len(notes))
 
-        return (await self._change(seqs, call, alone, rate=self._replay_rate)).done
+        return (await self._change(seqs, call, alone, rate=self.replay_rate)).done
 
     async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str, statuses: Sequence[str]) -> Count:
         """Delete the callbacks that still have one of `statuses`. Raises `CommandFailure`.
@@ -113,7 +107,7 @@ class QueueChanges:
                     f"no Coreapp owns shard {shard}, which only its owner may change: {done} were deleted"
                 )
             for page in pages(named, PAGE):
-                answer = await self._coreapps.call(
+                answer = await self.coreapps.call(
                     owner.address,
                     lambda n, shard=shard, page=page: core.PurgeJobs(  # type: ignore[misc]
                         n, list(page), self._who, choice, shard, list(statuses)
@@ -124,7 +118,7 @@ class QueueChanges:
         return Count(done, stay)
 
     async def _owners(self) -> Mapping[int, Owner]:
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             return {owner.shard: owner for owner in await shards.list_owners(connection)}
 
     async def _change(
@@ -160,7 +154,7 @@ class QueueChanges:
         if owner is None or not owner.address:
             return await self._in_its_place(shard, work)
         try:
-            answer = await self._coreapps.call(owner.address, call)
+            answer = await self.coreapps.call(owner.address, call)
         except guard.CommandFailure as failure:
             # The owner may have died; then its lease can be claimed once it has expired.
             try:
@@ -174,9 +168,9 @@ class QueueChanges:
 
         Raises `CommandFailure` when the lease of an owner has not expired.
         """
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             lease = await shards.claim(
-                connection, shard, owner="tidings queue", address="", heartbeat_timeout=self._heartbeat_timeout
+                connection, shard, owner="tidings queue", address="", heartbeat_timeout=self.heartbeat_timeout
             )
             if lease is None:
                 raise guard.CommandFailure(f"the owner of shard {shard} does not answer: try again in a minute")

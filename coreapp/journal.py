@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 # Seconds between two commits of changes that are not urgent. A small transaction costs as much CPU as 50 rows, so at
 # low rates receipts and marks share the commit of the next message. An idle shard commits at once.
 SPACING = 0.01
+MAX_SIZE = 500  # changes per batch
 PATIENCE = 600.0  # seconds that a commit waits for an unreachable database
 STALL_SECONDS = 2.0  # duration of a commit in seconds after which no more messages are accepted
 
@@ -207,38 +208,25 @@ class Change:
 _MERGER = merging.Merger(Change)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Journal:
-    """Commits changes in batches, strictly in order, under one lease."""
+    """Commits changes in batches of at most `MAX_SIZE`, strictly in order, under one lease."""
 
-    def __init__(
-        self,
-        database: Database,
-        lease: shards.Lease,
-        *,
-        last_seq: int,
-        seal: Seal,
-        max_size: int = 500,
-        now_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        """Create the journal of one term.
+    database: Database
+    lease: shards.Lease
+    _: dataclasses.KW_ONLY
+    last_seq: int  # highest callback `seq` in use
+    seal: Seal  # returns the stored form of callback bodies
+    now_ns: Callable[[], int] = time.time_ns  # returns Unix nanoseconds
 
-        last_seq: highest callback `seq` in use
-        seal: returns the stored form of callback bodies
-        max_size: changes per batch
-        now_ns: returns Unix nanoseconds
-        """
-        self._database = database
-        self._lease = lease
-        self._block, self._partition = lease.block, lease.partition
-        self._last_seq = last_seq
-        self._seal = seal
-        self._now_ns = now_ns
+    def __post_init__(self) -> None:
+        self._block, self._partition = self.lease.block, self.lease.partition
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
         # Loop time at the start of the commit in flight; infinite while there is none.
         self._committing_since = math.inf
         # Completed with the error at the first failure.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=max_size, spacing=SPACING)
+        self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=MAX_SIZE, spacing=SPACING)
 
     def on_callbacks(self, call: Callable[[Sequence[callbacks.Callback]], None]) -> None:
         """Register `call` to be called with new callbacks once they are on disk. Callbacks found void during the commit
@@ -329,17 +317,17 @@ class Journal:
         """Commit the changes in one transaction."""
         batch = _MERGER.merge(changes)
         written = batch.part(_Callbacks)
-        written.seal = self._seal
+        written.seal = self.seal
         for callback in written.new:
             callback.seq = self._next_seq()
 
         async def work(connection: Connection) -> None:
-            await shards.fence(connection, self._lease)
+            await shards.fence(connection, self.lease)
             await batch.write(connection)
 
         self._committing_since = asyncio.get_running_loop().time()
         try:
-            await self._database.persist(work, patience=PATIENCE, about=batch.about)
+            await self.database.persist(work, patience=PATIENCE, about=batch.about)
         finally:
             self._committing_since = math.inf
         if written.new:
@@ -349,13 +337,13 @@ class Journal:
     def _next_seq(self) -> int:
         # Microseconds, then 5 bits of partition: increases strictly and never equals a `seq` of another shard. Of 256
         # microseconds, the first number uses the first 128, and each further number one.
-        microseconds = max(self._now_ns() // 1000, (self._last_seq >> 5) + 1)
+        microseconds = max(self.now_ns() // 1000, (self.last_seq >> 5) + 1)
         if self._block:
             microseconds += (128 + self._block - microseconds) % 256
         elif microseconds % 256 >= 128:
             microseconds += 256 - microseconds % 256
-        self._last_seq = microseconds << 5 | self._partition
-        return self._last_seq
+        self.last_seq = microseconds << 5 | self._partition
+        return self.last_seq
 
 
 def _is_refusal(error: Exception) -> bool:

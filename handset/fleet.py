@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,42 +45,35 @@ FETCH_SECONDS = 15.0  # for the response to a fetch
 MAX_DELAY = 5.0  # before the store is opened again
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Fleet:
     """Runs registered devices."""
 
-    def __init__(
-        self,
-        context: FleetContext,
-        devices: Sequence[Device],
-        application: Application,
-        *,
-        dials: Sequence[Dial],
-        api: NetworkApi | None = None,
-    ) -> None:
-        """Create a fleet.
+    context: FleetContext
+    members: dataclasses.InitVar[Sequence[Device]]
+    application: Application
+    _: dataclasses.KW_ONLY
+    dials: dataclasses.InitVar[Sequence[Dial]]  # one for each connection; devices are distributed over them
+    api: dataclasses.InitVar[NetworkApi | None] = None  # network API for groups; `None` for a fleet without groups
 
-        dials: one for each connection; devices are distributed over them
-        api: network API for groups; `None` for a fleet without groups
-        """
+    def __post_init__(self, members: Sequence[Device], dials: Sequence[Dial], api: NetworkApi | None) -> None:
         # Name under which the fleet stores its rows.
-        self.name = context.name
-        self.devices = {device.number: device for device in devices}
+        self.name = self.context.name
+        self.devices = {device.number: device for device in members}
         self.ready = asyncio.Event()  # set when every device has received a response to its first login
-        self._context = context
-        self._application = application
         self._observers: list[DeviceObserver] = []
         self._links = [
-            FleetLink(f"{self.name}-{index}", dial, devices[index :: len(dials)], owner=self, clock=context.clock)
+            FleetLink(f"{self.name}-{index}", dial, members[index :: len(dials)], owner=self, clock=self.context.clock)
             for index, dial in enumerate(dials)
         ]
         self._link_of = {
-            device.number: link for index, link in enumerate(self._links) for device in devices[index :: len(dials)]
+            device.number: link for index, link in enumerate(self._links) for device in members[index :: len(dials)]
         }
         self._waiting_for = set(self._links)
-        self._sender = MessageSender(application, self.fetch_bundles)
-        self._renewals = SessionRenewal(self._sender.renew_session, context.clock)
+        self._sender = MessageSender(self.application, self.fetch_bundles)
+        self._renewals = SessionRenewal(self._sender.renew_session, self.context.clock)
         # Groups that the devices are in.
-        self.groups = FleetGroups(context, self.devices, self._sender, network=api)
+        self.groups = FleetGroups(self.context, self.devices, self._sender, network=api)
 
     def observe(self, observer: DeviceObserver) -> None:
         """Add an observer of events of the devices."""
@@ -96,14 +90,14 @@ class Fleet:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Open the store and keep the connections up until `stop`. After a failed commit, reopen both."""
-        delay, clock = 0.1, self._context.clock
+        delay, clock = 0.1, self.context.clock
         while not stop.is_set():
             opened_at = clock.monotonic()
             try:
                 mailroom = await Mailroom.open(
-                    self._context,
+                    self.context,
                     self.devices,
-                    self._application,
+                    self.application,
                     renew_session=self._renewals.request,
                     exchange_keys=self.groups.keys_wanted,
                 )

@@ -50,12 +50,13 @@ class OwnDevice:
         """Return the one-time pre-keys of a kind, by id."""
         return self.kyber_one_time if kind == accounts.KYBER_ONE_TIME else self.prekeys
 
-    def make_keys(self, *, one_time: int = 0, lasting: bool = False) -> KeySet:
+    def make_keys(self, *, one_time: int = 0, kyber_one_time: int = 0, lasting: bool = False) -> KeySet:
         """Generate pre-keys. They are not in memory yet, but later calls use other ids."""
         made, self.next_key_id = keys.generate(
             self.identity,
             self.next_key_id,
             one_time=one_time,
+            kyber_one_time=kyber_one_time,
             lasting=lasting,
             used=self._key_ids(),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from handset import reading
 from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
@@ -22,34 +23,22 @@ QUOTED = 60  # characters that are quoted of a message that another one replies 
 _RECEIPTS = (SendReceipt(DELIVERED), SendReceipt(READ))
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Screen(DeviceObserver):
     """Application of one handset."""
 
-    def __init__(
-        self,
-        shown_log: ShownLog,
-        write: Write,
-        files: ConversationFiles,
-        *,
-        peers: Sequence[str] = (),
-        groups: Mapping[str, str] | None = None,
-        columns: Callable[[], int] = keyboard.columns,
-    ) -> None:
-        """Create the screen.
+    shown_log: ShownLog
+    write: Write
+    files: ConversationFiles
+    _: dataclasses.KW_ONLY
+    peers: set[str] = dataclasses.field(default_factory=set)  # numbers that this number has exchanged messages with
+    groups: dict[str, str] = dataclasses.field(default_factory=dict)  # subjects of its groups, by id
+    columns: Callable[[], int] = keyboard.columns  # returns the width of the terminal; 0 for unlimited
 
-        peers: numbers that this number has exchanged messages with
-        groups: subjects of its groups, by id
-        columns: returns the width of the terminal; 0 for unlimited
-        """
-        self._log = shown_log
-        self._columns = columns
-        self._write = write
-        self._files = files
+    def __post_init__(self) -> None:
         self._was_connected: bool | None = None
-        self.peers = set(peers)  # numbers that this number has exchanged messages with
-        self.groups = dict(groups or {})  # subjects of its groups, by id
         # number or group that receives the next line; empty while none is chosen
-        self.to = peers[0] if len(self.peers) == 1 else ""
+        self.to = min(self.peers) if len(self.peers) == 1 else ""
         self._threads: LRU[str, commands.Thread] = LRU(RECENT)
         # Start of each message, by its id.
         self._quotes: LRU[str, str] = LRU(RECENT)
@@ -59,7 +48,7 @@ class Screen(DeviceObserver):
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
         # Recorded first, so that after a crash no message is shown twice.
-        self._log.append(messages)
+        self.shown_log.append(messages)
         for message in messages:
             if not message.group and message.peer not in self.peers:
                 self.peers.add(message.peer)
@@ -71,7 +60,7 @@ class Screen(DeviceObserver):
 
     def _show(self, *rows: str) -> None:
         """Print the lines of one author."""
-        self._write(lines.folded(rows, self._columns()))
+        self.write(lines.folded(rows, self.columns()))
 
     def thread(self, peer: str) -> commands.Thread:
         """Return the last messages of a peer or group."""
@@ -103,12 +92,12 @@ class Screen(DeviceObserver):
         if read.choices:
             thread.choices, thread.offered = read.choices, message.id
             read.say("(/pick N answers)")
-        for number in self._files.put(message):
+        for number in self.files.put(message):
             read.say(f"(/save {number} saves it)")
         return read.lines
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
-        return self._log.list_shown(messages)
+        return self.shown_log.list_shown(messages)
 
     def notify(self, event: DeviceEvent) -> None:
         peer = f"+{one_line(event.peer)}" if event.peer != event.group else self._subject(event.group)
@@ -127,7 +116,7 @@ class Screen(DeviceObserver):
 
     def say(self, *rows: str) -> None:
         """Print lines about the input."""
-        self._write("\n".join(lines.folded([one_line(row)], self._columns()) for row in rows))
+        self.write("\n".join(lines.folded([one_line(row)], self.columns()) for row in rows))
 
     def _subject(self, group: str) -> str:
         return one_line(self.groups.get(group) or group)
@@ -151,7 +140,7 @@ class Screen(DeviceObserver):
 
     def connected(self) -> None:
         if not self._was_connected:
-            self._write("Connected.")
+            self.write("Connected.")
         self._was_connected = True
 
     def disconnected(self, reason: str) -> None:

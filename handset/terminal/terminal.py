@@ -223,7 +223,7 @@ class Terminal(DeviceObserver):
         async with self.context.database.reading() as connection:
             recent = await inbox.list_recent(connection, self.context.name, RECENT)
             rows = await groups.list_groups(connection, self.number)
-        peers = list(dict.fromkeys(peer for _, peer, _ in recent))
+        peers = {peer for _, peer, _ in recent}
         subjects = {row.group_id: row.subject for row in rows}
         return Screen(self.shown_log, self.console.write, files, peers=peers, groups=subjects)
 

@@ -297,7 +297,7 @@ async def test_while_a_refused_batch_is_committed_one_by_one_a_lost_lease_ends_i
     journal = Journal(refusing, await a_lease(refusing), last_seq=0, seal=as_they_are)
 
     def lose(new: Sequence[callbacks.Callback]) -> None:
-        journal._lease = dataclasses.replace(journal._lease, epoch=99)
+        journal.lease = dataclasses.replace(journal.lease, epoch=99)
 
     journal.on_callbacks(lose)
     results = await asyncio.gather(

@@ -41,7 +41,7 @@ def show(tmp_path: Path) -> Show:
         log = ShownLog(tmp_path / "ada.jsonl", ManualClock())
         # No file is fetched here.
         files = ConversationFiles(cast(Any, None), cast(Any, None), folder=tmp_path, write=written.append)
-        screen = Screen(log, written.append, files, groups=groups, columns=lambda: columns)
+        screen = Screen(log, written.append, files, groups=groups or {}, columns=lambda: columns)
         for item in items:
             if isinstance(item, DeviceEvent):
                 screen.notify(item)

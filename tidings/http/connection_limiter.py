@@ -71,37 +71,28 @@ class AdmittedConnection:
         return self.slot is None and not self.proxied
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ConnectionLimiter:
     """Admits connections, tracks which of them have logged in, and limits the work for the others."""
 
-    def __init__(
-        self,
-        limits: UnauthenticatedSettings,
-        clock: Clock,
-        *,
-        connections: int,
-        trusted: Sequence[Network] = (),
-        recognise: Callable[[bytes], bool] = lambda authorization: False,
-        tls: bool = False,
-        urgent: Collection[str] = (),
-        is_overloaded: Callable[[str, float], bool] = lambda path, delay: False,
-    ) -> None:
-        """connections: open at a time, of all kinds.
-        trusted: networks of proxies whose `X-Forwarded-For` is believed.
-        recognise(authorization): whether this value of `Authorization` is known to be valid.
-        tls: connections use TLS, and count as `_HANDSHAKE` connections each.
-        urgent: paths of requests that are dispatched before others that arrived with them.
-        is_overloaded(path, delay): whether such a request, dispatched `delay` seconds from now, would be refused
-            because too many wait already.
-        """
-        self.urgent = urgent
-        self.is_overloaded = is_overloaded
+    limits: UnauthenticatedSettings
+    clock: Clock
+    _: dataclasses.KW_ONLY
+    connections: int  # open at a time, of all kinds
+    trusted: Sequence[Network] = ()  # networks of proxies whose `X-Forwarded-For` is believed
+    recognise: Callable[[bytes], bool] = lambda authorization: False  # whether an `Authorization` is known to be valid
+    tls: bool = False  # connections use TLS, and count as `_HANDSHAKE` connections each
+    urgent: Collection[str] = ()  # paths of requests that are dispatched before others that arrived with them
+    # Whether a request to `path`, dispatched `delay` seconds from now, would be refused because too many wait already.
+    is_overloaded: Callable[[str, float], bool] = lambda path, delay: False
+
+    def __post_init__(self) -> None:
+        limits, clock, trusted = self.limits, self.clock, self.trusted
         self.dispatch_limit = DispatchLimit()
         self.refusals = RefusalLimit()
         # Closes connections whose clients have disconnected.
         self.farewells = DispatchLimit(_FAREWELLS, math.inf)
         # Waiting connections are bounded by the acceptor.
-        self.limits = limits
         self.refusal_log = RefusalLog(clock)
         self._forwarders = UntrustedForwarders(clock)
         self._unauthenticated = _table(limits, clock, 1.0, trusted)
@@ -111,9 +102,7 @@ class ConnectionLimiter:
         self._unnamed: TokenBuckets[str] = TokenBuckets(
             clock, rate=limits.rate, burst=limits.rate * _FULL, remembered=unauthenticated.REMEMBERED
         )
-        self._arrival = _HANDSHAKE if tls else 1.0
-        self._connections = connections
-        self._recognise = recognise
+        self._arrival = _HANDSHAKE if self.tls else 1.0
         self._open = 0
         self._held = 0
         # Called when a slot may have become available, and when a connection was closed for want of one.
@@ -128,7 +117,7 @@ class ConnectionLimiter:
 
         close: called when its slot is given to another connection.
         """
-        if self._open >= self._connections and not self._unauthenticated.replace():
+        if self._open >= self.connections and not self._unauthenticated.replace():
             return Refusal(unauthenticated.ALL, 1.0)
         if self._unauthenticated.is_trusted(host):
             admitted = AdmittedConnection(host, None, True, host)
@@ -204,7 +193,7 @@ class ConnectionLimiter:
         if admitted.proxied:
             admitted.payer, admitted.consumed = self._unauthenticated.speaks_for(admitted.host, forwarded), 0.0
             admitted.unnamed = forwarded is None
-        if authorization is not None and self._recognise(authorization):
+        if authorization is not None and self.recognise(authorization):
             self.mark_authenticated(admitted)
             return 0.0
         wait = self._reserve(admitted, REQUEST)

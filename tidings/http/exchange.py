@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import email.utils
 import functools
 import http
@@ -65,6 +66,7 @@ class ExchangeConnection(Protocol):
         ...
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class HttpExchange:
     """A request on a connection and its response.
 
@@ -72,62 +74,34 @@ class HttpExchange:
     twice.
     """
 
-    __slots__ = (
-        "_awaits_continue",
-        "_connection",
-        "_has_body",
-        "_head",
-        "_is_chunked",
-        "_is_received",
-        "_is_started",
-        "_left",
-        "_news",
-        "_task",
-        "body",
-        "has_more",
-        "is_complete",
-        "is_disconnected",
-        "is_written",
-        "keep_alive",
-        "scope",
-        "target",
-    )
-
-    def __init__(
-        self, connection: ExchangeConnection, scope: Scope, target: bytes, *, keep_alive: bool, awaits_continue: bool
-    ) -> None:
-        """scope: of ASGI.
-        target: target of the request line.
-        keep_alive: the connection stays open after the response.
-        awaits_continue: the client waits for `100 Continue` before it sends the body.
-        """
-        self.scope = scope
-        self.target = target
-        self.keep_alive = keep_alive
-        # Received part of the body that the application has not read, and whether more of the request is to come.
-        self.body: bytes | bytearray = b""
-        self.has_more = True
-        # The application's task while it runs.
-        self._task: asyncio.Task[None] | None = None
-        # The application has received the end of the body.
-        self._is_received = False
-        # Set when the request's state changes; created when the application waits for it.
-        self._news: asyncio.Event | None = None
-        # State of the response: started by the application, partly written, completed by the application.
-        self._is_started = False
-        self.is_written = False
-        self.is_complete = False
-        # The client has disconnected, or the connection refused the rest of the request.
-        self.is_disconnected = False
-        self._connection = connection
-        self._awaits_continue = awaits_continue
-        # Head of the response until it is written.
-        self._head = b""
-        # Whether the response has a body, and its framing: chunks, or bytes left of `Content-Length`; `None` for a
-        # body that ends with the connection.
-        self._has_body = True
-        self._is_chunked = False
-        self._left: int | None = None
+    connection: ExchangeConnection
+    scope: Scope
+    target: bytes  # of the request line
+    _: dataclasses.KW_ONLY
+    keep_alive: bool  # the connection stays open after the response
+    awaits_continue: bool  # the client waits for `100 Continue` before it sends the body
+    # Received part of the body that the application has not read, and whether more of the request is to come.
+    body: bytes | bytearray = dataclasses.field(init=False, default=b"")
+    has_more: bool = dataclasses.field(init=False, default=True)
+    # State of the response: partly written, completed by the application, started by the application.
+    is_written: bool = dataclasses.field(init=False, default=False)
+    is_complete: bool = dataclasses.field(init=False, default=False)
+    _is_started: bool = dataclasses.field(init=False, default=False)
+    # The client has disconnected, or the connection refused the rest of the request.
+    is_disconnected: bool = dataclasses.field(init=False, default=False)
+    # The application's task while it runs.
+    _task: asyncio.Task[None] | None = dataclasses.field(init=False, default=None)
+    # The application has received the end of the body.
+    _is_received: bool = dataclasses.field(init=False, default=False)
+    # Set when the request's state changes; created when the application waits for it.
+    _news: asyncio.Event | None = dataclasses.field(init=False, default=None)
+    # Head of the response until it is written.
+    _head: bytes = dataclasses.field(init=False, default=b"")
+    # Whether the response has a body, and its framing: chunks, or bytes left of `Content-Length`; `None` for a body
+    # that ends with the connection.
+    _has_body: bool = dataclasses.field(init=False, default=True)
+    _is_chunked: bool = dataclasses.field(init=False, default=False)
+    _left: int | None = dataclasses.field(init=False, default=None)
 
     def start(self, app: ASGIApp, loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[None]]) -> None:
         """Call the application in a task, which belongs to `tasks` while it runs.
@@ -180,19 +154,19 @@ class HttpExchange:
 
     async def receive(self) -> Message:
         """Return the next part of the body, or the disconnection. After the response it reports the disconnection."""
-        if self._awaits_continue:
-            self._awaits_continue = False
-            if not self._connection.transport.is_closing():
-                self._connection.transport.write(_CONTINUE)
+        if self.awaits_continue:
+            self.awaits_continue = False
+            if not self.connection.transport.is_closing():
+                self.connection.transport.write(_CONTINUE)
         while not (self.is_complete or self.is_disconnected):
             if self.body or not (self.has_more or self._is_received):
                 body, self.body = bytes(self.body), b""
                 if self.has_more:
-                    self._connection.resume_reading()
+                    self.connection.resume_reading()
                 else:
                     self._is_received = True
                 return {"type": "http.request", "body": body, "more_body": self.has_more}
-            self._connection.resume_reading()
+            self.connection.resume_reading()
             if self._news is None:
                 self._news = asyncio.Event()
             self._news.clear()
@@ -201,8 +175,8 @@ class HttpExchange:
 
     async def send(self, message: Message) -> None:
         """Write a part of the response. Does nothing after a disconnection. Raises `InvalidResponse`."""
-        if self._connection.is_writing_paused:
-            await self._connection.drain()
+        if self.connection.is_writing_paused:
+            await self.connection.drain()
         if self.is_disconnected:
             return
         kind = message["type"]
@@ -215,7 +189,7 @@ class HttpExchange:
 
     def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Prepare the head of the response."""
-        self._awaits_continue, self._is_chunked, self._left = False, False, None
+        self.awaits_continue, self._is_chunked, self._left = False, False, None
         parts = [STATUS_LINES[status], _date_line(int(time.time()))]
         for given, value in headers:
             name = _field_name(given)
@@ -260,19 +234,19 @@ class HttpExchange:
                         raise InvalidResponse("the body of the response is not as long as its Content-Length")
                 data = data + body if data else body
         if data:
-            self._connection.transport.write(data)
+            self.connection.transport.write(data)
         self.is_written = True
         if not has_more:
             self.is_complete = True
             self._notify()
-            self._connection.completed(self)
+            self.connection.completed(self)
 
     def _fail(self) -> None:
         """Respond with 500 if nothing of a response is written; else close the connection."""
         if self.is_disconnected or self.is_complete:
             return
         if self.is_written:
-            self._connection.transport.close()
+            self.connection.transport.close()
             return
         self._start(500, _FAILED_HEADERS)
         self._add(_FAILED, has_more=False)

@@ -36,34 +36,22 @@ OPUS = "audio/ogg; codecs=opus"
 UNKNOWN = "application/octet-stream"
 PDF = "application/pdf"
 
-# Types of other kinds than documents.
-_KINDS: Mapping[str, str] = {
-    "audio/aac": AUDIO,
-    "audio/mp4": AUDIO,
-    "audio/amr": AUDIO,
-    "audio/mpeg": AUDIO,
-    OPUS: AUDIO,
-    "image/jpeg": IMAGE,
-    "image/png": IMAGE,
-    "image/webp": STICKER,
-    "video/mp4": VIDEO,
-    "video/3gpp": VIDEO,
-}
-_SIGNATURES: Mapping[str, Callable[[bytes], bool]] = {
-    "audio/aac": signatures.is_aac,
-    "audio/mp4": signatures.is_mp4_audio,
-    "audio/amr": signatures.is_amr,
-    "audio/mpeg": signatures.is_mpeg_audio,
-    OPUS: signatures.is_ogg_opus,
-    "image/jpeg": signatures.is_jpeg,
-    "image/png": signatures.is_png,
-    "image/webp": signatures.is_webp,
-    "image/gif": signatures.is_gif,
-    "video/mp4": signatures.is_mp4_video,
-    "video/3gpp": signatures.is_3gpp,
-    PDF: signatures.is_pdf,
-    "application/zip": signatures.is_zip,
-    "application/gzip": signatures.is_gzip,
+# Kind and check of a file's first bytes, by type. All other types are documents of any content.
+_TYPES: Mapping[str, tuple[str, Callable[[bytes], bool]]] = {
+    "audio/aac": (AUDIO, signatures.is_aac),
+    "audio/mp4": (AUDIO, signatures.is_mp4_audio),
+    "audio/amr": (AUDIO, signatures.is_amr),
+    "audio/mpeg": (AUDIO, signatures.is_mpeg_audio),
+    OPUS: (AUDIO, signatures.is_ogg_opus),
+    "image/jpeg": (IMAGE, signatures.is_jpeg),
+    "image/png": (IMAGE, signatures.is_png),
+    "image/webp": (STICKER, signatures.is_webp),
+    "image/gif": (DOCUMENT, signatures.is_gif),
+    "video/mp4": (VIDEO, signatures.is_mp4_video),
+    "video/3gpp": (VIDEO, signatures.is_3gpp),
+    PDF: (DOCUMENT, signatures.is_pdf),
+    "application/zip": (DOCUMENT, signatures.is_zip),
+    "application/gzip": (DOCUMENT, signatures.is_gzip),
 }
 
 MAX_LENGTH = 255
@@ -91,8 +79,8 @@ class MediaType:
 
         head: the first `HEAD` bytes, or all of a smaller file.
         """
-        is_one = _SIGNATURES.get(self.text.partition(";")[0] if self.kind == DOCUMENT else self.text)
-        if is_one is not None and not is_one(head):
+        known = _TYPES.get(self.text.partition(";")[0] if self.kind == DOCUMENT else self.text)
+        if known is not None and not known[1](head):
             raise UnusableType(f"the file is not of the type {self.text}")
         if self.kind == STICKER:
             problem = signatures.sticker_problem(head)
@@ -109,7 +97,7 @@ def parse(content_type: str) -> MediaType:
         return MediaType(OPUS, AUDIO, LIMITS[AUDIO])
     if essence.startswith("multipart/"):
         raise UnusableType(f"{essence} is not accepted: the body is the file itself, with its own type")
-    kind = _KINDS.get(essence, DOCUMENT)
+    kind = kind_of(essence)
     text = essence
     if kind == DOCUMENT:
         text += "".join(f"; {name}={_quoted(value)}" for name, value in parameters.items())
@@ -120,17 +108,17 @@ def parse(content_type: str) -> MediaType:
 
 def kind_of(mime_type: str) -> str:
     """Return the default kind of a file of this type (as `MediaType.text`)."""
-    return _KINDS.get(mime_type, DOCUMENT)
+    return _TYPES[mime_type][0] if mime_type in _TYPES else DOCUMENT
 
 
 def may_be_sent_as(mime_type: str, kind: str) -> bool:
     """Return whether a file of this type (as `MediaType.text`) may have that kind; a document may be of any type."""
-    return kind == DOCUMENT or _KINDS.get(mime_type) == kind
+    return kind in (DOCUMENT, kind_of(mime_type))
 
 
 def types_of(kind: str) -> tuple[str, ...]:
     """Return the types of a kind; none for documents, which may have any."""
-    return tuple(sorted(text for text, of in _KINDS.items() if of == kind))
+    return tuple(sorted(text for text, (of, _) in _TYPES.items() if of == kind != DOCUMENT))
 
 
 def _quoted(value: str) -> str:

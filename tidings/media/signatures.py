@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 STICKER_SIDE = 512  # pixels
 
 # Major brands of ISO base media files that are neither audio nor video in MPEG-4: pictures and QuickTime.
@@ -10,16 +12,16 @@ _SOUND_BRANDS = (b"M4A ", b"M4B ", b"M4P ")
 _FILM_BRANDS = (b"M4V ", b"M4VH", b"M4VP")
 
 
-def is_jpeg(head: bytes) -> bool:
-    return head.startswith(b"\xff\xd8\xff")
+def _starting_with(*marks: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(marks)
 
 
-def is_png(head: bytes) -> bool:
-    return head.startswith(b"\x89PNG\r\n\x1a\n")
-
-
-def is_gif(head: bytes) -> bool:
-    return head.startswith((b"GIF87a", b"GIF89a"))
+is_jpeg = _starting_with(b"\xff\xd8\xff")
+is_png = _starting_with(b"\x89PNG\r\n\x1a\n")
+is_gif = _starting_with(b"GIF87a", b"GIF89a")
+is_amr = _starting_with(b"#!AMR\n", b"#!AMR-WB\n")
+is_zip = _starting_with(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
+is_gzip = _starting_with(b"\x1f\x8b")
 
 
 def is_webp(head: bytes) -> bool:
@@ -36,10 +38,6 @@ def is_mpeg_audio(head: bytes) -> bool:
     """Return whether this is a frame of layer I, II or III, possibly behind an ID3 tag."""
     is_frame = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x06 != 0
     return is_frame or head.startswith(b"ID3")
-
-
-def is_amr(head: bytes) -> bool:
-    return head.startswith((b"#!AMR\n", b"#!AMR-WB\n"))
 
 
 def is_ogg_opus(head: bytes) -> bool:
@@ -69,14 +67,6 @@ def is_3gpp(head: bytes) -> bool:
 def is_pdf(head: bytes) -> bool:
     """Return whether the PDF mark is within the first 1,024 bytes, where readers search for it."""
     return b"%PDF-" in head[:1024]
-
-
-def is_zip(head: bytes) -> bool:
-    return head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"))
-
-
-def is_gzip(head: bytes) -> bool:
-    return head.startswith(b"\x1f\x8b")
 
 
 def sticker_problem(head: bytes) -> str:
