@@ -351,7 +351,7 @@ async def add_rows(connection: AsyncConnection, table: sa.Table, rows: Sequence[
 
 
 def _columns_outside_key(table: sa.Table) -> tuple[str, ...]:
-    return tuple(column.name for column in table.columns if not column.primary_key)
+    return tuple(column.key for column in table.columns if not column.primary_key)
 
 
 @functools.cache
@@ -369,17 +369,18 @@ def _sqlite_upsert(table: sa.Table, update: tuple[str, ...] | None) -> sa.Execut
 def _mysql_upsert(table: sa.Table, update: tuple[str, ...] | None) -> sa.TextClause:
     # aiomysql sends the dialect's own form for MySQL 8 (`AS new`) row by row. `VALUES()` works on MySQL and MariaDB.
     # Only names from our own table definitions enter the text. They are quoted, because some are SQL keywords.
-    names = [column.name for column in table.columns]
+    keys = [column.key for column in table.columns]
     kept = next(column.name for column in table.primary_key)
     updated = _columns_outside_key(table) if update is None else update
-    changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in updated) or f"`{kept}` = `{table.name}`.`{kept}`"
-    columns = ", ".join(f"`{name}`" for name in names)
+    changed = (table.columns[key].name for key in updated)
+    changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in changed) or f"`{kept}` = `{table.name}`.`{kept}`"
+    columns = ", ".join(f"`{column.name}`" for column in table.columns)
     statement = sa.text(
-        f"INSERT INTO `{table.name}` ({columns}) VALUES ({', '.join(':' + name for name in names)})"  # noqa: S608
+        f"INSERT INTO `{table.name}` ({columns}) VALUES ({', '.join(':' + key for key in keys)})"  # noqa: S608
         f" ON DUPLICATE KEY UPDATE {changes}"
     )
     encoded = (column for column in table.columns if isinstance(column.type, sa.TypeDecorator))
-    return statement.bindparams(*(sa.bindparam(column.name, type_=column.type) for column in encoded))
+    return statement.bindparams(*(sa.bindparam(column.key, type_=column.type) for column in encoded))
 
 
 def any_of(name: str) -> sa.BindParameter[Any]:

@@ -24,8 +24,9 @@ class TableFamily(sa.MetaData):
         """Define the table whose rows are the instances of a dataclass, with a column per field.
 
         The annotation of a field names the type of its column, and after it a default that the server sets if it has
-        one: `Annotated[str, types.key(20), sa.DefaultClause("")]`. `bytes`, `bool` and `int` (32 bits) are also
-        understood alone. Only columns of fields that may be None are nullable.
+        one, and the column's name if it has another: `Annotated[str, types.key(20), sa.DefaultClause(""), "group_id"]`.
+        `bytes`, `bool` and `int` (32 bits) are also understood alone. Only columns of fields that may be None are
+        nullable. Statements use the names of the fields.
 
         key: names of the columns of the primary key
         """
@@ -39,14 +40,15 @@ def _column(name: str, hint: Any, is_key: bool) -> sa.Column[Any]:
     alternatives = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if not declared:
         declared = [{bytes: blob(), bool: sa.Boolean(), int: sa.Integer()}[alternatives[0]]]
-    column_type, *default = declared
+    column_type, *more = declared
     return sa.Column(
-        name,
+        next((part for part in more if isinstance(part, str)), name),
         column_type,
+        key=name,
         primary_key=is_key,
         nullable=type(None) in alternatives,
         autoincrement=False,
-        server_default=default[0] if default else None,
+        server_default=next((part for part in more if isinstance(part, sa.DefaultClause)), None),
     )
 
 
@@ -67,11 +69,11 @@ class _Encoded(sa.TypeDecorator[Any]):
     def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[str]:
         return self.column.dialect_impl(dialect)
 
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str:
-        return self.encode(value)
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], str]:
+        return self.encode
 
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:
-        return self.decode(value)
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], Any]:
+        return self.decode
 
 
 class _Key(mysql.VARCHAR):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,21 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business import callback_audits, callbacks
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore
+from tidings.storage.database import add_rows
 
 # Maximum length of a user's name, characters.
 MAX_BY = 255
-
-table = metadata.table(
-    "callback_replays",
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("at", types.milliseconds(), primary_key=True),
-    sa.Column("shard", sa.Integer, nullable=False),
-    sa.Column("replayed_by", types.text(MAX_BY), nullable=False),
-    # Own event id of the callback; NULL if it has none.
-    sa.Column("event", types.key(64), nullable=True),
-    sa.Index("callback_replays_by_time", "at"),
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,14 +23,13 @@ class Replay:
     """Replay of one callback."""
 
     # `seq` of the callback.
-    seq: int
-    # Unix milliseconds.
-    at: int
+    seq: Annotated[int, sa.BigInteger]
+    at: types.UnixMilliseconds
     shard: int
     # User, as reported by the command.
-    by: str
+    by: Annotated[str, types.text(MAX_BY), "replayed_by"]
     # Own event id of the callback, read from it when the replay is added; None if it has none.
-    event: str | None = None
+    event: Annotated[str | None, types.key(64)] = None
 
     @property
     def event_id(self) -> str:
@@ -48,15 +37,15 @@ class Replay:
         return callbacks.event_id(self.seq, self.event or "")
 
 
+table = metadata.table_of(Replay, "callback_replays", sa.Index("callback_replays_by_time", "at"), key=("seq", "at"))
+
+
 async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
     """Record replays, in the transaction that makes the callbacks pending again."""
     if replays:
         events = await callbacks.list_events(connection, [replay.seq for replay in replays])
-        rows = [
-            {"seq": r.seq, "at": r.at, "shard": r.shard, "replayed_by": r.by[:MAX_BY], "event": events.get(r.seq)}
-            for r in replays
-        ]
-        await connection.execute(insert_or_ignore(connection, table), rows)
+        rows = [dataclasses.replace(r, by=r.by[:MAX_BY], event=events.get(r.seq)) for r in replays]
+        await add_rows(connection, table, rows)
 
 
 async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Replay]:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, select_paged
-from tidings.storage.network import messages
+from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
 from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
-from tidings.storage.rows import write_rows
-
-table = metadata.table(
-    "group_messages",
-    *messages.columns(),
-    sa.Column("copies", types.long_text(), nullable=False),
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,25 +20,20 @@ class StoredGroupMessage(StoredMessage):
     """Message to a group. Its `seq` is the highest of those of its copies that are not envelopes of a mailbox."""
 
     # Recipient -> `seq` of its copy, for copies that are not envelopes of a mailbox.
-    copies: Mapping[str, int]
+    copies: Annotated[Mapping[str, int], types.json(dict[str, int])]
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, int]).decode
+table = metadata.table_of(StoredGroupMessage, "group_messages", key=("seq",))
 
 
 def _message(row: Sequence[Any]) -> StoredGroupMessage:
-    fields, (copies,) = messages.read(row)
-    return StoredGroupMessage(*fields, copies=_decode(copies))
+    *fields, copies = row
+    return StoredGroupMessage(*fields, copies=copies)
 
 
 async def add(connection: AsyncConnection, kept: Sequence[StoredGroupMessage]) -> None:
     """Store messages. Existing ones stay unchanged."""
-    await write_rows(
-        connection,
-        insert_or_ignore(connection, table),
-        [{**messages.values(message), "copies": _encode(message.copies).decode()} for message in kept],
-    )
+    await add_rows(connection, table, kept)
 
 
 _FIRST = sa.select(table).order_by(table.c.seq).limit(sa.bindparam("limit")).with_for_update()

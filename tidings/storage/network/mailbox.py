@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, select_paged
-from tidings.storage.network import messages
+from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
 from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
-from tidings.storage.rows import write_rows
 
 # Maximum number of values in one `IN (…)`.
 CHUNK = 1000
@@ -23,27 +21,26 @@ _FRAME = 256
 # Bytes that count for each character of `refs`, of which there may be 64,000. A character takes up to 6 bytes in JSON.
 _REF_CHARACTER = 4
 
-table = metadata.table(
-    "envelopes",
-    *messages.columns(),
-    sa.Column("recipient", types.key(15), nullable=False),
-    sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("slot", sa.SmallInteger, nullable=False),
-    sa.Index("envelopes_by_recipient", "recipient", "seq"),
-    sa.Index("envelopes_by_slot", "recipient", "slot", "seq"),
-    sa.Index("envelopes_by_expiry", "expires_at", "seq"),
-    sa.Index("envelopes_by_copy", "sender", "id", "recipient", unique=True),
-)
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope(StoredMessage):
     """Stored envelope."""
 
-    recipient: str
-    kind: str
+    recipient: Annotated[str, types.key(15)]
+    kind: Annotated[str, types.key(16)]
     # One of the 32 slots of the mailbox.
-    slot: int = 0
+    slot: Annotated[int, sa.SmallInteger] = 0
+
+
+table = metadata.table_of(
+    Envelope,
+    "envelopes",
+    sa.Index("envelopes_by_recipient", "recipient", "seq"),
+    sa.Index("envelopes_by_slot", "recipient", "slot", "seq"),
+    sa.Index("envelopes_by_expiry", "expires_at", "seq"),
+    sa.Index("envelopes_by_copy", "sender", "id", "recipient", unique=True),
+    key=("seq",),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,16 +61,13 @@ def size_of(body: bytes, refs: Sequence[str]) -> int:
 
 
 def _envelope(row: Sequence[Any]) -> Envelope:
-    fields, (recipient, kind, slot) = messages.read(row)
+    *fields, recipient, kind, slot = row
     return Envelope(*fields, recipient=recipient, kind=kind, slot=slot)
 
 
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
     """Store envelopes. If (sender, id, recipient) exists, that envelope stays unchanged."""
-    rows = [
-        messages.values(one) | {"recipient": one.recipient, "kind": one.kind, "slot": one.slot} for one in envelopes
-    ]
-    await write_rows(connection, insert_or_ignore(connection, table), rows)
+    await add_rows(connection, table, envelopes)
 
 
 _DELETE = table.delete().where(table.c.seq.in_(any_of("seqs")))
