@@ -12,8 +12,7 @@ from tidings.aio.clock import Clock
 from tidings.aio.dispatch_limit import DispatchLimit, RefusalLimit
 from tidings.aio.token_buckets import TokenBuckets
 from tidings.http.listener_settings import UnauthenticatedSettings
-from tidings.http.refusal_log import RefusalLog
-from tidings.http.untrusted_forwarders import UntrustedForwarders
+from tidings.http.refusal_log import RefusalLog, UntrustedForwarders
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import Bounds, Network, Refusal, UnauthenticatedClients, UnauthenticatedConnection
 

@@ -1,8 +1,9 @@
-"""Log lines about refused connections: one per address and minute."""
+"""Log lines about clients, at a bounded rate: about refused connections, and about proxies that are not trusted."""
 
 from __future__ import annotations
 
 import logging
+import math
 
 from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
@@ -15,6 +16,8 @@ PERIOD = 60.0
 LINES = 100
 # Addresses remembered.
 REMEMBERED = 1_000
+# Seconds between two lines about `X-Forwarded-For` for all addresses together: every client may send the header.
+FORWARDED_PERIOD = 600.0
 
 
 class RefusalLog:
@@ -46,3 +49,22 @@ class RefusalLog:
             self._period_ends, self._lines = now + PERIOD, 0
         self._lines += 1
         return self._lines <= LINES
+
+
+class UntrustedForwarders:
+    """Warns about a proxy that `TIDINGS_TRUSTED_PROXIES` lacks, so that all of its clients count as one address."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._logged_at = -math.inf
+        self._count = 0
+
+    def seen(self, host: str) -> None:
+        """Count a request with the header from an untrusted address, and log it if a line is due."""
+        self._count += 1
+        now = self._clock.monotonic()
+        if now - self._logged_at < FORWARDED_PERIOD:
+            return
+        fields = {"peer": host, "requests": self._count, "variable": "TIDINGS_TRUSTED_PROXIES"}
+        log.warning("forwarded.not_trusted", extra=fields)
+        self._logged_at, self._count = now, 0
