@@ -93,13 +93,9 @@ class UsedKeys:
             self._filter.add(form, self._clock.now())
 
     async def run(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: self._changed.kick())
-        try:
+        with self._changed.kicked_by(stop):
             while not stop.is_set():
                 await self._changed.wait(None if await self.run_once(stop) else RETRY_SECONDS)
-        finally:
-            stopping.cancel()
 
     async def run_once(self, stop: asyncio.Event | None = None) -> bool:
         """Read the table if the filter is incomplete. Returns false if the attempt must be repeated.

@@ -82,9 +82,7 @@ class PreKeyMaintenance:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run passes until `stop` is set. Raises `LeaseLost`."""
-        stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: self._look.kick())
-        try:
+        with self._look.kicked_by(stop):
             while not stop.is_set():
                 seconds = INTERVAL
                 try:
@@ -99,8 +97,6 @@ class PreKeyMaintenance:
                     log.exception("prekeys.failed")
                     seconds = RETRY
                 await self._look.wait(seconds)
-        finally:
-            stopping.cancel()
 
     async def run_once(self) -> None:
         """Upload one-time keys if requested, drop used ones from memory, then rotate the lasting keys if due. Raises

@@ -98,32 +98,28 @@ def _changed(known: StoredGroup, notice: GroupChangeNotice, account: str, epoch:
     )
 
 
+# Type, text and whether the users are listed, by kind of change.
+_SYSTEM = {
+    groups.CREATED: ("group_created", "{who} created the group {subject}", False),
+    groups.JOINED: ("group_user_joined", "{whom} joined", True),
+    groups.LEFT: ("group_user_left", "{whom} left", True),
+    groups.REMOVED: ("group_user_left", "{who} removed {whom}", True),
+    groups.SUBJECT: ("group_subject_changed", "{who} changed the subject to {subject}", False),
+    groups.ICON: ("group_icon_changed", "{who} changed the icon", False),
+    groups.ADMINS: ("group_user_demoted", "{who} demoted {whom} from admin", True),
+    groups.INVITE: ("group_invite_link_revoked", "{who} revoked the invite link", False),
+}
+
+
 def system(notice: GroupChangeNotice, group_id: str) -> SystemContent | None:
     """Return the content that describes a change; None for an unknown kind of change."""
-    who, whom = f"+{notice.by}", ", ".join(f"+{number}" for number in notice.numbers)
-    users = notice.numbers
-    made: tuple[str, str, list[str]]
-    if notice.change == groups.CREATED:
-        made = ("group_created", f"{who} created the group {notice.subject}", [])
-    elif notice.change == groups.JOINED:
-        made = ("group_user_joined", f"{whom} joined", users)
-    elif notice.change == groups.LEFT:
-        made = ("group_user_left", f"{whom} left", users)
-    elif notice.change == groups.REMOVED:
-        made = ("group_user_left", f"{who} removed {whom}", users)
-    elif notice.change == groups.SUBJECT:
-        made = ("group_subject_changed", f"{who} changed the subject to {notice.subject}", [])
-    elif notice.change == groups.ICON and notice.has_icon is False:
-        made = ("group_icon_deleted", f"{who} deleted the icon", [])
-    elif notice.change == groups.ICON:
-        made = ("group_icon_changed", f"{who} changed the icon", [])
-    elif notice.change == groups.ADMINS and set(users) <= set(notice.admins):
-        made = ("group_user_promoted", f"{who} made {whom} an admin", users)
-    elif notice.change == groups.ADMINS:
-        made = ("group_user_demoted", f"{who} demoted {whom} from admin", users)
-    elif notice.change == groups.INVITE:
-        made = ("group_invite_link_revoked", f"{who} revoked the invite link", [])
-    else:
+    if notice.change not in _SYSTEM:
         return None
-    kind, body, users = made
-    return SystemContent(kind, body, group_id, notice.by, users)
+    kind, text, lists_users = _SYSTEM[notice.change]
+    if notice.change == groups.ICON and notice.has_icon is False:
+        kind, text = "group_icon_deleted", "{who} deleted the icon"
+    elif notice.change == groups.ADMINS and set(notice.numbers) <= set(notice.admins):
+        kind, text = "group_user_promoted", "{who} made {whom} an admin"
+    whom = ", ".join(f"+{number}" for number in notice.numbers)
+    body = text.format(who=f"+{notice.by}", whom=whom, subject=notice.subject)
+    return SystemContent(kind, body, group_id, notice.by, notice.numbers if lists_users else [])

@@ -77,11 +77,8 @@ class GroupReplicas:
                 await self.refresh(group.id)
             except NetworkAway:
                 self.refresh_soon(group.id)
-        elif group != self._groups.get(group.id):
-            self.take(group)
-            await self.context.journal.write(
-                Change(self.context.account, groups=GroupChanges(self.context.account, groups=(group,)))
-            )
+        else:
+            await self._write(group)
 
     async def refresh(self, group_id: str) -> StoredGroup | None:
         """Fetch the group from the network and return it; None if it is unknown. Raises `NetworkAway`."""
@@ -98,12 +95,14 @@ class GroupReplicas:
                 raise NetworkAway(f"{refusal.reason}: {refusal}") from refusal
             if version == self._versions.get(group_id, 0):
                 break
-        if group != self._groups.get(group_id):
-            self.take(group)
-            await self.context.journal.write(
-                Change(self.context.account, groups=GroupChanges(self.context.account, groups=(group,)))
-            )
+        await self._write(group)
         return group
+
+    async def _write(self, group: StoredGroup) -> None:
+        if group != self._groups.get(group.id):
+            self.take(group)
+            account = self.context.account
+            await self.context.journal.write(Change(account, groups=GroupChanges(account, groups=(group,))))
 
     def refresh_soon(self, group_id: str) -> None:
         """Fetch a group in the background, until the network responds."""
