@@ -37,6 +37,7 @@ SENT = Counter("tidings_messages_sent_total", "Envelopes answered by the network
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
+WINDOW, WINDOW_BYTES = 2000, 4 * 1024 * 1024  # unacknowledged jobs, and their bytes
 RETRY_SECONDS = 1.0  # seconds until refused jobs are resent after an overload of the network
 
 FAILURES = {
@@ -68,7 +69,7 @@ class GroupJobs(Protocol):
 class Transmitter:
     """Encrypted jobs of one shard, from commit to acceptance.
 
-    At most `window` jobs and `window_bytes` bytes are unacknowledged. While the network is overloaded all jobs wait.
+    At most `WINDOW` jobs and `WINDOW_BYTES` bytes are unacknowledged. While the network is overloaded all jobs wait.
     Refused jobs are resent first, so that messages to one peer keep their order, except for those that were in flight.
     When the network accepts no more for one peer, its jobs wait in the connection outside of the window, and no other
     peer is delayed. Jobs of an earlier owner are sent at the backlog's rate.
@@ -78,8 +79,6 @@ class Transmitter:
     statuses: Statuses
     _: dataclasses.KW_ONLY
     failures: JobFailures
-    window: int = 2000
-    window_bytes: int = 4 * 1024 * 1024
 
     def __post_init__(self) -> None:
         # Set before the first job of a group is offered.
@@ -306,8 +305,8 @@ class Transmitter:
     def _has_room(self) -> bool:
         return (
             not self._refused
-            and len(self._unanswered) - len(self._held_back) < self.window
-            and (self._unanswered_bytes < self.window_bytes or not self._unanswered)
+            and len(self._unanswered) - len(self._held_back) < WINDOW
+            and (self._unanswered_bytes < WINDOW_BYTES or not self._unanswered)
         )
 
     def _send(self, job: Job) -> None:

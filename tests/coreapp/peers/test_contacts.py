@@ -93,7 +93,7 @@ async def test_concurrent_checks_share_one_timeout_during_a_database_outage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "PATIENCE", 2.0)
-    monkeypatch.setitem(ContactCache.__init__.__kwdefaults__, "cache_limit", 1)
+    monkeypatch.setattr(contact_cache, "CACHED", 1)
     world.add_phones(NUMBERS[2])
     running = await world.start()
     await world.connected(running)
@@ -185,7 +185,7 @@ async def test_a_complete_contact_cache_needs_no_database_queries(
     assert len(world.network.checks) == asked + 1
     await running.stopped()
     # A full cache may lack some contacts.
-    monkeypatch.setitem(ContactCache.__init__.__kwdefaults__, "cache_limit", 6)
+    monkeypatch.setattr(contact_cache, "CACHED", 6)
     running = await world.start(node="third")
     await world.connected(running)
     await soon(lambda: len(running.shard.peers.contacts._cache) == 6)

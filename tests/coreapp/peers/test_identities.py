@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from coreapp.peers.identities import Identities
-from coreapp.sending.transmission import Transmitter
+from coreapp.sending import transmission
 from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
@@ -187,7 +186,7 @@ async def test_messages_waiting_for_pre_keys_fail_when_an_identity_change_arrive
 async def test_unsent_messages_encrypted_for_the_old_identity_fail(
     world: World, monkeypatch: pytest.MonkeyPatch, security: bool
 ) -> None:
-    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 2)
+    monkeypatch.setattr(transmission, "WINDOW", 2)
     running, _ = await started(world, security=security)
     world.network.policy = lambda send: HOLD
     ids = [(await running.client.send(NUMBER, str(n))).id for n in range(5)]
@@ -205,7 +204,7 @@ async def test_unsent_messages_encrypted_for_the_old_identity_fail(
 async def test_messages_possibly_sent_by_an_earlier_owner_are_resent_for_any_identity(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 1)
+    monkeypatch.setattr(transmission, "WINDOW", 1)
     running, _ = await started(world)
     world.network.policy = lambda send: HOLD
     ids = [(await running.client.send(NUMBER, str(n))).id for n in range(2)]
@@ -272,7 +271,7 @@ async def test_notifications_turned_off_during_a_stop_acknowledge_changes(world:
 async def test_an_identity_change_blocks_messages_even_beyond_the_cache_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Identities.__init__.__kwdefaults__, "limit", 0)
+    monkeypatch.setattr("coreapp.peers.identities.LIMIT", 0)
     running, _ = await started(world)
     (second,) = world.add_phones(NUMBER)
     kind, body = second.write(b'{"type":"text","text":{"body":"me"}}', world.network.business_bundle())

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp.statuses.tracker import StatusTracker, steps_between
+from coreapp.statuses import tracker
+from coreapp.statuses.tracker import steps_between
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings.storage.business import accounts, messages, sessions
@@ -56,7 +57,7 @@ async def test_a_read_receipt_before_delivered_reports_both_statuses_once(world:
 async def test_with_a_one_entry_status_cache_every_status_is_reported_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StatusTracker.__init__, "__defaults__", (1,))
+    monkeypatch.setattr(tracker, "CACHED", 1)
     numbers = [f"155501100{n:02}" for n in range(20)]
     world.add_phones(*numbers)
     world.network.receipts = (frames.DELIVERED, frames.READ, frames.DELIVERED)

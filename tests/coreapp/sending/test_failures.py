@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from coreapp.media import uploads
 from coreapp.sending import failures
-from coreapp.sending.failures import JobFailures
 from harness import polling
 from tests.coreapp import media_scene
 from tests.coreapp.conftest import BUSINESS, World
@@ -52,7 +51,7 @@ async def rows(database: Database) -> int:
 
 @pytest.fixture(autouse=True)
 def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(JobFailures.__init__.__kwdefaults__, "seconds", 0.01)
+    monkeypatch.setattr(failures, "WRITE_SECONDS", 0.01)
     monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.05)
 
 

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from coreapp.peers.sessions import SessionStore
+from coreapp.peers import sessions
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
@@ -58,7 +58,7 @@ async def send_all(running: Running, texts: list[tuple[str, str]]) -> list[core.
 async def test_messages_decrypt_once_and_in_order_under_any_interleaving(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setitem(SessionStore.__init__.__kwdefaults__, "limit", limit)
+    monkeypatch.setattr(sessions, "CACHED", limit)
     phones = world.add_phones(*NUMBERS)
     readers = Readers(world, phones, answer_every=3)
     world.network.policy = readers

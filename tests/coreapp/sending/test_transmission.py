@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coreapp.sending.transmission import Transmitter
+from coreapp.sending import transmission
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
 from tidings.client import held_back
@@ -18,7 +18,7 @@ NUMBER = "15550110001"
 
 
 async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 3)
+    monkeypatch.setattr(transmission, "WINDOW", 3)
     world.add_phones(NUMBER)
     world.network.policy = lambda send: HOLD
     running = await world.start()
@@ -35,7 +35,7 @@ async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypa
 
 
 async def test_the_window_also_limits_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window_bytes", 8000)
+    monkeypatch.setattr(transmission, "WINDOW_BYTES", 8000)
     world.add_phones(NUMBER)
     world.network.policy = lambda send: HOLD
     running = await world.start()
@@ -135,7 +135,7 @@ async def test_messages_refused_as_overloaded_are_resent_in_order(world: World) 
 async def test_messages_to_a_full_mailbox_are_sent_later_in_order_and_delay_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Transmitter.__init__.__kwdefaults__, "window", 3)
+    monkeypatch.setattr(transmission, "WINDOW", 3)
     monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.05)
     other = "15550110002"
     world.add_phones(NUMBER, other)
