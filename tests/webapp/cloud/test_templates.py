@@ -136,7 +136,8 @@ async def test_a_template_is_edited(cloud: Cloud) -> None:
     assert (edited.status_code, edited.text) == (200, '{"success":true}')
     shown = (await cloud.http.get(f"/{template_id}")).json()
     assert (shown["components"], shown["status"], shown["category"]) == (components, "APPROVED", "MARKETING")
-    for body in ({}, {"category": "UTILITY"}, {"components": []}):
+    refused: list[dict[str, object]] = [{}, {"category": "UTILITY"}, {"components": []}]
+    for body in refused:
         assert error(await cloud.http.post(f"/{template_id}", json=body))[0] == 400
     await cloud.http.post("/v1/configs/templates", json={**shown, "name": "held", "status": "DISABLED"})
     [held] = (await cloud.http.get(PATH, params={"name": "held"})).json()["data"]

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_update
-
-table = sa.Table(
-    "cloud_callbacks",
-    metadata,
-    sa.Column("node_id", types.key(20), primary_key=True),
-    sa.Column("account", types.key(20), nullable=False),
-    sa.Column("content", types.blob(), nullable=False),
-    mysql_engine="InnoDB",
-)
+from tidings.storage.database import save_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloudCallbackRow:
     """Callback of one object."""
 
-    node_id: str  # id of the app, WABA or number
-    account: str  # number whose token set it, under which the content is sealed
-    content: bytes = dataclasses.field(repr=False)
+    # Id of the app, WABA or number.
+    node_id: Annotated[str, types.key(20)]
+    # Number whose token set it, under which the content is sealed.
+    account: Annotated[str, types.key(20)]
+    content: Annotated[bytes, types.blob()] = dataclasses.field(repr=False)
+
+
+table = metadata.table_of(CloudCallbackRow, "cloud_callbacks", key=("node_id",))
 
 
 async def put(connection: AsyncConnection, row: CloudCallbackRow) -> None:
     """Set the callback of an object, in place of an earlier one."""
-    statement = insert_or_update(connection, table, ("node_id",), ("account", "content"))
-    await connection.execute(statement, [dataclasses.asdict(row)])
+    await save_rows(connection, table, [row])
 
 
 async def remove(connection: AsyncConnection, node_id: str) -> None:
