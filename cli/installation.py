@@ -67,12 +67,14 @@ def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> d
     return {name: value for name, value in variables.items() if name not in foreign} | added
 
 
+TESTING = "TIDINGS_TESTING"
 # Settings for trying Tidings as the README describes, applied only when the API listens on loopback: callbacks to
-# `tidings listen` on this machine, and texts to robots that have not written before. Each variable has its value and
-# the name of a more general variable; it is not set when either is set already.
+# `tidings listen` on this machine, texts to robots that have not written before, and `/tidings/` for tests. Each
+# variable has its value and the name of a more general variable; it is not set when either is set already.
 ON_LOOPBACK = {
     "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": ("127.0.0.0/8,::1", "TIDINGS_OUTGOING_ALLOW"),
     "TIDINGS_REENGAGEMENT_WINDOW": ("0", ""),
+    TESTING: ("1", ""),
 }
 BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
 
@@ -216,13 +218,18 @@ class Installation:
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
-    """Return the variables that `tidings up` sets when the API listens only on loopback."""
+    """Return the variables that `tidings up` sets when the API listens only on loopback.
+
+    A Coreapp refuses the test mode when its link is not on loopback.
+    """
     if not env.is_loopback(host):
         return {}
+    link = variables.get("TIDINGS_COREAPP_ADDRESS")
+    is_local = not link or env.is_loopback(env.parse_address(link)[0])
     return {
         name: value
         for name, (value, general) in ON_LOOPBACK.items()
-        if not (variables.get(name) or variables.get(general))
+        if not (variables.get(name) or variables.get(general)) and (is_local or name != TESTING)
     }
 
 

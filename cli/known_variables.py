@@ -164,6 +164,7 @@ SETTINGS = frozenset(
         "TIDINGS_STATUS_DELAY_MS",
         "TIDINGS_STRICT_ENV",
         "TIDINGS_TAP",
+        "TIDINGS_TESTING",
         "TIDINGS_TLS_CA",
         "TIDINGS_TLS_CERTIFICATE",
         "TIDINGS_TLS_KEY",

@@ -23,6 +23,7 @@ from tidings.objects.s3_settings import MediaBucket
 from tidings.secrets import process_secrets
 from tidings.secrets.api_key import API_KEY, OptionalKey
 from tidings.secrets.process_secrets import CoreappSecrets
+from tidings.testing import switch
 from tidings.wire.addresses import COUNTS
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
@@ -160,6 +161,9 @@ class Settings(settings.ProcessSettings):
         "TIDINGS_INVITE_URL", "https://join.tidings.invalid"
     )
 
+    # let recipients' numbers and faults make messages and webhooks fail
+    testing: env.Flag = switch.TESTING
+
     def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the connections of this process for the exposure check: the link, the metrics and the network."""
         secured, variable = bool(self.tls_files.chain), "TIDINGS_COREAPP_METRICS_ADDRESS"
@@ -182,6 +186,12 @@ class Settings(settings.ProcessSettings):
             signature.secret_bytes(self.secrets.webhook_secret)
         except ValueError as error:
             raise env.mistake(f"TIDINGS_WEBHOOK_SECRET: {error}") from None
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _tests_on_loopback(self) -> Settings:
+        if self.testing:
+            switch.require_loopback("TIDINGS_COREAPP_ADDRESS", self.link_address[0])
         return self
 
     @pydantic.model_validator(mode="after")

@@ -177,6 +177,12 @@ class Fleet:
         """Log in a device that was refused before and has a new token now."""
         self._link_of[device.number].log_in(device)
 
+    def add(self, device: Device) -> None:
+        """Run one more registered device, and log it in."""
+        link = self._links[len(self.devices) % len(self._links)]
+        self.devices[device.number], self._link_of[device.number] = device, link
+        link.log_in(device)
+
     def release_due(self) -> None:
         """Send the envelopes whose delay has expired. Needed after the clock was moved manually."""
         if self._sender.mailroom is not None:

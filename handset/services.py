@@ -14,6 +14,8 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import robots
 from handset.robots.checking import FileChecker
+from handset.robots.control import RecipientControl
+from handset.robots.recipients import TestRecipients
 from handset.robots.registrar import Reregistration, RobotRegistrar
 from handset.robots.robots import Invitations, Robots
 from handset.settings import FAMILY, RobotsSettings
@@ -82,6 +84,10 @@ async def _run(
     announcing = asyncio.create_task(_announce(fleet, ready, len(online)), name="announce")
     watch = CertificateWatch([context.database.tls, api.tls], context.clock)
     services: list[Service] = [watch, refill, rotation, reregistration, checker, invitations, fleet]
+    if settings.testing:
+        never = [device.number for device in offline]
+        controlled = TestRecipients(context, fleet, registrar, api=api, offline=never)
+        services.append(RecipientControl(settings.data_dir, controlled.answer))
     try:
         await run_services(services, stop)
     finally:

@@ -16,6 +16,7 @@ from tidings.net import exposure
 from tidings.secrets import process_secrets
 from tidings.secrets.process_secrets import HandsetSecrets
 from tidings.secrets.secret_files import SecretFiles
+from tidings.testing import switch
 from tidings.wire import addresses
 
 FAMILY = "handset"
@@ -112,6 +113,9 @@ class RobotsSettings(settings.ProcessSettings):
     commit_ms: Annotated[int, env.integer(0, 1000)] = env.variable("TIDINGS_ROBOTS_COMMIT_MS", 50)
     # prefixes of the robots' numbers
     prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
+
+    # let a test act as the recipients, through a socket in the data directory
+    testing: env.Flag = switch.TESTING
 
     def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP and TCP side."""

@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "tidings.keys": ("tidings.e2ee", "tidings.storage", "tidings.secrets", "tidings.aio", "tidings.config"),
     "tidings.changes": ("tidings.storage", "tidings.aio"),
+    "tidings.testing": ("tidings.config",),
     "cli": ("tidings", *PROCESSES),
     "migrations": ("tidings.storage",),
     "harness": ("tidings",),

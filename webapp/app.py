@@ -33,6 +33,8 @@ from tidings import __version__
 from tidings.storage.database import DatabaseError
 from webapp.api.cloud.facade import Facade, FacadeLayer
 from webapp.api.metrics import instrumentation
+from webapp.api.testing.layer import TestLayer
+from webapp.api.testing.mode import TestMode
 from webapp.http import dependencies, envelope
 from webapp.http.direct import DirectRoutes
 from webapp.http.errors import APIError
@@ -71,12 +73,14 @@ def create(
     open_metrics: bool,
     only_login: Callable[[ASGIApp], ASGIApp] | None = None,
     facade: Facade | None = None,
+    testing: TestMode | None = None,
 ) -> FastAPI:
     """Create an application that serves all routes, which find `parts` by their class.
 
     open_metrics: serve metrics without a token as well
     only_login: middleware that refuses requests before the first password is changed; `None` for none
     facade: the Cloud API; `None` to serve only v1
+    testing: the test mode; `None` when it is off
     """
     app = FastAPI(
         title="Tidings",
@@ -96,6 +100,8 @@ def create(
     app.add_middleware(DirectRoutes, routes=app.router.routes)
     if facade is not None:
         app.add_middleware(FacadeLayer, facade=facade)
+    if testing is not None:
+        app.add_middleware(TestLayer, mode=testing, cloud=facade)
     instrumentation.instrument(app, facade)
     if only_login is not None:
         app.add_middleware(only_login)

@@ -38,6 +38,7 @@ from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
+from tidings.testing.faults import FaultFile
 from tidings.wire.cloud.identity import IdentityDirectory, derive
 from webapp.api.account.service import RegistrationService
 from webapp.api.application_settings.service import AccountSettings
@@ -68,6 +69,9 @@ from webapp.api.stats.service import Stats
 from webapp.api.stickerpacks.service import Stickerpacks
 from webapp.api.support import Support
 from webapp.api.templates.service import Templates
+from webapp.api.testing.mode import TestMode
+from webapp.api.testing.robots_link import RobotsLink
+from webapp.api.testing.rules import NumberRules
 from webapp.api.users import wiring
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.wiring import Logins
@@ -176,7 +180,9 @@ def assemble(
     metrics = ProcessMetrics(clock, backlog=BACKLOG)
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, numbers=numbers, is_local=is_local)
-    facade = _facade(settings, numbers)
+    directory, access = _cloud_access(settings, numbers)
+    facade = Facade(directory, access, throttle_status=settings.cloud_throttle_status) if settings.cloud_api else None
+    testing, rules = _test_mode(settings, links, access)
     app = webapp.app.create(
         [
             *(authenticator, tokens, common.limits, logins.users, templates, metrics),
@@ -186,12 +192,13 @@ def assemble(
             MediaStore(database, files, clock, max_uploads=settings.max_uploads),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
-            _messages(database, links, templates, safe, clock),
+            *_sending(database, links, templates, safe, clock, rules=rules),
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
         only_login=logins.only_login,
         facade=facade,
+        testing=testing,
     )
     polls = _maintenance(common.changes, tokens, logins, numbers=numbers, templates=templates, tls=tls, clock=clock)
     return Parts(
@@ -214,14 +221,11 @@ def assemble(
     )
 
 
-def _facade(settings: Settings, numbers: Numbers) -> Facade | None:
-    """Create the Cloud API; return `None` where only v1 is served."""
-    if not settings.cloud_api:
-        return None
+def _cloud_access(settings: Settings, numbers: Numbers) -> tuple[IdentityDirectory, CloudAccess]:
+    """Return the ids of all numbers in the Cloud API, and the check of its tokens."""
     directory = IdentityDirectory([])
     numbers.watch(lambda accounts: directory.replace(map(derive, accounts)))
-    access = CloudAccess(OpenAccess(directory, numbers, settings.account) if settings.cloud_open else None)
-    return Facade(directory, access, throttle_status=settings.cloud_throttle_status)
+    return directory, CloudAccess(OpenAccess(directory, numbers, settings.account) if settings.cloud_open else None)
 
 
 def _logins(
@@ -237,16 +241,43 @@ def _tls(settings: Settings, database: Database, safe: SecretSealer, clock: Cloc
     return ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
 
 
-def _messages(
-    database: Database, links: CoreappLinks, templates: Templates, safe: SecretSealer, clock: Clock
-) -> Messages:
-    return Messages(
+def _test_mode(
+    settings: Settings, links: CoreappLinks, access: CloudAccess
+) -> tuple[TestMode | None, NumberRules | None]:
+    """Create the test mode and the effects of test numbers; return `None` for both when it is off."""
+    if not settings.testing:
+        return None, None
+    robots = RobotsLink(settings.data_dir)
+    mode = TestMode(
+        robots=robots,
+        faults=FaultFile(settings.data_dir),
+        coreapps=links,
+        hosts=Hosts(settings.allowed_hosts),
+        access=access,
+        embedded=settings.embedded,
+    )
+    return mode, NumberRules(robots)
+
+
+def _sending(
+    database: Database,
+    links: CoreappLinks,
+    templates: Templates,
+    safe: SecretSealer,
+    clock: Clock,
+    *,
+    rules: NumberRules | None,
+) -> list[object]:
+    """Create the services of contacts and messages."""
+    messages = Messages(
         links,
         templates=templates,
         media=References(database, safe, clock),
         first_answers=FirstAnswers(database, clock),
         received=ReceivedMessages(database),
+        rehearsal=rules,
     )
+    return [ContactChecks(links, rules), messages]
 
 
 def _common(settings: Settings, database: Database, clock: Clock) -> Common:
@@ -345,7 +376,6 @@ def _resources(
     """Create the services of resources that no other part uses."""
     guard = EgressGuard(settings.outgoing_webhooks)
     return [
-        ContactChecks(links),
         AccountSettings(database, links, guard, safe=safe),
         ProfileService(database),
         ComplianceInfo(database),

@@ -20,6 +20,7 @@ from tidings.secrets import first_password, process_secrets
 from tidings.secrets.api_key import API_KEY, OptionalKey
 from tidings.secrets.first_password import FirstPassword
 from tidings.secrets.process_secrets import WebappSecrets
+from tidings.testing import switch
 from tidings.wire import addresses
 from webapp.auth import password_rule
 from webapp.http import pem
@@ -158,6 +159,8 @@ class Settings(settings.ProcessSettings):
     cloud_throttle_status: Annotated[int, env.text(_throttle_status)] = env.variable(
         "TIDINGS_CLOUD_THROTTLE_STATUS", 400
     )
+    # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
+    testing: env.Flag = switch.TESTING
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.
     tap: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = env.variable(
         "TIDINGS_TAP", None
@@ -176,6 +179,12 @@ class Settings(settings.ProcessSettings):
     def allowed_hosts(self) -> frozenset[str]:
         """Names allowed in `Host`, those that stand for a number among them; empty for any."""
         return self.http_hosts | self.number_hosts.keys() if self.http_hosts else frozenset()
+
+    @pydantic.model_validator(mode="after")
+    def _tests_on_loopback(self) -> Settings:
+        if self.testing:
+            switch.require_loopback("TIDINGS_API_ADDRESS", self.address[0])
+        return self
 
     def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the API's listener, and the link to the only Coreapp if its address is set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from cli.top.snapshot import ChangeRow, LatencyRow, ProcessRow, QueueRow, ShardRow, Snapshot
@@ -27,7 +27,7 @@ def lines(
     found = [f"tidings top   {at}   {state}   by {sort}{'   PAUSED' if paused else ''}   {KEYS}", ""]
     found += _processes(snapshot.processes, sort)
     found += ["", *_queues(snapshot.queues)]
-    found += ["", *_shards(snapshot.shards), *_change(snapshot.change)]
+    found += ["", *_shards(snapshot.shards), *_change(snapshot.change), *_faults(snapshot.faults)]
     found += ["", *_latencies(snapshot.latencies)]
     return [line[:width] for line in (found[:height] if height else found)]
 
@@ -108,6 +108,11 @@ def _shards(rows: Sequence[ShardRow]) -> list[str]:
 
 def _change(row: ChangeRow | None) -> list[str]:
     return [] if row is None else [f"        {row.active} become {row.wanted}: {row.moved:,} rows moved so far"]
+
+
+def _faults(left: Mapping[str, int]) -> list[str]:
+    listed = "   ".join(f"{target} {count:,}" for target, count in sorted(left.items()))
+    return [f"FAULTS  {listed} (calls that are still to fail for tests)"] if left else []
 
 
 def _number(value: float | None, factor: float = 1.0, digits: int = 0) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cli.top import samples
 from cli.top.samples import Samples, Spread
@@ -86,6 +86,8 @@ class Snapshot:
     latencies: Sequence[LatencyRow]
     shards: Sequence[ShardRow]
     change: ChangeRow | None = None  # None while the number of shards does not change
+    # Calls that are still to fail because a test requested it, by target.
+    faults: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 # Gauge that names the number of each shard.
@@ -135,6 +137,7 @@ def compare(before: Sequence[ScrapeResult], after: Sequence[ScrapeResult], at: f
         [row for name, old, new in present for row in _latencies(name, old, new)],
         _shards([(name, new) for name, _, new in present]),
         _change([new for _, _, new in present]),
+        _faults([new for _, _, new in present]),
     )
 
 
@@ -243,6 +246,16 @@ def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:
             if known is None or epoch > known.epoch:
                 owners[shard] = ShardRow(shard, process if epoch else "", int(epoch), numbers.get(shard, ""))
     return sorted(owners.values(), key=lambda row: (len(row.shard), row.shard))
+
+
+def _faults(present: Sequence[Samples]) -> Mapping[str, int]:
+    """Return the calls that are still to fail. All Webapps of a data directory report the same faults."""
+    found: dict[str, int] = {}
+    for new in present:
+        for target, left in new.by("tidings_test_faults", "target").items():
+            if left:
+                found[target] = max(found.get(target, 0), int(left))
+    return found
 
 
 def _change(present: Sequence[Samples]) -> ChangeRow | None:

@@ -9,18 +9,21 @@ from coreapp.errors import RequestRefused
 from coreapp.groups.requests import GroupRequests
 from coreapp.peers import identities
 from coreapp.peers.wiring import ShardPeers
+from tidings.testing import numbers
+from tidings.testing.numbers import TestKind
 from tidings.wire import codes, core
 
 GROUP = "group"  # recipient type
 ANOTHER_IDENTITY = "the recipient's identity is not the one whose hash the request names"
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
+FAILS_BY_NUMBER = "messages to this test number fail (docs/testing.md)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckFailure:
     """Reason why a message is accepted and never sent."""
 
-    code: int  # error code of its failed status
+    code: int  # error code of its failed status; of v1, or of the Cloud API from 130000 on
     details: str
 
 
@@ -38,6 +41,8 @@ class RecipientChecks:
         """
         if question.recipient_type == GROUP:
             return None
+        if self.context.settings.testing and numbers.kind_of(question.to) is TestKind.FAILS:
+            return CheckFailure(numbers.code_of(question.to), FAILS_BY_NUMBER)
         if question.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
         if question.checked_late:

@@ -143,6 +143,10 @@ class JobQueue:
             return self._keys.once(question, lambda: self._accept(question))
         return self._accept(question)
 
+    def forget_messages(self) -> None:
+        """Drop the messages without a job from memory, after their rows were deleted."""
+        self._tracker.forget()
+
     async def resume(self, jobs: Sequence[Job]) -> None:
         """Resume the jobs of an earlier owner: ciphertexts are sent as they are, contents are encrypted first.
         Quarantined jobs are not resumed. Other shards of this process are served in between.

@@ -17,6 +17,7 @@ from coreapp.accepting.checks import GROUP
 from coreapp.account.requests import AccountRequests
 from coreapp.errors import KeyInUse, OutcomeUnknown, RequestRefused
 from coreapp.peers.identities import text_of
+from coreapp.shard import emptying
 from coreapp.shard.health import Databases
 from coreapp.shard.numbers import CoreappNumbers, NumberParts
 from coreapp.shard.open_links import OpenLinks
@@ -181,6 +182,8 @@ class LinkHandler:
             if not self._is_operator:
                 raise RequestRefused(codes.ACCESS_DENIED, OPERATORS_ONLY)
             return await _operate(self._usable(self.shards.get(question.shard)), question)
+        if isinstance(question, core.EmptyQueues):
+            return core.Purged(question.n, await emptying.empty_all(self.shards))
         if isinstance(question, core.CollectGarbage):
             # Runs once for the number; other owners have nothing to do.
             self._require_any()

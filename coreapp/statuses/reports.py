@@ -16,6 +16,8 @@ from tidings.observability.tracing import TRACES
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
+from tidings.testing import numbers
+from tidings.testing.numbers import TestKind
 from tidings.wire import addresses, ids
 
 # message id, status reached, Unix seconds or `None` for now, error code and details for `FAILED`
@@ -51,6 +53,7 @@ class StatusReports:
             message, accepted_at = self.tracker.held(message_id), ids.made_at(message_id) or now
             for step in steps:
                 statistics.reached(step, message.kind, now - accepted_at, self.context.account)
+            for step in self._in_order_of_posting(steps, message.peer):
                 if self.is_posted(step):
                     conversation = self._conversation_of(message, step, accepted_at)
                     body = bodies.status(message_id, message.peer, step, int(timestamp or now), error, conversation)
@@ -59,6 +62,22 @@ class StatusReports:
                 if self.context.config.cloud is not None and not self._is_dropped():
                     report.callbacks.extend(self._cloud(message_id, step, int(timestamp or now), error, at=at))
         return report
+
+    def _in_order_of_posting(self, steps: Sequence[Status], peer: str) -> Sequence[Status]:
+        """Return the statuses to post when these were reached.
+
+        They are the same, except for test numbers whose `delivered` is posted before `sent`: nothing for `sent`, and
+        both for `delivered`.
+        """
+        if not self.context.settings.testing or numbers.kind_of(peer) is not TestKind.REORDERS:
+            return steps
+        order: list[Status] = []
+        for step in steps:
+            if step is Status.DELIVERED:
+                order += (Status.DELIVERED, Status.SENT)
+            elif step is not Status.SENT:
+                order.append(step)
+        return order
 
     def _cloud(
         self, message_id: str, step: Status, timestamp: int, error: tuple[int, str] | None, *, at: int
@@ -79,7 +98,7 @@ class StatusReports:
             callback_data=message.callback_data,
             error=error,
         )
-        due_at = self.webhook.delay.due_at(message_id, at, events.cloud_subject(message_id))
+        due_at = self.webhook.delay.due_for(message_id, message.peer, at, events.cloud_subject(message_id))
         made = events.cloud_status(self.context, status, request_id=message.request_id, at=at, due_at=due_at)
         if made is None:
             return ()
@@ -115,7 +134,7 @@ class StatusReports:
             recipient=message.peer,
             request_id=message.request_id,
             at=now,
-            due_at=self.webhook.delay.due_at(message_id, now),
+            due_at=self.webhook.delay.due_for(message_id, message.peer, now),
         )
         made.event = event
         if TRACES.tracer is not None:

@@ -10,6 +10,7 @@ from coreapp.conversations import Conversation
 from coreapp.webhook.inbound import Inbound
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
+from tidings.wire.cloud import v1_codes
 
 _encode = msgspec.json.encode
 
@@ -112,6 +113,7 @@ def identity_changed(message_id: str, peer: str, identity: DescribedIdentity) ->
 
 
 def _error(code: int, details: str) -> dict[str, Any]:
+    code = v1_codes.later(code)
     return {"code": code, "title": codes.find(code).title, "details": details}
 
 

@@ -18,6 +18,7 @@ from coreapp.webhook import retry
 from coreapp.webhook.cloud import envelope
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.rehearsal import WebhookRehearsal
 from coreapp.webhook.target import CallbackTarget
 from tidings.aio import crashpoints, service
 from tidings.aio.batcher import BatcherClosed, BatcherFull
@@ -60,6 +61,7 @@ class Deliveries:
     quarantine: Quarantine | None = None  # None for one that holds nothing
     # largest number of callbacks of the Cloud API in one post; 0 for those of v1, which are posted singly
     batch: int = 0
+    rehearsal: WebhookRehearsal | None = None  # failures that tests request; None outside test mode
 
     @property
     def is_cloud(self) -> bool:
@@ -183,7 +185,7 @@ class Deliveries:
         status: int | None = None
         error = ""
         try:
-            status = await self.poster.post(target.url_of(first), headers, body)
+            status = await self._send(first, target.url_of(first), headers, body)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
         finally:
@@ -220,6 +222,15 @@ class Deliveries:
             if callback is not batch[0] and (size > MAX_BODY or target.url_of(callback) != target.url_of(batch[0])):
                 batch.remove(callback)
                 self.queue.retry(callback)
+
+    async def _send(self, first: Callback, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        """Post a body and return the status of the response. Raises the errors of `Poster.post`.
+
+        first: the first callback of the body
+        """
+        if self.rehearsal is None:
+            return await self.poster.post(url, headers, body)
+        return await self.rehearsal.post(first.recipient, lambda: self.poster.post(url, headers, body))
 
     def _settle(
         self, callback: Callback, target: CallbackTarget, now: float, status: int | None, error: str, took: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidings.aio.clock import Clock
 from tidings.storage.business.callbacks import Callback
@@ -20,7 +20,14 @@ class StatusDelay:
     the last moment, so it counts as answered when this owner started.
     """
 
-    def __init__(self, seconds: float, clock: Clock, *, limit: int = LIMIT) -> None:
+    def __init__(
+        self, seconds: float, clock: Clock, *, limit: int = LIMIT, extra: Callable[[str], int] | None = None
+    ) -> None:
+        """Create the delay.
+
+        extra: further milliseconds for the statuses of a recipient; None for none
+        """
+        self._extra = extra
         self._clock = clock
         self._limit = limit
         self._delay = round(seconds * 1000)
@@ -53,6 +60,12 @@ class StatusDelay:
         while self._answered[0][0] <= now or len(self._answered) > self._limit:
             self._due.pop(self._answered.popleft()[1], None)
 
+    def due_for(self, message_id: str, recipient: str, now: int, subject: str = "") -> int:
+        """Return `due_at` with the further delay of the recipient."""
+        extra = self._extra(recipient) if self._extra is not None else 0
+        due = self.due_at(message_id, now, subject)
+        return max(due, now) + extra if extra else due
+
     def due_at(self, message_id: str, now: int, subject: str = "") -> int:
         """Return when a status that is reported now may be posted, Unix milliseconds; 0 for at once.
 
@@ -78,6 +91,8 @@ class StatusDelay:
             if message_id is not None:
                 # If the message is not answered yet, it will be within this event-loop iteration.
                 callback.due_at = self._due.get(message_id, self._now() + self._delay)
+                if self._extra is not None:
+                    callback.due_at += self._extra(callback.recipient)
                 callback.created_at = max(callback.created_at, callback.due_at)
 
     def _now(self) -> int:

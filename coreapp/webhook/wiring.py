@@ -12,10 +12,12 @@ from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.purge import CallbackPurge
 from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.rehearsal import WebhookRehearsal
 from coreapp.webhook.status_delay import StatusDelay
 from coreapp.webhook.target import CurrentTargets
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
+from tidings.testing import numbers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ def wire_webhook(context: ShardContext) -> Webhook:
         )
         return context.bodies.open(page)
 
-    delay = StatusDelay(settings.status_delay, context.clock)
+    extra = numbers.delay_of if settings.testing else None
+    delay = StatusDelay(settings.status_delay, context.clock, extra=extra)
     queue = CallbackQueue(settings.callback_queue_limit, context.clock, load)
     # The delay comes first: the due time of a status must be known when the queue gets it.
     context.journal.on_callbacks(delay.committed)
@@ -69,6 +72,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         clock=context.clock,
         slots=context.shared.posts,
         quarantine=context.quarantine,
+        rehearsal=WebhookRehearsal(settings.data_dir) if settings.testing else None,
     )
     cloud_deliveries = Deliveries(
         queue,

@@ -11,6 +11,7 @@ from handset.application import Action, ReceivedMessage, SendContent, SendReceip
 from handset.attachments import pointers
 from handset.composing import Content
 from tidings.media import kinds
+from tidings.testing import numbers
 from tidings.wire import media_objects
 from tidings.wire.device import DELIVERED, READ
 
@@ -176,7 +177,8 @@ def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Acti
             delay = slow_delay(message.id)
             return SendReceipt(DELIVERED, delay), SendReceipt(READ, delay)
         case _:
-            return _READ
+            count = numbers.replies_of(message.number)
+            return (*_READ, *(SendText(f"reply {position} of {count}") for position in range(1, count + 1)))
 
 
 def _echo(message: ReceivedMessage) -> Action:

@@ -63,14 +63,21 @@ def console() -> Console:
     return Console()
 
 
-def test_loopback_webhooks_and_no_reengagement_window_need_an_api_on_loopback() -> None:
-    on_loopback = {"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1", "TIDINGS_REENGAGEMENT_WINDOW": "0"}
+def test_loopback_webhooks_no_reengagement_window_and_the_test_mode_need_an_api_on_loopback() -> None:
+    on_loopback = {
+        "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1",
+        "TIDINGS_REENGAGEMENT_WINDOW": "0",
+        "TIDINGS_TESTING": "1",
+    }
     assert opened({}, "127.0.0.1") == opened({}, "::1") == opened({}, "localhost") == on_loopback
     for host in ("0.0.0.0", "::", "192.0.2.1", "tidings.example"):
         assert opened({}, host) == {}
-    chosen = {"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8", "TIDINGS_REENGAGEMENT_WINDOW": "1"}
+    chosen = {"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8", "TIDINGS_REENGAGEMENT_WINDOW": "1", "TIDINGS_TESTING": "0"}
     assert opened(chosen, "127.0.0.1") == {}
-    assert opened({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "none"}, "127.0.0.1") == {"TIDINGS_REENGAGEMENT_WINDOW": "0"}
+    rest = {"TIDINGS_REENGAGEMENT_WINDOW": "0", "TIDINGS_TESTING": "1"}
+    assert opened({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "none"}, "127.0.0.1") == rest
+    # A Coreapp that other machines reach refuses the test mode.
+    assert "TIDINGS_TESTING" not in opened({"TIDINGS_COREAPP_ADDRESS": "0.0.0.0:6252"}, "127.0.0.1")
 
 
 Make = Callable[[dict[str, str]], Awaitable[Installation]]

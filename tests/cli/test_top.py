@@ -237,7 +237,7 @@ def test_once_with_json_prints_every_table_and_exits_with_1_if_a_process_is_away
     AUTHORIZATIONS.clear()
     assert run(*words, "--once", "--json") == 1
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"at", "processes", "queues", "latencies", "shards", "change"}
+    assert set(found) == {"at", "processes", "queues", "latencies", "shards", "change", "faults"}
     states = {row["role"]: (row["state"], row["memory"]) for row in found["processes"]}
     assert states == {"coreapp": ("up", 5e7), "webapp": ("away", None), "network": ("away", None)}
     assert set(AUTHORIZATIONS) == {"Apikey a key of monitoring"}
@@ -282,3 +282,11 @@ async def test_an_unresponsive_process_does_not_delay_the_others(monkeypatch: py
     assert reading.error
     await sources.close()
     server.close()
+
+
+def test_the_view_shows_the_faults_that_tests_have_requested() -> None:
+    webapp = ScrapedProcess("webapp", "http://10.0.0.4:9090/metrics")
+    gauge = 'tidings_test_faults{target="messages"} 3\ntidings_test_faults{target="media"} 0\n'
+    (line,) = [line for line in screen.lines(compare([], [look(webapp, gauge, 1.0)], 0.0)) if line.startswith("FAULTS")]
+    assert line == "FAULTS  messages 3 (calls that are still to fail for tests)"
+    assert not [line for line in screen.lines(compare([], [look(webapp, "", 1.0)], 0.0)) if line.startswith("FAULTS")]

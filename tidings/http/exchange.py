@@ -66,6 +66,10 @@ class ExchangeConnection(Protocol):
         ...
 
 
+# Type of a message by which an application has the connection closed without a response, as a test has requested.
+WITHHELD = "tidings.response.withheld"
+
+
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class HttpExchange:
     """A request on a connection and its response.
@@ -184,6 +188,9 @@ class HttpExchange:
             self._start(message["status"], message.get("headers", ()))
         elif kind == "http.response.body" and self._is_started and not self.is_complete:
             self._add(message.get("body", b""), has_more=message.get("more_body", False))
+        elif kind == WITHHELD and not self.is_written:
+            self.disconnect()
+            self.connection.transport.abort()
         else:
             raise InvalidResponse(f"the application sent {kind} when it was not due")
 

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 
 MEDIA_DOWNLOAD = 400
 GROUP_MISSING = 401
+PAYMENT = 402
 EXPIRED = 410
+RATE_LIMITED = 429
 REENGAGEMENT = 470
+SPAM_LIMITED = 471
+EXPERIMENT = 472
 USER_CHANGED = 480
 MESSAGE_FAILED = 500
 TYPE_UNSUPPORTED = 501
@@ -77,8 +81,12 @@ class Code:
 CODES: Mapping[int, Code] = {
     MEDIA_DOWNLOAD: Code("Media download error"),
     GROUP_MISSING: Code("Group does not exist"),
+    PAYMENT: Code("Business eligibility payment issue"),
     EXPIRED: Code("Message expired"),
+    RATE_LIMITED: Code("Rate limit hit"),
     REENGAGEMENT: Code("Re-engagement message"),
+    SPAM_LIMITED: Code("Spam rate limit hit"),
+    EXPERIMENT: Code("User's number is part of an experiment"),
     USER_CHANGED: Code("User potentially changed"),
     MESSAGE_FAILED: Code("Generic error"),
     TYPE_UNSUPPORTED: Code("Message type is not currently supported"),

@@ -157,6 +157,13 @@ class PurgeJobs(Frame, tag="purge_jobs"):
     statuses: list[str] = []  # as in `PurgeCallbacks`
 
 
+class EmptyQueues(Frame, tag="empty_queues"):
+    """POST /tidings/reset: delete all messages of the job queue and all callbacks, without reporting anything.
+
+    The response is `Purged` with the number of both, or `Refused` outside test mode.
+    """
+
+
 class RequestCode(Frame, tag="request_code"):
     """POST /v1/account: have the network send a code to the account's number. The response is `Done` or `Refused`."""
 
@@ -395,6 +402,7 @@ Question = (
     | ReplayCallbacks
     | PurgeCallbacks
     | PurgeJobs
+    | EmptyQueues
     | RequestCode
     | VerifyCode
     | ExportKeys

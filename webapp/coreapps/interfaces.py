@@ -27,6 +27,7 @@ Answer = TypeVar(
     core.GroupDescription,
     core.GroupInvite,
     core.GroupIcon,
+    core.Purged,
 )
 
 

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidings.http.exchange import WITHHELD
 from tidings.http.limited_protocol import ADMITTED
 from tidings.observability.tracing import TRACES, Kind, Span
 from tidings.storage import outages
@@ -27,6 +28,7 @@ from webapp.http.errors import (
     InvalidRequest,
     MethodNotAllowed,
     Overloaded,
+    ResponseWithheld,
     Unexpected,
     UnknownPath,
 )
@@ -100,6 +102,8 @@ class EnvelopeMiddleware:
             if self._running > self._max_requests:
                 raise Overloaded(f"{self._max_requests} requests are in progress")
             await self._app(scope, receive, send_with_headers)
+        except ResponseWithheld:
+            await send({"type": WITHHELD})
         except Exception as error:
             if not isinstance(error, APIError):
                 log.exception("http.failed", extra={"request_id": request_id, "path": path[:200]})

@@ -20,6 +20,7 @@
     ├── CoreappRefused            by its code: the Coreapp understood and refused
     ├── CoreappAway               500: a request was sent and no response came, so whether it was done is unknown
     │   └── CoreappUnreachable    503: no connection to a Coreapp, so nothing was sent and nothing was done
+    ├── InducedFailure            by the test that requested it, or by its code
     ├── FileDamaged               500
     ├── FilesAway                 503: the file store of the installation cannot be reached now
     ├── DatabaseAway              503: the database cannot be reached or hangs, and nothing was done
@@ -35,6 +36,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tidings.wire import codes
+from tidings.wire.cloud import v1_codes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,6 +234,24 @@ class CoreappUnreachable(CoreappAway):
 
     def __init__(self, details: str) -> None:
         super().__init__(details, retry_after=1)
+
+
+class InducedFailure(APIError):
+    """A test has requested this failure (docs/testing.md)."""
+
+    def __init__(self, cloud_code: int, details: str, *, status: int | None = None, retry_after: int = 0) -> None:
+        """Create the error.
+
+        cloud_code: code in the Cloud API; v1 responds with its translation
+        status: HTTP status; `None` for that of the code
+        """
+        super().__init__([Problem(v1_codes.at_once(cloud_code), details)], retry_after=retry_after)
+        self.status = status
+        self.cloud_code = cloud_code
+
+
+class ResponseWithheld(Exception):
+    """A test has requested that the connection closes without a response."""
 
 
 class FileDamaged(APIError):

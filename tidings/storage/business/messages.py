@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.business import group_messages
+from tidings.storage.business import group_messages, jobs
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, execute_paged, pages, select_paged
 from tidings.storage.rows import write
@@ -211,6 +211,16 @@ async def sweep(
     await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", old)
     await group_messages.delete_receipts(connection, old)
     return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
+
+
+async def delete_unqueued(connection: AsyncConnection, shard: int, limit: int) -> int:
+    """Delete at most `limit` messages of a shard that have no job, whatever their status. Returns their number."""
+    queued = sa.exists().where(jobs.table.c.id == table.c.id)
+    query = sa.select(table.c.id).where(table.c.shard == shard, ~queued).limit(limit)
+    ids = [row[0] for row in await connection.execute(query)]
+    await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", ids)
+    await group_messages.delete_receipts(connection, ids)
+    return len(ids)
 
 
 async def count_by_kind(connection: AsyncConnection, account: str = "") -> Mapping[str, int]:

@@ -127,6 +127,14 @@ async def list_messages(connection: AsyncConnection, fleet: str, after: int, lim
     return [InboxRow(*row) for row in rows]
 
 
+async def list_of_number(
+    connection: AsyncConnection, fleet: str, number: str, *, after: int, limit: int
+) -> list[InboxRow]:
+    """List the messages of one device behind a position, in order. Reads the fleet's messages behind that position."""
+    chosen = sa.select(inbox).where(inbox.c.fleet == fleet, inbox.c.position > after, inbox.c.number == number)
+    return [InboxRow(*row) for row in await connection.execute(chosen.order_by(inbox.c.position).limit(limit))]
+
+
 async def delete_before(connection: AsyncConnection, fleet: str, time: int, shown: int) -> int:
     """Delete messages received before `time` (Unix milliseconds) at positions up to `shown`. Returns the number."""
     result = await connection.execute(

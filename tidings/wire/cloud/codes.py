@@ -85,6 +85,34 @@ CODES: Mapping[int, CloudCode] = {
     IDENTITY_MISMATCH: CloudCode("Identity key hash mismatch"),
 }
 
+FURTHER: Mapping[int, CloudCode] = {
+    4: CloudCode("API Too Many Calls"),
+    80007: CloudCode("Rate limit issues"),
+    80008: CloudCode("Rate limit issues"),
+    130472: CloudCode("User's number is part of an experiment"),
+    130497: CloudCode("Business account is restricted from messaging users in this country.", 403),
+    131030: CloudCode("Recipient phone number not in allowed list"),
+    131031: CloudCode("Account has been locked", 403),
+    131037: CloudCode("WhatsApp provided number needs display name approval before message can be sent."),
+    131045: CloudCode("Incorrect certificate", 500),
+    131048: CloudCode("Spam rate limit hit"),
+    131049: CloudCode("This message was not delivered to maintain healthy ecosystem engagement."),
+    131050: CloudCode("User has stopped marketing messages"),
+    131056: CloudCode("(Business Account, Consumer Account) pair rate limit hit"),
+    131057: CloudCode("Account in maintenance mode", 500),
+    132068: CloudCode("Flow is blocked"),
+    132069: CloudCode("Flow is throttled"),
+    133004: CloudCode("Server temporarily unavailable", 503),
+    135000: CloudCode("Generic user error"),
+}
+"""Codes that occur only when a test requests them."""
+
+
+def find_code(code: int) -> CloudCode:
+    """Return title and HTTP status of a code; those of an unknown error for a code that is in no table."""
+    return CODES.get(code) or FURTHER.get(code) or CODES[UNKNOWN]
+
+
 AT_ONCE: Mapping[int, int] = {
     codes.GENERIC_ERROR: SOMETHING_WENT_WRONG,
     codes.MESSAGE_TOO_LONG: INVALID_PARAMETER,

@@ -16,8 +16,9 @@ from tidings.wire.cloud.codes import (
     TOKEN_INVALID,
     TOKEN_REQUIRED,
     at_once,
+    find_code,
 )
-from webapp.http.errors import APIError, BodyTooLarge, Problem, TokenExpired, Unauthenticated
+from webapp.http.errors import APIError, BodyTooLarge, InducedFailure, Problem, TokenExpired, Unauthenticated
 
 OAUTH, GRAPH_METHOD = "OAuthException", "GraphMethodException"
 UNKNOWN_PATH = 2500
@@ -71,7 +72,7 @@ def coded(code: int, details: str = "", *, status: int | None = None, retry_afte
 
     retry_after: whole seconds for the header of that name; 0 for no header
     """
-    known = CODES[code]
+    known = find_code(code)
     message = f"(#{code}) {known.title}"
     headers = {"retry-after": str(retry_after)} if retry_after else None
     return GraphError(message, code=code, status=status or known.status, details=details, headers=headers)
@@ -139,6 +140,8 @@ def translate(error: APIError, throttle_status: int) -> GraphError:
     if isinstance(error, Unauthenticated):
         return _of_token(error)
     first = error.problems[0]
+    if isinstance(error, InducedFailure):
+        return coded(error.cloud_code, first.details, status=error.status, retry_after=error.retry_after)
     if isinstance(error, BodyTooLarge):
         return coded(INVALID_PARAMETER, first.details, status=413)
     code = at_once(first.code)

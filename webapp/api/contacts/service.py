@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tidings.wire import addresses, core, phone_numbers
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
@@ -14,14 +14,26 @@ from webapp.coreapps.interfaces import NumberShardOwners
 from webapp.http.errors import InvalidRequest
 
 
+class CheckRehearsal(Protocol):
+    """Effects of test numbers on contact checks, in test mode."""
+
+    async def before_check(self, inputs: Sequence[str]) -> None:
+        """Called before inputs are checked. Raises an `APIError`."""
+        ...
+
+
 class ContactChecks:
     """Contact checks and identities, as requests to the Coreapps, which cache and batch them."""
 
-    def __init__(self, coreapps: NumberShardOwners) -> None:
+    def __init__(self, coreapps: NumberShardOwners, rehearsal: CheckRehearsal | None = None) -> None:
+        """rehearsal: effects of test numbers; `None` outside test mode"""
         self._coreapps = coreapps
+        self._rehearsal = rehearsal
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """Return one entry per input, in the order of the inputs. Raises the errors of the Coreapp link."""
+        if self._rehearsal is not None:
+            await self._rehearsal.before_check(request.contacts)
         parts = self._spread(caller, request)
         answers = await asyncio.gather(
             *[self._call(caller, request, places, of, request_id) for of, places in parts.items()]

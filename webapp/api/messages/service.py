@@ -45,6 +45,18 @@ class AttachmentChecker(Protocol):
     async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None: ...
 
 
+class Rehearsal(Protocol):
+    """Effects of test numbers, in test mode."""
+
+    async def before(self, to: str) -> None:
+        """Called before a message is passed to the Coreapp. Raises an `APIError` to refuse it."""
+        ...
+
+    def after(self, to: str) -> None:
+        """Called when a message was accepted. Raises an error to withhold the response."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentMessage:
     """Accepted message."""
@@ -88,6 +100,7 @@ class Messages:
     media: AttachmentChecker
     first_answers: FirstAnswers
     received: ReceivedMessages
+    rehearsal: Rehearsal | None = None  # `None` outside test mode
 
     def __post_init__(self) -> None:
         self._ids = MessageIds()
@@ -108,6 +121,8 @@ class Messages:
             if first is None:
                 raise
             return SentMessage(first, "" if to_group else to, to)
+        if self.rehearsal is not None and not to_group:
+            await self.rehearsal.before(to)
         message_id = self._ids.new()
 
         def make(n: int) -> core.AcceptMessage:
@@ -143,6 +158,8 @@ class Messages:
             accepted = await owners.call_primary(make, core.Accepted, again=make_again)
             return SentMessage(accepted.id, "", to)
         accepted = await owners.call(to, make, core.Accepted, again=make_again)
+        if self.rehearsal is not None:
+            self.rehearsal.after(to)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "", accepted.wa_id)
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:

@@ -1,0 +1,32 @@
+"""Failures of webhooks that a test has requested."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tidings.testing import numbers
+from tidings.testing.faults import FaultFile, FaultTarget
+from tidings.testing.numbers import TestKind
+
+
+class WebhookRehearsal:
+    """Applies the faults of webhooks, and the test numbers whose webhooks are posted twice."""
+
+    def __init__(self, directory: Path) -> None:
+        """directory: data directory"""
+        self._faults = FaultFile(directory)
+
+    async def post(self, recipient: str, post: Callable[[], Awaitable[int]]) -> int:
+        """Return the HTTP status of an attempt. An attempt that meets a fault posts nothing, and has its status.
+
+        recipient: number that the callback concerns; empty for none
+        post: makes one post and returns its status
+        """
+        fault = self._faults.take(FaultTarget.WEBHOOKS)
+        if fault is not None:
+            return fault.http
+        status = await post()
+        if numbers.kind_of(recipient) is TestKind.DUPLICATES:
+            status = await post()
+        return status

@@ -1,0 +1,66 @@
+"""Test numbers, and the translation of the Cloud API's codes into those of v1."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidings.testing import numbers
+from tidings.testing.numbers import TestKind
+from tidings.wire.cloud import v1_codes
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        ("15550301026", TestKind.FAILS),
+        ("15550310000", TestKind.REFUSED),
+        ("15550329999", TestKind.DELAYS),
+        ("15550330000", TestKind.DUPLICATES),
+        ("15550340000", TestKind.REORDERS),
+        ("15550350010", TestKind.REPLIES),
+        ("15550360000", TestKind.DROPS),
+        ("15550370000", None),
+        ("15550290000", None),
+        ("1555030102", None),
+        ("155503010260", None),
+        ("25550301026", None),
+        ("1555030102x", None),
+        ("1555030102٣", None),
+        ("", None),
+    ],
+)
+def test_the_digits_of_a_number_choose_its_kind(number: str, kind: TestKind | None) -> None:
+    assert numbers.kind_of(number) is kind
+
+
+def test_the_last_digits_are_a_code_a_delay_or_a_count() -> None:
+    assert numbers.code_of("15550301026") == 131026
+    assert numbers.delay_of("15550320150") == 1500
+    assert numbers.delay_of("15550110150") == 0
+    assert numbers.replies_of("15550350020") == 20
+    assert numbers.replies_of("15550359999") == 500
+    assert numbers.replies_of("15550140020") == 0
+
+
+@pytest.mark.parametrize(
+    ("cloud", "v1"),
+    [
+        (131047, 470),
+        (131026, 1013),
+        (130472, 472),
+        (131048, 471),
+        (130429, 429),
+        (131000, 500),
+        (137000, 480),
+        (470, 470),
+    ],
+)
+def test_the_reason_of_a_failed_message_is_translated(cloud: int, v1: int) -> None:
+    assert v1_codes.later(cloud) == v1
+
+
+@pytest.mark.parametrize(
+    ("cloud", "v1"), [(130429, 1015), (132000, 2000), (131008, 1008), (131016, 1016), (100, 1009), (131049, 1000)]
+)
+def test_the_error_of_a_request_is_translated(cloud: int, v1: int) -> None:
+    assert v1_codes.at_once(cloud) == v1
