@@ -68,7 +68,7 @@ async def test_a_second_takeover_is_reported_and_messages_are_refused(
         refused = await running.client.send(NUMBER)
         assert (refused.code, refused.retry_after) == (1011, 5)
         assert "registered elsewhere" in refused.details
-        assert REGISTRY.get_sample_value("tidings_registered_elsewhere", {"shard": "0"}) == 1.0
+        assert REGISTRY.get_sample_value("tidings_registered_elsewhere", {"shard": "0", "number": BUSINESS}) == 1.0
         assert caplog.messages.count("account.registered_again") == 1
         await running.stopped()
         # After investigating, the operator restarts the Coreapp, which takes the number back.

@@ -27,10 +27,10 @@ async def test_a_refused_login_is_retried(world: World, monkeypatch: pytest.Monk
     # After the first refusal the Coreapp registers its number again, and reopens its shard for that.
     await soon(lambda: any(shard.link.is_refused for shard in running.node.shards))
     assert not running.shard.link.connected
-    assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0"}) == 0
+    assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0", "number": BUSINESS}) == 0
     world.network.failures.clear()
     await soon(lambda: running.shard.link.connected)
-    assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0"}) == 1
+    assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0", "number": BUSINESS}) == 1
 
 
 async def test_a_replaced_device_logs_in_on_a_new_connection_and_resends(world: World) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from harness import polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
@@ -176,9 +177,13 @@ async def test_metrics_of_a_shard_name_its_number(world: World, servers: RealNet
         assert row is not None
         await number_removal.begin(connection, row, drop=True)
     await soon(lambda: running.node.shards.numbers == [0])
-    text = (await running.client.ask(core.GetMetrics)).text
-    for gauge in ("tidings_queue_depth", "tidings_queue_limit", "tidings_shard_number", "tidings_upstream_connected"):
-        assert f'{gauge}{{number="{SECOND}"' not in text
+
+    async def are_withdrawn() -> bool:
+        text = (await running.client.ask(core.GetMetrics)).text
+        gauges = ("tidings_queue_depth", "tidings_queue_limit", "tidings_shard_number", "tidings_upstream_connected")
+        return not any(f'{gauge}{{number="{SECOND}"' in text for gauge in gauges)
+
+    await polling.until(are_withdrawn)
 
 
 async def test_the_shards_of_one_number_change_while_another_number_is_served(
