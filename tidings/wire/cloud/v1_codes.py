@@ -87,8 +87,11 @@ def at_once(code: int) -> int:
     return AT_ONCE.get(code, codes.GENERIC_ERROR)
 
 
+def is_of_message(code: int) -> bool:
+    """Return whether this is a code of the Cloud API about a message."""
+    return _FIRST <= code <= _LAST
+
+
 def later(code: int) -> int:
     """Return the code of v1 for the reason why a message failed. A code of v1 is returned as it is."""
-    if not _FIRST <= code <= _LAST:
-        return code
-    return LATER.get(code, codes.MESSAGE_FAILED)
+    return LATER.get(code, codes.MESSAGE_FAILED) if is_of_message(code) else code

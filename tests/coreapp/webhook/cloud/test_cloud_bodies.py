@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coreapp.webhook import inbound
-from coreapp.webhook.cloud import envelope, messages, statuses
+from coreapp.webhook.cloud import envelope, errors, messages, statuses
 from coreapp.webhook.cloud.statuses import ReportedStatus
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
@@ -144,3 +144,17 @@ def test_several_bodies_become_one_with_all_entries() -> None:
     joined = envelope.joined([one, two])
     assert json.loads(joined)["entry"] == [json.loads(one)["entry"][0], json.loads(two)["entry"][0]]
     assert joined.count(b"\\u00f6\\/") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "cloud", "title"),
+    [
+        (470, 131047, "Re-engagement message"),
+        (131047, 131047, "Re-engagement message"),
+        (131026, 131026, "Message undeliverable"),
+        (139999, 139999, "API Unknown"),
+    ],
+)
+def test_codes_of_v1_are_translated_and_those_of_test_numbers_are_kept(code: int, cloud: int, title: str) -> None:
+    error = errors.of_own(code, "why")
+    assert (error["code"], error["title"]) == (cloud, title)
