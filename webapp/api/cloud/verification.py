@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from urllib.parse import urlencode, urlsplit
 
@@ -38,7 +39,7 @@ class CallbackVerifier:
             raise failed(str(error) or type(error).__name__) from None
         if status != 200:
             raise failed(f"HTTP Status Code = {status}")
-        if answer.strip() != challenge.encode():
+        if not hmac.compare_digest(answer.strip(), challenge.encode()):
             raise failed("The response does not match the challenge, expected value is the digits of hub.challenge")
 
     async def _get(self, account: str, url: str) -> tuple[int, bytes]:
