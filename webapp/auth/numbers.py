@@ -85,7 +85,7 @@ class Numbers:
         """
         found = self._by_number.get(account)
         if self._hosts:
-            self._requireat_host(account, scope)
+            self._require_at_host(account, scope)
         if found is None or found.state != ACTIVE:
             await self._require_active(account)
 
@@ -131,7 +131,7 @@ class Numbers:
         if found.state != ACTIVE:
             raise NumberPaused(account)
 
-    def _requireat_host(self, account: str, scope: Scope) -> None:
+    def _require_at_host(self, account: str, scope: Scope) -> None:
         here = self.at_host(scope)
         if here and here != account:
             raise Unauthenticated("the token belongs to a user of another number than that of this host")
