@@ -17,7 +17,7 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
-          tests/coreapp/shard/test_unreached.py tests/coreapp/groups/test_joins.py
+          tests/coreapp/shard/test_unreached.py tests/coreapp/groups/test_joins.py tests/system/test_numbers.py
 # `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
 UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
@@ -72,7 +72,7 @@ test-load: services  ## test limits, a full callback queue, hot recipients, orph
 soak: services  ## send at half of the capacity for two hours and measure memory (nightly; SOAK_MINUTES=5 tries it)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=9000 tests/soak --minutes $(SOAK_MINUTES)
 
-test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; traces (10 minutes)
+test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; several numbers; traces (10 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
 test-installation: services  ## test `tidings up` (killed, interrupted, on other addresses), `tidings demo` and templates (3 minutes)
