@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -163,20 +162,20 @@ class Deliveries:
         target = self.target()
         now = self.clock.now()
         self._reject(batch, target)
-        self._reduce(batch, target)
         if not batch:
             return
-        first = batch[0]
-        body = first.body if len(batch) == 1 else envelope.joined([callback.body for callback in batch])
-        with contextlib.ExitStack() as held:
-            for callback in batch:
-                held.enter_context(self._quarantine.hold(ItemKind.CALLBACK, str(callback.seq), callback.recipient))
-            event_ids = ",".join(callback.event_id for callback in batch)
-            headers = dict(target.sign(target.keys, event_ids, int(now), body))
-        if first.request_id and len(batch) == 1:
+        if len(batch) > 1:
+            self._reduce(batch, target)
+        first, is_single = batch[0], len(batch) == 1
+        # Of several, the first is named: if the process dies, it is a suspect and posted alone.
+        with self._quarantine.hold(ItemKind.CALLBACK, str(first.seq), first.recipient):
+            body = first.body if is_single else envelope.joined([callback.body for callback in batch])
+            event_ids = first.event_id if is_single else ",".join([callback.event_id for callback in batch])
+            headers = target.sign(target.keys, event_ids, int(now), body)
+        if first.request_id and is_single:
             headers["X-Request-ID"] = first.request_id
         span = None
-        if first.traceparent and len(batch) == 1:
+        if first.traceparent and is_single:
             attributes = {"tidings.event_id": first.event_id, "tidings.message_id": first.subject}
             span = tracing.start("webhook.post", first.traceparent, kind=Kind.CLIENT, attributes=attributes)
         if span is not None:
@@ -213,15 +212,20 @@ class Deliveries:
             batch.remove(callback)
 
     def _reduce(self, batch: list[Callback], target: CallbackTarget) -> None:
-        """Return callbacks to the queue that do not fit into one body with the first one: those with another URL, and
-        those beyond `MAX_BODY`.
+        """Return callbacks to the queue that do not fit into one body with the first one: those with another URL, those
+        beyond `MAX_BODY`, and suspects, which are posted alone.
         """
-        size = 0
-        for callback in list(batch):
+        first, size = batch[0], len(batch[0].body)
+        is_alone = self._is_suspect(first)
+        for callback in batch[1:]:
             size += len(callback.body)
-            if callback is not batch[0] and (size > MAX_BODY or target.url_of(callback) != target.url_of(batch[0])):
+            is_elsewhere = target.url_of(callback) != target.url_of(first)
+            if is_alone or is_elsewhere or size > MAX_BODY or self._is_suspect(callback):
                 batch.remove(callback)
                 self.queue.retry(callback)
+
+    def _is_suspect(self, callback: Callback) -> bool:
+        return self._quarantine.is_suspect(ItemKind.CALLBACK, str(callback.seq))
 
     async def _send(self, first: Callback, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """Post a body and return the status of the response. Raises the errors of `Poster.post`.

@@ -359,8 +359,9 @@ class CallbackQueue:
         return True
 
     def _make_ready(self, callback: Callback) -> None:
-        self._ready.of(callback.is_cloud).add(callback)
-        self._wake(callback.is_cloud)
+        cloud = callback.is_cloud
+        self._ready.of(cloud).add(callback)
+        self._wake(cloud)
 
     def _wake(self, cloud: bool) -> None:
         takers = self._takers.of(cloud)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from coreapp import signature
 from coreapp.config import Config
@@ -12,7 +12,7 @@ from coreapp.webhook.cloud import app_signature
 from tidings.storage.business.callbacks import CLOUD_ACCOUNT, Callback
 
 # Returns the headers that sign a body: called with the keys, the event id, the Unix time in seconds, and the body.
-Sign = Callable[[Sequence[bytes], str, int, bytes], Mapping[str, str]]
+Sign = Callable[[Sequence[bytes], str, int, bytes], dict[str, str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
