@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -225,6 +225,17 @@ def _too_deep() -> InvalidRequest:
 def _problem(entry: Mapping[str, Any]) -> Problem:
     code, reason = reason_of(entry)
     return Problem(code, f"{_path(entry['loc'])}: {reason}")
+
+
+def type_of(value: Any) -> str:
+    """Return the `type` of a decoded object, or of its model; empty for a missing or wrong one."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return kind if isinstance(kind, str) else ""
+
+
+def tag_of(kind: str, known: Collection[str]) -> str:
+    """Return the tag of the member of a tagged union for a type: that of no known type for any other."""
+    return f"{TAG}{kind}" if kind in known else f"{TAG}none"
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

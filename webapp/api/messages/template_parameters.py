@@ -12,7 +12,7 @@ from webapp.api.messages import flat_media
 from webapp.api.messages.fields import Document, Picture
 from webapp.api.messages.flat_media import DocumentBesideType, ImageBesideType, VideoBesideType, is_flat
 from webapp.api.messages.location import Location
-from webapp.http.bodies import TAG, Body
+from webapp.http.bodies import TAG, Body, tag_of, type_of
 from webapp.http.constraints import Integer, Length, Matches, Maybe
 
 
@@ -154,10 +154,8 @@ class OfNoKnownType(Body):
 
 
 def _tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    if not isinstance(kind, str) or kind not in _TYPES:
-        return f"{TAG}none"
-    return f"{TAG}{kind} beside" if is_flat(value) else f"{TAG}{kind}"
+    tag = tag_of(type_of(value), _TYPES)
+    return f"{tag} beside" if is_flat(value) else tag
 
 
 Parameter = Annotated[

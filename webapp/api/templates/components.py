@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.api.templates import gaps
 from webapp.api.templates.buttons import MAX_CARD_BUTTONS, OTP, UPPER, Button, ButtonsComponent
-from webapp.http.bodies import TAG, Body, refusal
+from webapp.http.bodies import TAG, Body, refusal, tag_of, type_of
 from webapp.http.constraints import Integer, Length
 
 MAX_HEADER, MAX_BODY, MAX_FOOTER = 60, 1024, 60
@@ -127,11 +127,6 @@ class NoPartOfACard(Body):
     type: CardType
 
 
-def _type(value: Any, of: frozenset[str]) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"{TAG}{kind.upper()}" if isinstance(kind, str) and kind.upper() in of else f"{TAG}none"
-
-
 _CARD_TYPES = frozenset(CardType.__args__)  # type: ignore[attr-defined]
 
 CardComponent = Annotated[
@@ -139,7 +134,7 @@ CardComponent = Annotated[
     | Annotated[CardBody, pydantic.Tag(f"{TAG}BODY")]
     | Annotated[CardButtons, pydantic.Tag(f"{TAG}BUTTONS")]
     | Annotated[SkipJsonSchema[NoPartOfACard], pydantic.Tag(f"{TAG}none")],
-    pydantic.Discriminator(lambda value: _type(value, _CARD_TYPES)),
+    pydantic.Discriminator(lambda value: tag_of(type_of(value).upper(), _CARD_TYPES)),
 ]
 
 
@@ -210,7 +205,7 @@ Component = Annotated[
     | Annotated[CarouselComponent, pydantic.Tag(f"{TAG}CAROUSEL")]
     | Annotated[OfferComponent, pydantic.Tag(f"{TAG}LIMITED_TIME_OFFER")]
     | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
-    pydantic.Discriminator(lambda value: _type(value, _TYPES)),
+    pydantic.Discriminator(lambda value: tag_of(type_of(value).upper(), _TYPES)),
 ]
 
 

@@ -6,7 +6,7 @@ Lists and forms have higher limits there than in v1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -16,7 +16,7 @@ from webapp.api.messages.interactive.flows import FlowAction, FlowMessage, FlowP
 from webapp.api.messages.interactive.parts import BodyText, Footer, Header
 from webapp.api.messages.interactive.products import CatalogMessage, ProductListMessage, ProductMessage
 from webapp.api.messages.interactive.union import ButtonMessage, ListMessage
-from webapp.http.bodies import TAG, Body, refusal
+from webapp.http.bodies import TAG, Body, refusal, tag_of, type_of
 from webapp.http.constraints import Integer, Length, Maybe
 
 MAX_LIST_BODY = 4096
@@ -172,11 +172,6 @@ class OfNoKnownType(Body):
     type: Type
 
 
-def _tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"{TAG}{kind}" if isinstance(kind, str) and kind in _TYPES else f"{TAG}none"
-
-
 LaterInteractive = Annotated[
     Annotated[LongListMessage, pydantic.Tag(f"{TAG}list")]
     | Annotated[ButtonMessage, pydantic.Tag(f"{TAG}button")]
@@ -189,5 +184,5 @@ LaterInteractive = Annotated[
     | Annotated[ContactRequestMessage, pydantic.Tag(f"{TAG}request_contact_info")]
     | Annotated[CarouselMessage, pydantic.Tag(f"{TAG}carousel")]
     | Annotated[OfNoKnownType, pydantic.Tag(f"{TAG}none")],
-    pydantic.Discriminator(_tag),
+    pydantic.Discriminator(lambda value: tag_of(type_of(value), _TYPES)),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic.json_schema import SkipJsonSchema
@@ -12,7 +12,7 @@ from webapp.api.messages.fields import PLAIN
 from webapp.api.messages.interactive.flows import FlowMessage, LocationRequestMessage
 from webapp.api.messages.interactive.parts import BodyText, Footer, Header, TextHeader
 from webapp.api.messages.interactive.products import CatalogMessage, ProductListMessage, ProductMessage
-from webapp.http.bodies import TAG, Body, refusal
+from webapp.http.bodies import TAG, Body, refusal, tag_of, type_of
 from webapp.http.constraints import Length, Maybe
 
 MAX_SECTIONS = 10
@@ -125,11 +125,6 @@ class OfNoKnownType(Body):
     type: Type
 
 
-def _tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"{TAG}{kind}" if isinstance(kind, str) and kind in _TYPES else f"{TAG}none"
-
-
 Interactive = Annotated[
     Annotated[ListMessage, pydantic.Tag(f"{TAG}list")]
     | Annotated[ButtonMessage, pydantic.Tag(f"{TAG}button")]
@@ -139,5 +134,5 @@ Interactive = Annotated[
     | Annotated[FlowMessage, pydantic.Tag(f"{TAG}flow")]
     | Annotated[LocationRequestMessage, pydantic.Tag(f"{TAG}location_request_message")]
     | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
-    pydantic.Discriminator(_tag),
+    pydantic.Discriminator(lambda value: tag_of(type_of(value), _TYPES)),
 ]
