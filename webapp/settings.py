@@ -151,7 +151,7 @@ class Settings(settings.ProcessSettings):
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     # uploads of files in progress at the same time
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)
-    # serve the Cloud API beside v1
+    # serve the Cloud API and v1
     cloud_api: env.Flag = env.variable("TIDINGS_CLOUD_API", False)
     # accept any access token in the Cloud API; only on loopback
     cloud_open: env.Flag = env.variable("TIDINGS_CLOUD_OPEN", False)

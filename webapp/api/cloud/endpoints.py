@@ -8,7 +8,7 @@ from tidings.wire.cloud.identity import ObjectKind
 from webapp.api.cloud import callbacks, media, messages, numbers, paths, profile, templates, tokens, wabas
 from webapp.api.cloud.calls import Handler
 
-MEDIA = "media"  # kind of object, besides those of `ObjectKind` and the names in `paths`
+MEDIA = "media"  # kind of object, in neither `ObjectKind` nor the names in `paths`
 
 ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.NUMBER, "messages", "POST"): messages.post,

@@ -196,7 +196,7 @@ def explained(error: InvalidRequest, message: Addressed) -> errors.GraphError | 
 
 
 async def _mark(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
-    """Mark a received message and those before it as read. A typing indicator beside it is accepted."""
+    """Mark a received message and those before it as read. A typing indicator with it is accepted."""
     if parameters["status"] != _READ:
         raise errors.not_one_of("status", (_READ,), parameters["status"])
     given = parameters.get("message_id")

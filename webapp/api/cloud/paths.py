@@ -10,7 +10,7 @@ import re
 DEFAULT, OLDEST = "v25.0", 20
 _VERSION = re.compile(r"v[0-9]+\.[0-9]+", re.ASCII)
 _SERVED = re.compile(r"v([1-9][0-9]?)\.0", re.ASCII)
-# First parts of a path without a version, besides ids.
+# First parts of a path without a version, other than ids.
 DEBUG_TOKEN, OAUTH, ME, ATTACHMENTS, UPLOAD = "debug_token", "oauth", "me", "whatsapp_business", "upload:"
 NAMES = frozenset((DEBUG_TOKEN, OAUTH, ME, ATTACHMENTS))
 
@@ -29,7 +29,7 @@ UNVERSIONED = Version("", DEFAULT)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """Object that a path names."""
 
     version: Version
     node: str  # id or name of the object; empty for none
@@ -42,7 +42,7 @@ MAX_CACHED = 128
 
 
 def claims(path: str) -> bool:
-    """Return whether a path belongs to the Cloud API: it begins with a version, an id or a name of that API."""
+    """Return whether a path belongs to the Cloud API: it starts with a version, an id or a name of that API."""
     if path.startswith("/v1/"):
         return False
     return _claims(path) if len(path) <= MAX_CACHED else _claims.__wrapped__(path)

@@ -33,7 +33,7 @@ class RememberingMiddleware(PrometheusInstrumentatorMiddleware):
     """Middleware of the instrumentator that caches which route a path matches."""
 
     def __init__(self, app: Any, /, other: OtherRoutes | None, **options: Any) -> None:
-        """other: routes beside the router's; `None` for none"""
+        """other: routes in addition to the router's; `None` for none"""
         super().__init__(app, **options)
         self._other = other
         self._handlers: LRU[tuple[str, str], tuple[str, bool]] = LRU(1_000)
@@ -54,7 +54,7 @@ class RememberingMiddleware(PrometheusInstrumentatorMiddleware):
 def instrument(app: FastAPI, other: OtherRoutes | None = None) -> None:
     """Observe every request of `app`. Paths without an endpoint count as `none`.
 
-    other: routes beside the router's; `None` for none
+    other: routes in addition to the router's; `None` for none
     """
     app.add_middleware(RememberingMiddleware, other=other, instrumentations=[LATENCY, _observe_duration])
 

@@ -14,7 +14,7 @@ from webapp.http.errors import InvalidRequest
 MAX_NAME = 128  # characters of a name in a profile
 MAX_CONTENT = 64 * 1024  # bytes of a content as JSON, without its file
 
-# Types with an object, besides those of files. `contacts` has a list.
+# Types with an object, other than those of files. `contacts` has a list.
 _OBJECTS = ("text", "location", "interactive", "button", "order", "reaction", "system", "deleted")
 _WITHOUT = ("ephemeral", "unknown")
 TYPES = (*_OBJECTS, "contacts", *media_objects.KINDS, *_WITHOUT)

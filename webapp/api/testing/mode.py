@@ -71,7 +71,7 @@ class TestMode:
     robots: RobotsLink
     faults: FaultFile
     coreapps: Coreapps
-    hosts: Hosts  # names by which clients may address the API, besides those of loopback
+    hosts: Hosts  # names by which clients may address the API, in addition to those of loopback
     access: CloudAccess  # check of tokens: those of v1 and of the Cloud API
     embedded: bool  # whether this installation may be emptied
 
