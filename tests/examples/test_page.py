@@ -1,8 +1,6 @@
-"""The examples in `docs/api.md` are the files of `docs/examples`, and are short."""
+"""`docs/api.md` links to the files of `docs/examples`, which are short."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 
@@ -14,10 +12,9 @@ MOST_LINES = 40
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_page_shows_the_text_of_each_example_file(name: str) -> None:
-    shown = re.search(rf"\(examples/{re.escape(name)}\)[^`]*```(?:python|javascript)\n(.*?)```\n", PAGE, re.DOTALL)
-    assert shown is not None
-    assert shown[1] == (EXAMPLES / name).read_text(encoding="utf-8")
+def test_the_page_links_to_each_example_file(name: str) -> None:
+    section = PAGE.partition("\n## A complete client and receiver\n")[2].partition("\n## ")[0]
+    assert f"[`{name}`](examples/{name})" in section
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -25,5 +22,5 @@ def test_an_example_has_at_most_40_lines(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-def test_the_page_shows_every_example() -> None:
+def test_the_page_links_to_every_example() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(FILES)
