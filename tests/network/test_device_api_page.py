@@ -79,14 +79,6 @@ def test_the_messagepack_example_encodes_the_frame_beside_it() -> None:
     assert f"`{len(data).to_bytes(4, 'big').hex(' ')}` would stand before it" in text
 
 
-def test_the_tcp_example_is_the_length_and_the_frame_beside_it() -> None:
-    text = section("TCP")
-    ((_, body),) = example_frames(text)
-    data = hex_dump(text)
-    assert int.from_bytes(data[:4], "big") == len(data) - 4
-    assert msgspec.msgpack.decode(data[4:], type=device.FromDevice) == msgspec.json.decode(body, type=device.FromDevice)
-
-
 def test_slots_and_partitions_of_the_example_match_the_code() -> None:
     text = section("Partitions")
     (numbers,) = re.findall(r"The numbers (\d+) and (\d+) are in the slots", text)
