@@ -24,7 +24,9 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 # Each decision of the index on one line.
 INDEX = re.sub(r"\n +", " ", (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8"))
 # Number, link, summary, and status unless accepted: `- 7 [Title](0007-title.md): webhooks (amended by 9)`.
-LISTED = re.compile(r"^- (\d+) (\[[^\]]+\]\([^)]+\)): (.+?)(?: \(((?:amended|superseded) by [\d, ]+)\))?$", re.MULTILINE)
+LISTED = re.compile(
+    r"^- (\d+) (\[[^\]]+\]\([^)]+\)): (.+?)(?: \(((?:amended|superseded) by [\d, ]+)\))?$", re.MULTILINE
+)
 FOLDERS = (
     "tidings", "webapp", "coreapp", "network", "handset", "cli", "migrations", "harness", "tests", "benchmarks", "docs"
 )  # fmt: skip

@@ -36,8 +36,9 @@ from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
 
 def limit(name: str) -> str:
-    rows = {row[0].removesuffix(" ¹"): row[1] for row in table(section("Limits"), "subject")}
-    return rows[name]
+    """Return the limit in a line of the section, `- SUBJECT: LIMIT (WHAT IS BEYOND)`."""
+    lines = re.sub(r"\n  ", " ", section("Limits"))
+    return dict(re.findall(r"^- (.+?): (.+) \([^()]+\)$", lines, re.MULTILINE))[name]
 
 
 def figures(text: str) -> list[int]:
