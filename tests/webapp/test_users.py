@@ -16,7 +16,7 @@ from tidings.storage.database import Database
 USERS = "/v1/users"
 OTHER_PASSWORD = "Another-2026!"
 META = {"version": "2.57.2", "api_status": "stable"}
-# Literals from docs/security.md and decision 16: guesses at once for a user, and at a familiar address.
+# Literals from docs/security.md and docs/api.md: guesses at once for a user, and at a familiar address.
 BURST, FAMILIAR = 10, 20
 
 
