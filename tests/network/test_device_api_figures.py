@@ -163,7 +163,7 @@ def test_every_subprotocol_and_path_is_documented() -> None:
     for route in [*app.routes, *websocket_connection.make_routes(connections, write_buffer=1).routes]:
         if isinstance(route, Route | WebSocketRoute) and not isinstance(route, APIRoute):
             calls.add(("GET", route.path))
-    told = "\n".join(" | ".join(row) for row in table(section("HTTP"), "method and path"))
+    told = "\n".join(re.findall(r"^- `[A-Z]+ /.*(?:\n  .*)*", section("HTTP").partition("\n### ")[0], re.MULTILINE))
     for method, path in calls:
         assert f"`{method} {path}`" in told if path.startswith("/v1/") else f"{path}`" in told, (method, path)
     assert set(re.findall(r"(/[^`\s]*)`", told)) == {path for _, path in calls}
@@ -171,7 +171,8 @@ def test_every_subprotocol_and_path_is_documented() -> None:
 
 
 def test_every_http_status_and_reason_is_documented() -> None:
-    told = {(int(row[0]), row[1].strip("`")) for row in table(section("Errors"), "status")}
+    lines = re.findall(r"^- (\d+) `(\w+)`: ", section("Errors"), re.MULTILINE)
+    told = {(int(status), reason) for status, reason in lines}
     source = "\n".join(path.read_text() for path in Path(network.app.__file__).parent.rglob("*.py"))
     kinds = {kind.reason: kind.status for kind in errors_of(network.errors.RequestError)}
     own = set(re.findall(r"reason=\"(\w+)\"", source))
