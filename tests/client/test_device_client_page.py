@@ -77,12 +77,12 @@ async def test_the_script_registers_logs_in_and_echoes_texts(
 def test_every_module_is_documented() -> None:
     assert client.__file__ is not None
     modules = {path.stem for path in Path(client.__file__).parent.glob("[!_]*.py")}
-    assert set(first_cells("module")) == modules
+    assert set(first_words("## What each module is for")) == modules
 
 
 def test_every_listener_event_is_documented_in_order() -> None:
     events = [name for name, member in vars(DeviceListener).items() if callable(member) and not name.startswith("_")]
-    assert first_cells("event of the listener") == events
+    assert first_words("Events of the listener:") == events
 
 
 def test_documented_figures_match_the_code() -> None:
@@ -97,8 +97,8 @@ def test_documented_figures_match_the_code() -> None:
         assert figure in TEXT.replace("\n", " "), figure
 
 
-def first_cells(heading: str) -> list[str]:
-    """Return the code in the first column of the table with this heading."""
-    found = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)*)", TEXT, re.MULTILINE)
+def first_words(heading: str) -> list[str]:
+    """Return the code at the start of each item of the first list after this line."""
+    found = re.search(rf"^{heading}\n\n((?:(?:- |  ).*\n)*)", TEXT, re.MULTILINE)
     assert found, heading
-    return re.findall(r"^\| `(\w+)` \|", found[1], re.MULTILINE)
+    return re.findall(r"^- `(\w+)`: ", found[1], re.MULTILINE)
