@@ -72,8 +72,8 @@ class HsmLanguage(Body):
     code: LanguageCode
 
 
-# `fallback_lg` and `fallback_lc` are a language or a country. `fallback` may contain both.
-_PART = r"^[A-Za-z]{2,4}$"
+# `fallback_lc` is a country. `fallback_lg` and `fallback` are a language, or a language and a country.
+_COUNTRY = r"^[A-Za-z]{2,4}$"
 _WHOLE = r"^[A-Za-z]{2,4}(?:[_-][A-Za-z]{2,4})?$"
 
 
@@ -84,10 +84,9 @@ def _old_code(given: Mapping[Any, Any]) -> str:
         value = given.get(name)
         return value if isinstance(value, str) and re.search(pattern, value, re.ASCII) else ""
 
-    language, country = part("fallback_lg", _PART), part("fallback_lc", _PART)
-    if language and country:
-        return f"{language}_{country.upper()}"
-    return language or part("fallback", _WHOLE).replace("-", "_")
+    language = (part("fallback_lg", _WHOLE) or part("fallback", _WHOLE)).replace("-", "_")
+    country = part("fallback_lc", _COUNTRY) if given.get("fallback_lg") else ""
+    return f"{language}_{country.upper()}" if country and "_" not in language else language
 
 
 def _describe_languages(schema: JsonDict) -> None:
@@ -96,7 +95,7 @@ def _describe_languages(schema: JsonDict) -> None:
     required.remove("language")
     schema["anyOf"] = [
         {"required": ["language"]},
-        {"required": ["fallback_lg"], "properties": {"fallback_lg": {"type": "string", "pattern": _PART}}},
+        {"required": ["fallback_lg"], "properties": {"fallback_lg": {"type": "string", "pattern": _WHOLE}}},
         {"required": ["fallback"], "properties": {"fallback": {"type": "string", "pattern": _WHOLE}}},
     ]
 
