@@ -22,7 +22,8 @@ BASELINE_SECONDS = 120.0
 # Deleted at 1,000 rows per second or more.
 LIMIT_SECONDS = 1000.0
 OLD_MS = 1_600_000_000_000
-EXPIRED = "SELECT COUNT(*) FROM messages WHERE id LIKE 'expired-%'"
+# Reads one row, so that asking costs the measured load nothing.
+IS_ANY_LEFT = "SELECT EXISTS (SELECT 1 FROM messages WHERE id LIKE 'expired-%')"
 
 
 def insert(scene: LoadScene, status: int) -> None:
@@ -62,7 +63,7 @@ async def _measure(scene: LoadScene) -> None:
     await scene.business.must("POST", "/v1/services/message/gc")
     async with scene.sending(RATE, choose) as during:
         await polling.until(
-            lambda: not scene.installation.read_value("business", EXPIRED), seconds=LIMIT_SECONDS, pause=2.0
+            lambda: not scene.installation.read_value("business", IS_ANY_LEFT), seconds=LIMIT_SECONDS, pause=2.0
         )
         seconds = time.monotonic() - started
     await scene.settle()
