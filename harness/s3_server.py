@@ -12,6 +12,7 @@ import http.client
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pathlib import Path
 from harness import polling, spawn
 from harness.mariadb import free_port
 from harness.packages import PackageMissing
+from tidings.net.tls import TlsFiles
 
 MODULE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
 BUILD = Path(__file__).parent.parent / "build" / "versitygw"
@@ -60,7 +62,8 @@ class S3Server:
     Stored objects survive a stop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        self._tls = tls
         self._program = require()
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-s3-"))
@@ -72,7 +75,7 @@ class S3Server:
     @property
     def url(self) -> str:
         """URL of the server."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start and wait until it answers."""
@@ -80,6 +83,7 @@ class S3Server:
         command = [
             *(self._program, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"127.0.0.1:{self.port}"),
             *("--region", REGION, "--health", "/health", "--quiet"),
+            *(("--cert", self._tls.chain, "--key", self._tls.key) if self._tls else ()),
             # Metadata of objects is kept in separate files, as not every file system has extended attributes.
             *("posix", "--sidecar", str(self.directory / "sidecar"), str(self.directory / "data")),
         ]
@@ -111,6 +115,9 @@ class S3Server:
 
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        if self._tls:
+            trusted = ssl.create_default_context(cafile=self._tls.authorities)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=2, context=trusted)
         with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

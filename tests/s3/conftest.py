@@ -26,21 +26,33 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture
 async def bucket(s3: S3Server) -> S3Settings:
     """Empty bucket."""
-    settings = S3Settings(
+    settings = settings_of(s3)
+    await create(settings)
+    return settings
+
+
+def settings_of(server: S3Server, authorities: str = "") -> S3Settings:
+    """Return the settings of a bucket that does not exist yet."""
+    return S3Settings(
         bucket=f"tidings-{next(_numbers)}",
         prefix="one/",
-        endpoint=s3.url,
+        endpoint=server.url,
         region=REGION,
         access_key_id=ACCESS_KEY,
         secret_access_key=SECRET_KEY,
+        authorities=authorities,
     )
+
+
+async def create(settings: S3Settings) -> None:
+    """Create the bucket."""
     client = get_session().create_client(
         "s3",
-        endpoint_url=s3.url,
+        endpoint_url=settings.endpoint,
         region_name=REGION,
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
+        verify=settings.authorities or None,
     )
     async with client as opened:
         await opened.create_bucket(Bucket=settings.bucket)
-    return settings

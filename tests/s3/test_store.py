@@ -9,12 +9,15 @@ import dataclasses
 import os
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psutil
 import pytest
 
 from harness.s3_server import S3Server
+from tests.authority import Authority
 from tests.objects.conformance import BIG, MIB, TOMORROW, Again, FileStoreSuite, chunks, get, names, put
+from tests.s3.conftest import create, settings_of
 from tidings.media.errors import FileGone, StoreAway
 from tidings.objects import s3 as implementation
 from tidings.objects.s3 import S3Store
@@ -167,6 +170,26 @@ async def test_every_writing_call_requests_encryption(
     await put(files, bytes(size))
     assert asked == {"put_object" if size == 1 else "create_multipart_upload": ("aws:kms", "key")}
     await files.close()
+
+
+async def test_a_server_over_tls_is_verified_by_the_named_authority(tmp_path: Path) -> None:
+    tls = Authority().files(tmp_path, "server", "127.0.0.1")
+    other = Authority("Another").files(tmp_path, "other", "127.0.0.1")
+    server = S3Server(tls)
+    server.start()
+    try:
+        settings = settings_of(server, tls.authorities)
+        await create(settings)
+        files = S3Store(settings)
+        stored = await put(files, bytes(9 * MIB))
+        assert await get(files, stored.name) == bytes(9 * MIB)
+        await files.close()
+        distrusting = S3Store(dataclasses.replace(settings, authorities=other.authorities))
+        with pytest.raises(StoreAway):
+            await put(distrusting, b"content")
+        await distrusting.close()
+    finally:
+        server.remove()
 
 
 async def test_concurrent_readers_and_writers_are_bounded_and_all_succeed(files: S3Store) -> None:
