@@ -187,14 +187,22 @@ class Installation:
 
     def list_shown(self, since: int = 0) -> list[ledger.Shown]:
         """Return the messages that robots have shown. since: earlier result of `shown_bytes`."""
+        return self.read_shown(since)[0]
+
+    def read_shown(self, since: int = 0) -> tuple[list[ledger.Shown], int]:
+        """Return the messages that robots have shown, and the size of the log that was read.
+
+        since: earlier size
+        """
         if not self.robots_log.exists():
-            return []
+            return [], since
         decode = msgspec.json.Decoder(_Line).decode
         with self.robots_log.open("rb") as record:
             record.seek(since)
-            whole, _, _ = record.read().rpartition(b"\n")  # the last line may be incomplete
+            whole, newline, _ = record.read().rpartition(b"\n")  # the last line may be incomplete
         lines = [decode(line) for line in whole.splitlines()]
-        return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
+        shown = [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
+        return shown, since + len(whole) + len(newline)
 
     def owners(self) -> dict[str, int]:
         """Return the number of shards of each Coreapp; shards without an owner are under an empty name."""

@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from harness import client, ledger, measure, polling
 from harness.client import Business, Sent
@@ -18,6 +19,8 @@ from harness.sink import Record
 from harness.sink_process import SinkProcess
 from tests.reliability.play import FILE
 from tests.security.figures import Figures, Form
+
+Item = TypeVar("Item")
 
 ENVIRONMENT = {
     "TIDINGS_MESSAGES_RATE": "0",
@@ -52,6 +55,8 @@ class LoadScene:
         self.numbers = [number(index) for index in range(robots)]
         self.sent: list[Sent] = []
         self.records: list[Record] = []
+        self.shown: list[ledger.Shown] = []
+        self._shown_bytes = 0
         self.rng = random.Random(0)
         # Messages of the present call of `send` that have been started.
         self.progress = 0
@@ -124,15 +129,36 @@ class LoadScene:
         done = measure.completion_times(self.records)
         return [done[one.request.message_id] - one.started for one in sent if one.request.message_id in done]
 
+    async def check_off(self, sent: Sequence[Sent]) -> None:
+        """Wait until these messages are complete, reconcile them, and forget them.
+
+        Anything about them that comes later is unexpected. Raises `TimeoutError` and `AssertionError`.
+        """
+        accepted = {one.request.message_id for one in sent if one.request.accepted}
+        found: set[str] = set()
+
+        async def is_complete() -> bool:
+            await self.collect()
+            found.update(measure.completion_times(self.records))
+            return accepted <= found
+
+        await polling.until(is_complete, seconds=SETTLE_SECONDS, pause=1.0)
+        self._read_shown()
+        texts = {one.request.digest for one in sent}
+        records, self.records = _split(self.records, lambda record: record.message_id in accepted)
+        shown, self.shown = _split(self.shown, lambda line: line.digest in texts)
+        self.sent = [one for one in self.sent if one.request.digest not in texts]
+        problems = _reconcile(sent, shown, records).describe(examples=5)
+        assert not problems, problems
+
+    def _read_shown(self) -> None:
+        shown, self._shown_bytes = self.installation.read_shown(self._shown_bytes)
+        self.shown += shown
+
     def verdict(self) -> ledger.Verdict:
-        """Reconcile everything sent, shown and reported."""
-        statuses = [
-            ledger.Status(record.event_id, record.message_id, record.status)
-            for record in self.records
-            if record.status != "inbound" and record.answered == 200
-        ]
-        requests = [one.request for one in self.sent]
-        return ledger.reconcile(requests, self.installation.list_shown(), statuses, [], echoing="none")
+        """Reconcile everything sent, shown and reported that was not checked off."""
+        self._read_shown()
+        return _reconcile(self.sent, self.shown, self.records)
 
     def require_balance(self) -> None:
         """Raise `AssertionError` if a message was lost, doubled or altered."""
@@ -142,6 +168,26 @@ class LoadScene:
     def jobs(self) -> int:
         """Return the number of rows in the job queue."""
         return int(self.installation.read_value("business", "SELECT COUNT(*) FROM jobs"))
+
+
+def _reconcile(
+    sent: Collection[Sent], shown: Sequence[ledger.Shown], records: Collection[Record]
+) -> ledger.Verdict:
+    statuses = [
+        ledger.Status(record.event_id, record.message_id, record.status)
+        for record in records
+        if record.status != "inbound" and record.answered == 200
+    ]
+    return ledger.reconcile([one.request for one in sent], shown, statuses, [], echoing="none")
+
+
+def _split(items: Sequence[Item], is_first: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
+    """Return the items for which the condition holds, and the others."""
+    first: list[Item] = []
+    others: list[Item] = []
+    for item in items:
+        (first if is_first(item) else others).append(item)
+    return first, others
 
 
 @contextlib.asynccontextmanager
