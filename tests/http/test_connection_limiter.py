@@ -19,7 +19,7 @@ from tests.manual_clock import ManualClock
 from tidings.aio import dispatch_limit
 from tidings.aio.clock import SystemClock
 from tidings.http import connection_limiter
-from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
 from tidings.http.listener_settings import UnauthenticatedSettings
 
 
@@ -45,6 +45,19 @@ async def test_a_request_whose_delay_would_be_too_long_is_refused() -> None:
         assert [(await answer(reader))[0] for _ in range(2)] == [200, 429]
         assert await reader.read() == b""
         assert server.served == 1
+
+
+def test_a_flood_of_bodies_delays_later_requests_of_its_address_by_5_seconds_at_most() -> None:
+    clock = ManualClock()
+    limiter = ConnectionLimiter(UnauthenticatedSettings(), clock, connections=100)
+    sender, other = (limiter.enter("203.0.113.7", lambda: None) for _ in range(2))
+    assert isinstance(sender, AdmittedConnection)
+    assert isinstance(other, AdmittedConnection)
+    for _ in range(600):
+        # One megabyte; the wait is not kept.
+        limiter.received(sender, 1_000_000, is_held=False)
+    clock.advance(0.5)
+    assert 0.0 < limiter.admit_request(other, []) <= 5.0
 
 
 async def test_connections_beyond_the_limit_of_an_address_wait_until_one_logs_in() -> None:

@@ -231,6 +231,9 @@ class ConnectionLimiter:
     def received(self, admitted: AdmittedConnection, size: int, *, is_held: bool) -> float:
         """Consume tokens for bytes from an unauthenticated client. Returns the seconds until more may be read.
 
+        Bytes that would wait longer than `LONGEST_WAIT` consume no tokens: the wait limits their rate, and after a
+        flood of bodies the requests of others at that address are refused for no longer.
+
         is_held: the bytes stay in memory until `release`.
         """
         if is_held:
@@ -239,8 +242,12 @@ class ConnectionLimiter:
         if admitted.proxied:
             return 0.0
         tokens = SEGMENT + size / BYTES_PER_TOKEN
-        admitted.consumed += tokens
-        return self._unauthenticated.reserve(admitted.host, tokens)
+        wait = self._unauthenticated.reserve(admitted.host, tokens)
+        if wait > LONGEST_WAIT:
+            self._unauthenticated.refund(admitted.host, tokens)
+        else:
+            admitted.consumed += tokens
+        return wait
 
     def is_over(self, admitted: AdmittedConnection) -> bool:
         """Return whether this connection is to be closed because too much is held for unauthenticated clients.
