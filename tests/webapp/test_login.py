@@ -15,7 +15,9 @@ import pytest
 from tests.manual_clock import ManualClock
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, check_headers, code, errors
 from tidings.storage.business import users
+from tidings.storage.business.tokens import Revocation
 from tidings.storage.database import Database
+from webapp.auth.tokens import Tokens
 
 LOGIN, LOGOUT, HEALTH = "/v1/users/login", "/v1/users/logout", "/v1/health"
 
@@ -248,6 +250,23 @@ async def test_the_token_of_a_deleted_user_is_refused(api: Served, serve: Serve,
         await connection.execute(users.table.delete())
     clock.advance(301)
     assert not await works(other, issued)
+
+
+async def test_an_idle_token_is_recognised_without_the_database_until_it_expires_or_is_revoked(
+    database: Database,
+) -> None:
+    clock = ManualClock()
+    tokens = Tokens(database, "k" * 32, clock)
+    user = users.User("admin", "15550000000", users.ADMIN, "hash", False, 0)
+    issued, ended = (tokens.issue(user)[0].encode() for _ in range(2))
+    clock.advance(301)
+    assert tokens.find(issued) is None
+    assert tokens.recognises(issued)
+    assert not tokens.recognises(b"another")
+    tokens.learn(Revocation(jwt.decode(ended, options={"verify_signature": False})["jti"], 0, 0))
+    assert not tokens.recognises(ended)
+    clock.advance(7 * 24 * 3600)
+    assert not tokens.recognises(issued)
 
 
 async def test_a_forged_token_is_refused(api: Served) -> None:

@@ -135,8 +135,8 @@ class Authenticator:
         return caller
 
     def recognises(self, header: bytes) -> bool:
-        """Return whether this header contains a token that is cached as valid."""
-        return header[:7].lower() == b"bearer " and self._tokens.find(header[7:].strip()) is not None
+        """Return whether this header contains a token that was valid when it was last used here."""
+        return header[:7].lower() == b"bearer " and self._tokens.recognises(header[7:].strip())
 
     async def administrator(self, request: Request) -> Caller:
         """Return the caller if it is an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
