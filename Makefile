@@ -110,7 +110,7 @@ test-monitoring: services  ## run every query of dashboards and alerts on a real
 	@exec env PICTURE=$(PICTURE) $(BIN)/python -m pytest -o faulthandler_timeout=900 tests/monitoring
 
 .PHONY: test-storage
-test-storage: services  ## test media and blobs in buckets of a real S3 server, which is built once (needs Go; 5 minutes)
+test-storage: services  ## test media and blobs in buckets of real S3 servers, which are built once (needs Go; 10 minutes)
 	@$(BIN)/python -m harness.s3_server
 	@exec $(BIN)/python -m pytest -o faulthandler_timeout=300 tests/s3
 

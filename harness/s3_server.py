@@ -1,13 +1,13 @@
-"""Private S3 server: the Versity gateway over a directory, which ends with the process that started it.
+"""Private S3 servers, which end with the process that started them: the Versity gateway over a directory, and MinIO.
 
-The gateway is built once from its Go module, which the module proxy has, into `build/versitygw`. This needs Go.
+MinIO encrypts at rest and has lifecycle rules, the gateway has neither. Both are built once from their Go modules.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
 import contextlib
-import fcntl
 import http.client
 import os
 import shutil
@@ -16,44 +16,21 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from harness import polling, spawn
+from harness.go_programs import GoProgram
 from harness.mariadb import free_port
 from harness.packages import PackageMissing
 from tidings.net.tls import TlsFiles
 
-MODULE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
-BUILD = Path(__file__).parent.parent / "build" / "versitygw"
 ACCESS_KEY, SECRET_KEY = "tidings", "tidings-secret"
 REGION = "us-east-1"
 START_SECONDS = 30.0
-
-
-def require() -> str:
-    """Return the path of the gateway, which is built if missing; that takes several minutes on a slow machine.
-
-    Raises `PackageMissing`.
-    """
-    program = BUILD / "bin" / f"versitygw-{VERSION}"
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            _build(program)
-    return str(program)
-
-
-def _build(program: Path) -> None:
-    if shutil.which("go") is None:
-        raise PackageMissing(f"the tests of S3 need Go, to build {MODULE}@{VERSION}")
-    print(f"building for the tests: {MODULE}@{VERSION} ...", flush=True)
-    environment = {**os.environ, "GOPATH": str(BUILD / "go"), "GOBIN": str(BUILD / "bin"), "GOFLAGS": "-modcacherw"}
-    done = subprocess.run(["go", "install", f"{MODULE}@{VERSION}"], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise PackageMissing(f"building {MODULE} failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
-    (BUILD / "bin" / "versitygw").rename(program)
-    shutil.rmtree(BUILD / "go", ignore_errors=True)
+# Name of the key that MinIO encrypts with.
+KMS_KEY = "tidings-key"
 
 
 class S3Server:
@@ -62,9 +39,13 @@ class S3Server:
     Stored objects survive a stop.
     """
 
+    PROGRAM: ClassVar = GoProgram("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
+    HEALTH: ClassVar = "/health"
+
     def __init__(self, tls: TlsFiles | None = None) -> None:
+        """tls: certificate and key of the server, and the authority that verifies it; `None` for plain HTTP."""
         self._tls = tls
-        self._program = require()
+        self._program = self.PROGRAM.built()
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-s3-"))
         (self.directory / "data").mkdir()
@@ -80,16 +61,23 @@ class S3Server:
     def start(self) -> None:
         """Start and wait until it answers."""
         log = self.directory / "log"
-        command = [
+        with log.open("ab") as output:
+            self._process = spawn.start(
+                self._command(), env={**os.environ, **self._environment()}, stdout=output, stderr=output
+            )
+        polling.wait_until_up(self._process, self._answers, log, seconds=START_SECONDS)
+
+    def _command(self) -> Sequence[str]:
+        return [
             *(self._program, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"127.0.0.1:{self.port}"),
-            *("--region", REGION, "--health", "/health", "--quiet"),
+            *("--region", REGION, "--health", self.HEALTH, "--quiet"),
             *(("--cert", self._tls.chain, "--key", self._tls.key) if self._tls else ()),
             # Metadata of objects is kept in separate files, as not every file system has extended attributes.
             *("posix", "--sidecar", str(self.directory / "sidecar"), str(self.directory / "data")),
         ]
-        with log.open("ab") as output:
-            self._process = spawn.start(command, stdout=output, stderr=output)
-        polling.wait_until_up(self._process, self._answers, log, seconds=START_SECONDS)
+
+    def _environment(self) -> Mapping[str, str]:
+        return {}
 
     def freeze(self) -> None:
         """Suspend it until `thaw`: it accepts connections and answers nothing."""
@@ -119,15 +107,38 @@ class S3Server:
             trusted = ssl.create_default_context(cafile=self._tls.authorities)
             connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=2, context=trusted)
         with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-            connection.request("GET", "/health")
+            connection.request("GET", self.HEALTH)
             return connection.getresponse().status == 200
         return False
 
 
+class MinIO(S3Server):
+    """MinIO over plain HTTP, with one key for encryption at rest."""
+
+    PROGRAM: ClassVar = GoProgram("github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c")
+    HEALTH: ClassVar = "/minio/health/ready"
+
+    def _command(self) -> Sequence[str]:
+        addresses = ("--address", f"127.0.0.1:{self.port}", "--console-address", f"127.0.0.1:{free_port()}")
+        return [self._program, "server", "--quiet", *addresses, str(self.directory / "data")]
+
+    def _environment(self) -> Mapping[str, str]:
+        key = base64.b64encode(bytes(range(32))).decode()
+        return {
+            "MINIO_ROOT_USER": ACCESS_KEY,
+            "MINIO_ROOT_PASSWORD": SECRET_KEY,
+            "MINIO_REGION": REGION,
+            "MINIO_KMS_SECRET_KEY": f"{KMS_KEY}:{key}",
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        }
+
+
 def main() -> int:
-    """Build the gateway if it is missing."""
+    """Build the servers if they are missing."""
     try:
-        require()
+        for server in (S3Server, MinIO):
+            server.PROGRAM.built()
     except PackageMissing as missing:
         print(missing, file=sys.stderr)
         return 1

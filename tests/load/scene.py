@@ -170,9 +170,7 @@ class LoadScene:
         return int(self.installation.read_value("business", "SELECT COUNT(*) FROM jobs"))
 
 
-def _reconcile(
-    sent: Collection[Sent], shown: Sequence[ledger.Shown], records: Collection[Record]
-) -> ledger.Verdict:
+def _reconcile(sent: Collection[Sent], shown: Sequence[ledger.Shown], records: Collection[Record]) -> ledger.Verdict:
     statuses = [
         ledger.Status(record.event_id, record.message_id, record.status)
         for record in records

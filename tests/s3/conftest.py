@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiobotocore.session import get_session
 
-from harness.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+from harness.s3_server import ACCESS_KEY, REGION, SECRET_KEY, MinIO, S3Server
 from tidings.objects.s3_settings import S3Settings
 
 _numbers = itertools.count(1)
@@ -18,6 +19,15 @@ _numbers = itertools.count(1)
 def s3() -> Iterator[S3Server]:
     """S3 server. A test that stops or freezes it must restart it."""
     server = S3Server()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[MinIO]:
+    """S3 server that encrypts at rest and has lifecycle rules."""
+    server = MinIO()
     server.start()
     yield server
     server.remove()
@@ -46,7 +56,13 @@ def settings_of(server: S3Server, authorities: str = "") -> S3Settings:
 
 async def create(settings: S3Settings) -> None:
     """Create the bucket."""
-    client = get_session().create_client(
+    async with client_of(settings) as client:
+        await client.create_bucket(Bucket=settings.bucket)
+
+
+def client_of(settings: S3Settings) -> Any:
+    """Return a client of the bucket's server, as a context manager."""
+    return get_session().create_client(
         "s3",
         endpoint_url=settings.endpoint,
         region_name=REGION,
@@ -54,5 +70,3 @@ async def create(settings: S3Settings) -> None:
         aws_secret_access_key=SECRET_KEY,
         verify=settings.authorities or None,
     )
-    async with client as opened:
-        await opened.create_bucket(Bucket=settings.bucket)

@@ -153,25 +153,6 @@ async def test_reading_and_writing_a_large_file_uses_bounded_memory(files: S3Sto
     assert highest - before < 60 * MIB
 
 
-@pytest.mark.parametrize("size", [1, 9 * MIB])
-async def test_every_writing_call_requests_encryption(
-    bucket: S3Settings, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    files = S3Store(dataclasses.replace(bucket, sse="aws:kms", sse_key="key"))
-    asked: dict[str, object] = {}
-    call = files._call
-
-    async def note(operation: str, **parameters: object) -> object:
-        if "ServerSideEncryption" in parameters:
-            asked[operation] = (parameters.pop("ServerSideEncryption"), parameters.pop("SSEKMSKeyId"))
-        return await call(operation, **parameters)
-
-    monkeypatch.setattr(files, "_call", note)
-    await put(files, bytes(size))
-    assert asked == {"put_object" if size == 1 else "create_multipart_upload": ("aws:kms", "key")}
-    await files.close()
-
-
 async def test_a_server_over_tls_is_verified_by_the_named_authority(tmp_path: Path) -> None:
     tls = Authority().files(tmp_path, "server", "127.0.0.1")
     other = Authority("Another").files(tmp_path, "other", "127.0.0.1")

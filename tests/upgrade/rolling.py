@@ -171,7 +171,9 @@ class Rolling:
         ]
         # Revisions that answer otherwise close connections as well.
         if not also:
-            wrong += [f"{step.name}: {step.unanswered()} without a response" for step in self.steps if step.unanswered()]
+            wrong += [
+                f"{step.name}: {step.unanswered()} without a response" for step in self.steps if step.unanswered()
+            ]
         return [*wrong, *verdict(self.scene.phases, self.scene).describe(examples=5).splitlines()]
 
 
