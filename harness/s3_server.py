@@ -42,9 +42,12 @@ class S3Server:
     PROGRAM: ClassVar = GoProgram("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
     HEALTH: ClassVar = "/health"
 
-    def __init__(self, tls: TlsFiles | None = None) -> None:
-        """tls: certificate and key of the server, and the authority that verifies it; `None` for plain HTTP."""
+    def __init__(self, tls: TlsFiles | None = None, host: str = "127.0.0.1") -> None:
+        """tls: certificate and key of the server, and the authority that verifies it; `None` for plain HTTP.
+        host: address of this machine that it listens on.
+        """
         self._tls = tls
+        self._host = host
         self._program = self.PROGRAM.built()
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-s3-"))
@@ -56,7 +59,7 @@ class S3Server:
     @property
     def url(self) -> str:
         """URL of the server."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{self._host}:{self.port}"
 
     def start(self) -> None:
         """Start and wait until it answers."""
@@ -69,7 +72,7 @@ class S3Server:
 
     def _command(self) -> Sequence[str]:
         return [
-            *(self._program, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"127.0.0.1:{self.port}"),
+            *(self._program, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"{self._host}:{self.port}"),
             *("--region", REGION, "--health", self.HEALTH, "--quiet"),
             *(("--cert", self._tls.chain, "--key", self._tls.key) if self._tls else ()),
             # Metadata of objects is kept in separate files, as not every file system has extended attributes.
@@ -102,10 +105,10 @@ class S3Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        connection = http.client.HTTPConnection(self._host, self.port, timeout=2)
         if self._tls:
             trusted = ssl.create_default_context(cafile=self._tls.authorities)
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=2, context=trusted)
+            connection = http.client.HTTPSConnection(self._host, self.port, timeout=2, context=trusted)
         with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", self.HEALTH)
             return connection.getresponse().status == 200
@@ -119,7 +122,7 @@ class MinIO(S3Server):
     HEALTH: ClassVar = "/minio/health/ready"
 
     def _command(self) -> Sequence[str]:
-        addresses = ("--address", f"127.0.0.1:{self.port}", "--console-address", f"127.0.0.1:{free_port()}")
+        addresses = ("--address", f"{self._host}:{self.port}", "--console-address", f"127.0.0.1:{free_port()}")
         return [self._program, "server", "--quiet", *addresses, str(self.directory / "data")]
 
     def _environment(self) -> Mapping[str, str]:

@@ -98,6 +98,20 @@ class Business:
             self.bearer = "Bearer " + answer["users"][0]["token"]
         return status, answer
 
+    def upload(self, content: bytes, kind: str) -> str:
+        """Upload a file of a MIME type and return its id."""
+        request = urllib.request.Request(self.url + "/v1/media", data=content, method="POST")
+        request.add_header("Authorization", self.bearer)
+        request.add_header("Content-Type", kind)
+        with urllib.request.urlopen(request, timeout=40, context=ssl._create_unverified_context()) as reply:
+            return str(json.loads(reply.read())["media"][0]["id"])
+
+    def download(self, media: str) -> bytes:
+        """Return the content of a file."""
+        request = urllib.request.Request(f"{self.url}/v1/media/{media}", headers={"Authorization": self.bearer})
+        with urllib.request.urlopen(request, timeout=40, context=ssl._create_unverified_context()) as reply:
+            return bytes(reply.read())
+
     def send(self, to: str, text: str, seconds: float = 60) -> str:
         """Send a text and return the id of the message. It is retried under one idempotency key for `seconds`."""
         body = {"to": to, "type": "text", "text": {"body": text}}

@@ -129,12 +129,14 @@ class Podman:
         """Run `buildah …`. Raises `CommandFailed`."""
         return run(["buildah", *words], self.environment, timeout=timeout)
 
-    def compose(self, file: Path, *words: str, variables: Mapping[str, str], timeout: float = 600) -> str:
+    def compose(self, files: Sequence[Path], *words: str, variables: Mapping[str, str], timeout: float = 600) -> str:
         """Run `podman-compose …`. Raises `CommandFailed`.
 
-        variables: values for ${…} in the file.
+        files: a compose file, and others that override it.
+        variables: values for ${…} in the files.
         """
-        command = [str(COMPOSE), "--file", str(file), "--profile", "robots", "--profile", "monitoring", *words]
+        named = [word for file in files for word in ("--file", str(file))]
+        command = [str(COMPOSE), *named, "--profile", "robots", "--profile", "monitoring", *words]
         return run(command, {**self.environment, **variables}, timeout=timeout)
 
     def json(self, *words: str) -> Any:

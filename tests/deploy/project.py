@@ -19,9 +19,10 @@ PROFILES = {"robots"}
 class Project:
     """Containers from `up` to `down`."""
 
-    def __init__(self, podman: Podman, file: Path, variables: Mapping[str, str]) -> None:
+    def __init__(self, podman: Podman, file: Path, variables: Mapping[str, str], *overrides: Path) -> None:
         self._podman = podman
         self._file = file
+        self._files = (file, *overrides)
         self._variables = variables
 
     def up(self) -> None:
@@ -97,12 +98,12 @@ class Project:
         self._compose("down", "--volumes")
 
     def _compose(self, *words: str) -> str:
-        return self._podman.compose(self._file, *words, variables=self._variables)
+        return self._podman.compose(self._files, *words, variables=self._variables)
 
     def run_again(self, service: str, **variables: str) -> str:
         """Run a one-time service while the others run, and return its output."""
         words = ("run", "--rm", "--no-deps", service)
-        return self._podman.compose(self._file, *words, variables={**self._variables, **variables})
+        return self._podman.compose(self._files, *words, variables={**self._variables, **variables})
 
     def container(self, service: str) -> str:
         """Return the name of a service's container."""
