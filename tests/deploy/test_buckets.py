@@ -13,12 +13,14 @@ import pytest
 from harness import polling
 from harness.packages import PackageMissing
 from harness.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+from tests.authority import Authority
 from tests.deploy import images
 from tests.deploy.business import PASSWORD, Business, Webhook
 from tests.deploy.podman import MACHINE, ROOT, Podman
 from tests.deploy.project import Project, leftovers
 from tests.media_samples import PNG
 from tests.s3.conftest import create, settings_of
+from tidings.net.tls import TlsFiles
 
 READER = "15550110001"
 SERVERS = ("database", "network", "coreapp", "webapp")
@@ -26,9 +28,14 @@ BUCKETS = {"TIDINGS_MEDIA_S3": "media", "TIDINGS_NETWORK_BLOB_S3": "blobs"}
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return Authority().files(tmp_path_factory.mktemp("tls"), "s3", MACHINE)
+
+
+@pytest.fixture(scope="module")
+def s3(tls: TlsFiles) -> Iterator[S3Server]:
     try:
-        server = S3Server(host=MACHINE)
+        server = S3Server(tls, MACHINE)
     except PackageMissing as missing:
         pytest.skip(str(missing))
     server.start()
@@ -41,14 +48,16 @@ def files_in(server: S3Server, bucket: str) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def project(podman: Podman, s3: S3Server) -> Iterator[Project]:
+def project(podman: Podman, s3: S3Server, tls: TlsFiles) -> Iterator[Project]:
     variables = {
         **images.VARIABLES,
         "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": f"{MACHINE}/32",
+        "TIDINGS_REENGAGEMENT_WINDOW": "0",
         "TIDINGS_ROBOTS_PER_KIND": "20",
+        "TIDINGS_S3_CA_FILE": tls.authorities,
     }
     for name, bucket in BUCKETS.items():
-        asyncio.run(create(dataclasses.replace(settings_of(s3), bucket=bucket)))
+        asyncio.run(create(dataclasses.replace(settings_of(s3, tls.authorities), bucket=bucket)))
         variables |= {
             f"{name}_BUCKET": bucket,
             f"{name}_ENDPOINT": s3.url,
@@ -71,10 +80,8 @@ def project(podman: Podman, s3: S3Server) -> Iterator[Project]:
 def test_an_uploaded_picture_is_in_the_bucket_and_reaches_its_recipient(project: Project, s3: S3Server) -> None:
     business, webhook = Business("https://127.0.0.1:9090"), Webhook(MACHINE)
     try:
-        assert (
-            business.login(project.inside("webapp", "cat", "/var/lib/tidings/admin_password").strip(), PASSWORD)[0]
-            == 200
-        )
+        first = project.inside("webapp", "cat", "/var/lib/tidings/admin_password").strip()
+        assert business.login(first, PASSWORD)[0] == 200
         polling.wait_until(
             lambda: "connected" in json.dumps(business.call("GET", "/v1/health")[1]), seconds=60, pause=0.5
         )
@@ -86,7 +93,7 @@ def test_an_uploaded_picture_is_in_the_bucket_and_reaches_its_recipient(project:
         status, answer = business.call("POST", "/v1/messages", body)
         assert status == 201, answer
         sent = answer["messages"][0]["id"]
-        assert webhook.wait(lambda: "read" in webhook.statuses().get(sent, []), 60)
+        assert webhook.wait(lambda: "read" in webhook.statuses().get(sent, []), 60), webhook.statuses()
     finally:
         webhook.close()
     # The marker of the store, and the file.
