@@ -42,16 +42,18 @@ class MediaCollector:
     async def _delete_unused(self) -> int:
         if not self.unused_ms:
             return 0
-        before = self.store.now() - self.unused_ms
+        now = self.store.now()
+        before = now - self.unused_ms
         after, total = "", 0
         while True:
-            list_unused = functools.partial(media.list_unused, account=self.store.account, before=before, after=after)
-            page = await self.store.database.query(functools.partial(list_unused, limit=self.page))
+            list_unused = functools.partial(media.list_unused, account=self.store.account, before=before, now=now)
+            page = await self.store.database.query(functools.partial(list_unused, after=after, limit=self.page))
             if not page:
                 return total
             after = page[-1].id
             ids = [entry.id for entry in page]
-            gone = set(await self.store.persist(functools.partial(media.delete_unused, ids=ids, before=before)))
+            delete_unused = functools.partial(media.delete_unused, ids=ids, before=before, now=now)
+            gone = set(await self.store.persist(delete_unused))
             await self.files.delete([entry.file for entry in page if entry.id in gone])
             total += len(gone)
             await asyncio.sleep(PAUSE)

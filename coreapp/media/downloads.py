@@ -34,6 +34,7 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.media import MediaRow
 from tidings.storage.business.media_downloads import Download
 from tidings.wire import codes
+from tidings.wire.cloud import media_ids
 
 log = logging.getLogger(__name__)
 
@@ -229,6 +230,8 @@ class Downloads:
             else:
                 self._waiting.again(download)
             return
+        if not download.group_id and events.wants_cloud_messages(self.context):
+            medium = dataclasses.replace(medium, cloud_expires_at=medium.created_at + media_ids.RECEIVED_MS)
         await self._finish(download, self.fetcher.complete(message, medium), identity, None, medium)
         self._note(download, message, started, "stored", "")
 

@@ -90,14 +90,24 @@ async def test_unused_files_are_paged_and_those_used_since_are_kept(database: Da
     rows = [make(n) for n in range(1, 8)]
     await put(database, *rows, make(50), make(8, account="15550000001"))
     async with database.transaction() as connection:
-        first = await media.list_unused(connection, ACCOUNT, 10, limit=4)
-        second = await media.list_unused(connection, ACCOUNT, 10, after=first[-1].id, limit=4)
+        first = await media.list_unused(connection, ACCOUNT, 10, now=20, limit=4)
+        second = await media.list_unused(connection, ACCOUNT, 10, now=20, after=first[-1].id, limit=4)
         assert [*first, *second] == rows
         await media.touch(connection, [rows[0].id], 20)
-        gone = await media.delete_unused(connection, [row.id for row in rows], 10)
+        gone = await media.delete_unused(connection, [row.id for row in rows], 10, 20)
         assert gone == [row.id for row in rows[1:]]
         left = await media.list_media(connection, [row.id for row in rows])
     assert [row.id for row in left] == [rows[0].id]
+
+
+async def test_unused_files_stay_until_they_expire_in_the_cloud_api(database: Database) -> None:
+    valid, expired, v1 = make(1, cloud_expires_at=21), make(2, cloud_expires_at=20), make(3)
+    await put(database, valid, expired, v1)
+    async with database.transaction() as connection:
+        assert await media.list_unused(connection, ACCOUNT, 10, now=20) == [expired, v1]
+        gone = await media.delete_unused(connection, [valid.id, expired.id, v1.id], 10, 20)
+        assert gone == [expired.id, v1.id]
+        assert await media.list_media(connection, [valid.id]) == [valid]
 
 
 async def test_files_that_belong_to_a_row_are_listed_as_known(database: Database) -> None:

@@ -231,7 +231,7 @@ async def test_after_a_kill_there_is_exactly_one_callback_and_one_row(world: Wor
     await again.stopped()
     assert len(posts(world, "in-1")) == 1
     async with world.database.reading() as connection:
-        rows = await media.list_unused(connection, BUSINESS, 2**60)
+        rows = await media.list_unused(connection, BUSINESS, 2**60, now=2**60)
     assert [row.id for row in rows] == [message["image"]["id"]]
     assert await waiting(world) == 0
 

@@ -16,6 +16,7 @@ from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, e
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
+from tidings.wire.cloud import media_ids
 
 PATH = f"/v25.0/{NUMBER}/media"
 MIB = 1024 * 1024
@@ -112,6 +113,30 @@ async def test_a_url_is_valid_for_five_minutes_with_a_token(serve: Serve, coreap
     token = cloud.http.headers.pop("Authorization")
     assert error(await cloud.http.get(url))[0] == 404
     assert error(await cloud.http.get(url, headers={"Authorization": token + "x"}))[0] == 404
+
+
+async def test_an_uploaded_file_expires_after_30_days_whatever_its_use(serve: Serve, coreapp: FakeCoreapp) -> None:
+    clock = ManualClock(1_700_000_000)
+    served = await serve(clock=clock, cloud_api=True)
+    await served.log_in()
+    cloud = Cloud(served, served.http)
+    media_id = (await upload(cloud)).json()["id"]
+    of_v1 = await cloud.http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+    clock.advance(2_591_990)
+    await served.log_in()
+    url = (await cloud.http.get(f"/{media_id}")).json()["url"]
+    assert (await cloud.http.get(url)).status_code == 200
+    assert (await cloud.send(type="image", text=..., image={"id": media_id})).status_code == 200
+    clock.advance(11)
+    for gone in (await cloud.http.get(f"/{media_id}"), await cloud.http.delete(f"/{media_id}")):
+        assert error(gone)[:2] == (400, 100)
+        assert gone.json()["error"]["error_subcode"] == 33
+    assert error(await cloud.http.get(url))[0] == 404
+    refused = await cloud.send(type="image", text=..., image={"id": media_id})
+    assert details(refused) == "image.id: there is no media with this id"
+    # A file that was uploaded over v1 has no such end.
+    kept = media_ids.encode(of_v1.json()["media"][0]["id"])
+    assert (await cloud.http.get(f"/{kept}")).status_code == 200
 
 
 @pytest.mark.parametrize(

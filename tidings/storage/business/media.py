@@ -41,6 +41,8 @@ class MediaRow:
     blob: bytes | None = dataclasses.field(default=None, repr=False)
     # Unix milliseconds at which the network deletes the copy; None for no copy.
     blob_expires_at: Annotated[int | None, types.milliseconds()] = None
+    # Unix milliseconds from which the Cloud API does not know the file; None for a file that it knows while it exists.
+    cloud_expires_at: Annotated[int | None, types.milliseconds()] = None
 
 
 table = metadata.table_of(MediaRow, "media", sa.Index("media_by_file", "file"), key=("id",))
@@ -55,7 +57,11 @@ _TOUCH = (
     .where(table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("now"))
     .values(used_at=sa.bindparam("now"))
 )
-_DELETE_UNUSED = table.delete().where(table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("before"))
+# Files that the Cloud API does not know (any more).
+_UNKNOWN_TO_CLOUD = sa.or_(table.c.cloud_expires_at.is_(None), table.c.cloud_expires_at <= sa.bindparam("now"))
+_DELETE_UNUSED = table.delete().where(
+    table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("before"), _UNKNOWN_TO_CLOUD
+)
 
 
 async def find(connection: AsyncConnection, account: str, media_id: str) -> MediaRow | None:
@@ -126,28 +132,29 @@ async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
 
 
 async def list_unused(
-    connection: AsyncConnection, account: str, before: int, *, after: str = "", limit: int = 1000
+    connection: AsyncConnection, account: str, before: int, *, now: int, after: str = "", limit: int = 1000
 ) -> Sequence[MediaRow]:
     """List files of an account last used before `before` (Unix milliseconds), by id, starting after `after`.
 
-    The files of stickers in packs are excluded: they are in use as long as their pack exists.
+    The files of stickers in packs are excluded: they are in use as long as their pack exists. So are files that have
+    not expired in the Cloud API at `now` (Unix milliseconds).
     """
     query = (
         sa.select(table)
-        .where(table.c.account == account, table.c.used_at < before, table.c.id > after)
+        .where(table.c.account == account, table.c.used_at < before, table.c.id > after, _UNKNOWN_TO_CLOUD)
         .where(table.c.id.not_in(sa.select(stickerpacks.stickers.c.image_data_id)))
         .order_by(table.c.id)
         .limit(limit)
     )
-    return [MediaRow(*row) for row in await connection.execute(query)]
+    return [MediaRow(*row) for row in await connection.execute(query, {"now": now})]
 
 
-async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before: int) -> Sequence[str]:
+async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before: int, now: int) -> Sequence[str]:
     """Delete the rows of files still unused since `before` (Unix milliseconds). Returns the ids that have no row now.
 
-    Delete these files from the file store after the commit.
+    Files that have not expired in the Cloud API at `now` (Unix milliseconds) stay. Delete these files from the file store after the commit.
     """
-    await execute_paged(connection, _DELETE_UNUSED, "ids", ids, before=before)
+    await execute_paged(connection, _DELETE_UNUSED, "ids", ids, before=before, now=now)
     kept = {media.id for media in await list_media(connection, ids)}
     return [media_id for media_id in ids if media_id not in kept]
 

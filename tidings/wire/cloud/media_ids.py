@@ -1,4 +1,6 @@
-"""Ids of files in the Cloud API: 19 digits that contain 60 of a file's random bits.
+"""Ids of files in the Cloud API, and how long they are known.
+
+An id has 19 digits that contain 60 of a file's random bits.
 
 The digits are 2^60 plus the first 15 random hexadecimal digits of the file's UUID, so they fit a signed 64-bit integer
 and no id is stored. The row of a file is found by the prefix of its UUID. A prefix that two files share (at 10 million
@@ -8,6 +10,8 @@ files the probability is about 1 in 20,000) names neither of them.
 from __future__ import annotations
 
 LENGTH = 19
+UPLOADED_MS = 30 * 24 * 3600 * 1000  # milliseconds for which the Cloud API knows a file that was uploaded over it
+RECEIVED_MS = 7 * 24 * 3600 * 1000  # milliseconds for which it knows a file of a received message
 _BASE = 1 << 60
 
 

@@ -57,7 +57,9 @@ async def upload(call: CloudCall) -> Response:
     media = call.find(MediaStore)
     try:
         media_type = service.read_type(_NAMES.get(kind, kind))
-        media_id = await media.upload(call.caller, media_type, form.content(), request_id=call.request_id)
+        media_id = await media.upload(
+            call.caller, media_type, form.content(), request_id=call.request_id, cloud_ms=media_ids.UPLOADED_MS
+        )
     except BodyTooLarge as error:
         raise errors.invalid(error.problems[0].details) from None
     except InvalidRequest as error:

@@ -119,7 +119,14 @@ class MediaStore:
         )
 
     async def upload(
-        self, caller: Caller, media_type: MediaType, chunks: AsyncIterator[bytes], *, request_id: str, key: str = ""
+        self,
+        caller: Caller,
+        media_type: MediaType,
+        chunks: AsyncIterator[bytes],
+        *,
+        request_id: str,
+        key: str = "",
+        cloud_ms: int | None = None,
     ) -> str:
         """Store a file and return its id. The file is on disk when this returns.
 
@@ -127,6 +134,7 @@ class MediaStore:
         `Overloaded`, `FilesAway`, `IdempotencyKeyReused` and `AnswerPending`.
 
         key: idempotency key of the request; empty without one
+        cloud_ms: milliseconds for which the Cloud API knows the file; `None` for as long as it exists
         """
         if key and (caller.account, caller.username, key) in self._keys:
             raise AnswerPending()
@@ -146,7 +154,7 @@ class MediaStore:
             except StoreAway as error:
                 raise _away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
-            media_id = await self._keep(caller, media_type, stored, key)
+            media_id = await self._keep(caller, media_type, stored, key, cloud_ms)
             outcome = "kept"
             return media_id
         finally:
@@ -219,7 +227,7 @@ class MediaStore:
         return await open_reader(self._files, found.file)
 
     async def resolve(self, caller: Caller, cloud_id: str) -> str | None:
-        """Return our own id of a file by its id in the Cloud API; `None` for an unknown file.
+        """Return our own id of a file by its id in the Cloud API; `None` for an unknown or expired file.
 
         cloud_id: in the form that `media_ids.is_media_id` accepts
         """
@@ -227,12 +235,15 @@ class MediaStore:
         return found.id if found is not None else None
 
     async def describe(self, caller: Caller, cloud_id: str) -> MediaRow | None:
-        """Return the row of a file by its id in the Cloud API; `None` for an unknown file."""
+        """Return the row of a file by its id in the Cloud API; `None` for an unknown or expired file."""
         async with self._database.reading() as connection:
             found = await media.list_by_prefix(connection, caller.account, media_ids.prefix(cloud_id), limit=2)
         if len(found) > 1:
             log.error("media.ids_collide", extra={"media": [entry.id for entry in found]})
-        return found[0] if len(found) == 1 else None
+        if len(found) != 1:
+            return None
+        expires_at = found[0].cloud_expires_at
+        return found[0] if expires_at is None or self._clock.now() * 1000 < expires_at else None
 
     async def delete(self, caller: Caller, media_id: str) -> None:
         """Delete a file. Raises `InvalidRequest` when it does not exist."""
@@ -245,7 +256,9 @@ class MediaStore:
         await self._delete([taken.file])
         log.info("media.deleted", extra={"media": media_id, "username": caller.username})
 
-    async def _keep(self, caller: Caller, media_type: MediaType, stored: StoredObject, key: str) -> str:
+    async def _keep(
+        self, caller: Caller, media_type: MediaType, stored: StoredObject, key: str, cloud_ms: int | None
+    ) -> str:
         """Insert the row of a file that is on disk. Returns its id.
 
         Returns the first id for a repeated idempotency key. When the database fails the file stays, since the row may
@@ -263,6 +276,7 @@ class MediaStore:
             filename="",
             created_at=now,
             used_at=now,
+            cloud_expires_at=now + cloud_ms if cloud_ms is not None else None,
         )
         fingerprint = hashlib.sha256(f"{media_type.text}\n{stored.sha256}".encode()).digest()
         used = idempotency.key_of(caller.username, key)
