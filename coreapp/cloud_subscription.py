@@ -23,6 +23,7 @@ class CloudSubscription:
     app_url: str  # callback of the other fields; empty for none
     fields: frozenset[str]
     version: int  # major version of the webhooks, such as 25
+    api_url: str  # URL of the API, without a path, for the URLs of files; empty if it is not known
     secret: str = dataclasses.field(repr=False)  # secret of the app, which signs
 
     def wants(self, field: str) -> bool:
@@ -56,5 +57,6 @@ async def find(
         app_url=app.url if app is not None else "",
         fields=fields,
         version=int(version.removeprefix("v").partition(".")[0]),
+        api_url=own.api_url,
         secret=webhook_secrets.app_secret(first_secret, identity.app_id),
     )

@@ -25,6 +25,7 @@ from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import ReadCpuLimit
+from tidings.keys.media_links import MediaLinks
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
 from tidings.storage.business import shards
@@ -126,6 +127,7 @@ class ShardContext(ShardStore):
     webhook_guard: EgressGuard
     media_guard: EgressGuard
     count: JobCount  # jobs in the queue
+    media_links: MediaLinks  # makes the URLs of files in webhooks of the Cloud API
 
     def callback(
         self,

@@ -26,6 +26,7 @@ from tidings.http.hosts import Hosts
 from tidings.http.server import affordable
 from tidings.installation import data_directory
 from tidings.keys import checks
+from tidings.keys.media_links import MediaLinks
 from tidings.net import exposure
 from tidings.net.tls import CertificateWatch
 from tidings.objects import identity
@@ -47,7 +48,6 @@ from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.facade import Facade
-from webapp.api.cloud.media_links import MediaLinks
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.verification import CallbackVerifier
 from webapp.api.compliance.service import ComplianceInfo
@@ -390,7 +390,7 @@ def _resources(
         Stats(database, links, clock),
         OpenApiDocument(),
         Assets(),
-        MediaLinks(settings.secrets.jwt_key, clock),
+        MediaLinks(settings.secrets.link_key, clock),
         Subscriptions(database, clock, links, safe=safe),
         CallbackVerifier(database, guard),
     ]

@@ -40,6 +40,7 @@ from tidings.aio.clock import Clock
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.keys.media_links import MediaLinks
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
 from tidings.storage.business import callbacks, jobs
@@ -159,6 +160,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             media_guard=EgressGuard(settings.outgoing_media),
             clock=process.clock,
             count=JobCount(),
+            media_links=MediaLinks(settings.secrets.link_key, process.clock),
         )
         shard = await _wire(context, link, left, waiting)
     except BaseException:

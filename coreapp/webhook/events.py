@@ -5,7 +5,9 @@ The callback of the Cloud API is a row of its own, translated when the event is 
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Callable
 
 from coreapp.cloud_subscription import MESSAGES, CloudSubscription
 from coreapp.context import ShardContext
@@ -55,7 +57,9 @@ def inbound(
         made.append(context.callback(message_id, "inbound_message", body, recipient=sender, request_id=request_id))
     cloud = _of_messages(context)
     if cloud is not None and not group_id:
-        body = messages.inbound(cloud.identity, message_id, sender, timestamp, message, error)
+        body = messages.inbound(
+            cloud.identity, message_id, sender, timestamp, message, error, file_url=_file_url(context, cloud)
+        )
         made.append(_cloud(context, message_id, CLOUD_MESSAGE, body, recipient=sender, request_id=request_id))
     return made
 
@@ -108,6 +112,13 @@ def wants_cloud_messages(context: ShardContext) -> bool:
 def _of_messages(context: ShardContext) -> CloudSubscription | None:
     cloud = context.config.cloud
     return cloud if cloud is not None and cloud.wants(MESSAGES) else None
+
+
+def _file_url(context: ShardContext, cloud: CloudSubscription) -> Callable[[str], str] | None:
+    """Return the function that makes the URL of a file by its id; None while the URL of the API is not known."""
+    if not cloud.api_url:
+        return None
+    return functools.partial(context.media_links.url, cloud.api_url, cloud.identity.account)
 
 
 def _cloud(

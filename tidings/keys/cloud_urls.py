@@ -18,6 +18,7 @@ class CloudCallback(msgspec.Struct, frozen=True):
     url: str
     version: str  # version of the API in which it was set
     fields: tuple[str, ...] = ()  # fields that an app is subscribed to; empty for an override
+    api_url: str = ""  # URL of the API, without a path, at which it was set; empty if an earlier release set it
 
 
 def sealed(safe: SecretSealer, account: str, node_id: str, callback: CloudCallback) -> CloudCallbackRow:

@@ -37,11 +37,14 @@ def inbound(
     timestamp: int,
     message: Inbound,
     error: tuple[int, str] | None = None,
+    *,
+    file_url: Callable[[str], str] | None = None,
 ) -> bytes:
     """Return the body of a webhook about a message of a recipient.
 
     timestamp: Unix seconds
     error: code and details of an error since the message was read; `None` for none
+    file_url: makes the URL of a file by its id in the Cloud API; `None` to leave it out
     """
     entry: dict[str, Any] = {}
     if message.context is not None and (context := _context(identity, sender, message.context)):
@@ -51,7 +54,7 @@ def inbound(
     entry["from"] = sender
     entry["id"] = wamid.encode(message_id, sender, by_recipient=True)
     entry["timestamp"] = str(timestamp)
-    kind, parts = _content(identity, sender, message, error or message.error)
+    kind, parts = _content(identity, sender, message, error or message.error, file_url)
     entry["type"] = kind
     entry.update(parts)
     if kind == "system":
@@ -61,7 +64,11 @@ def inbound(
 
 
 def _content(
-    identity: NumberIdentity, sender: str, message: Inbound, error: tuple[int, str] | None
+    identity: NumberIdentity,
+    sender: str,
+    message: Inbound,
+    error: tuple[int, str] | None,
+    file_url: Callable[[str], str] | None,
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the type of a message, and its fields that depend on the type."""
     content = message.content
@@ -74,7 +81,7 @@ def _content(
                 "unsupported": {"type": message.kind},
             }
         kind = "audio" if message.kind == "voice" else message.kind
-        return kind, {kind: _media(message.kind, content)}
+        return kind, {kind: _media(message.kind, content, content.id, file_url)}
     if isinstance(content, Reaction):
         reaction = {"message_id": _reference(identity, sender, content.message_id)}
         return "reaction", {"reaction": reaction | ({"emoji": content.emoji} if content.emoji else {})}
@@ -109,7 +116,9 @@ _DESCRIBED: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _media(kind: str, content: InboundMedia) -> Mapping[str, Any]:
+def _media(
+    kind: str, content: InboundMedia, media_id: str, file_url: Callable[[str], str] | None
+) -> Mapping[str, Any]:
     """Return a file that was downloaded."""
     described: dict[str, Any] = {}
     if content.caption:
@@ -118,7 +127,9 @@ def _media(kind: str, content: InboundMedia) -> Mapping[str, Any]:
         described["filename"] = content.filename
     described["mime_type"] = content.mime_type
     described["sha256"] = _base64(content.sha256)
-    described["id"] = media_ids.encode(content.id or "")
+    cloud_id = described["id"] = media_ids.encode(media_id)
+    if file_url is not None:
+        described["url"] = file_url(cloud_id)
     if kind in ("audio", "voice"):
         described["voice"] = kind == "voice"
     elif kind == "sticker":

@@ -12,6 +12,8 @@ from aiohttp import web
 from tests.web_server import serving
 from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, error
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.keys import cloud_urls
 from tidings.storage.business import cloud_callbacks
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -58,7 +60,9 @@ def subscription(url: str, **changed: object) -> dict[str, object]:
     return {"object": OBJECT, "callback_url": url, "verify_token": "open sesame", "fields": "messages", **changed}
 
 
-async def test_an_app_s_callback_is_verified_and_shown(cloud: Cloud, receiver: Receiver, coreapp: FakeCoreapp) -> None:
+async def test_an_app_s_callback_is_verified_and_shown(
+    cloud: Cloud, receiver: Receiver, coreapp: FakeCoreapp, database: Database
+) -> None:
     url = f"{receiver.url}/hook?own=1"
     body = subscription(url, fields="messages, message_template_status_update", include_values=True)
     assert (await cloud.http.get(f"{A}/subscriptions")).text == '{"data":[]}'
@@ -82,6 +86,12 @@ async def test_an_app_s_callback_is_verified_and_shown(cloud: Cloud, receiver: R
         ]
     }
     assert len(coreapp.asked(core.SettingsChanged)) == 1
+    # The URLs of files in webhooks name the host at which the callback was set.
+    async with database.reading() as connection:
+        (row,) = await cloud_callbacks.list_of(connection, [APP])
+    kept = cloud_urls.opened(SecretSealer(b"s" * 32), row)
+    assert kept is not None
+    assert kept.api_url == "http://127.0.0.1:0"
     found = (await cloud.http.get(f"{P}?fields=webhook_configuration")).json()
     assert found == {"webhook_configuration": {"application": url}, "id": NUMBER}
 

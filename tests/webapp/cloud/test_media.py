@@ -14,7 +14,9 @@ from tests.manual_clock import ManualClock
 from tests.media_samples import PDF, PNG
 from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, error, untraced
 from tests.webapp.conftest import Serve
-from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
+from tidings.aio.clock import SystemClock
+from tidings.keys.media_links import MediaLinks
 from tidings.wire import core
 from tidings.wire.cloud import media_ids
 
@@ -192,6 +194,14 @@ async def test_fields_may_follow_the_file_and_the_type_may_be_a_field(cloud: Clo
     media_id = response.json()["id"]
     described = (await cloud.http.get(f"/{media_id}")).json()
     assert (described["mime_type"], described["file_size"]) == ("application/pdf", len(PDF))
+
+
+async def test_a_url_that_a_coreapp_made_for_a_webhook_is_valid(cloud: Cloud) -> None:
+    media_id = (await upload(cloud)).json()["id"]
+    links = MediaLinks(LINK_KEY, SystemClock())
+    url = links.url(str(cloud.http.base_url), "15550000000", media_id)
+    assert (await cloud.http.get(url)).content == PNG
+    assert error(await cloud.http.get(links.url("", "15550000001", media_id)))[0] == 404
 
 
 async def test_a_file_is_foreign_with_the_id_of_another_number(cloud: Cloud) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from fastapi import Response
 
 from tidings.keys.cloud_urls import CloudCallback
@@ -49,7 +50,9 @@ async def subscribe(call: CloudCall) -> Response:
         await _verify(call, url, parameters)
     named = tuple(sorted({*read_fields(parameters.get("fields")), *(known.fields if known is not None else ())}))
     await call.find(Subscriptions).set_callback(
-        call.identity, call.target.node, CloudCallback(url, call.target.version.served, named or ("messages",))
+        call.identity,
+        call.target.node,
+        CloudCallback(url, call.target.version.served, named or ("messages",), api_url=call.api_url),
     )
     return call.success()
 
@@ -62,7 +65,7 @@ async def unsubscribe(call: CloudCall) -> Response:
     named = read_fields(parameters.get("fields"))
     known = (await call.find(Subscriptions).callbacks([call.target.node])).get(call.target.node)
     left = tuple(name for name in known.fields if name not in named) if known is not None and named else ()
-    changed = CloudCallback(known.url, known.version, left) if known is not None and left else None
+    changed = msgspec.structs.replace(known, fields=left) if known is not None and left else None
     await call.find(Subscriptions).set_callback(call.identity, call.target.node, changed)
     return call.success()
 
@@ -92,7 +95,7 @@ async def change_override(call: CloudCall, node_id: str, parameters: Mapping[str
     if url:
         check_url(OVERRIDE, url, MAX_OVERRIDE)
         await _verify(call, url, parameters)
-        callback = CloudCallback(url, call.target.version.served)
+        callback = CloudCallback(url, call.target.version.served, api_url=call.api_url)
     await call.find(Subscriptions).set_callback(call.identity, node_id, callback)
 
 

@@ -44,6 +44,11 @@ class CloudCall:
     def request_id(self) -> str:
         return str(self.request.scope["state"]["request_id"])
 
+    @property
+    def api_url(self) -> str:
+        """Return the URL of the API without a path, on the host of the request."""
+        return str(self.request.url.replace(path="", query="", fragment=""))
+
     def find(self, kind: type[Part]) -> Part:
         """Return the part of the Webapp of this class."""
         return dependencies.find(self.request, kind)

@@ -7,13 +7,13 @@ import re
 
 from fastapi import Response
 
+from tidings.keys.media_links import MediaLinks
 from tidings.media import kinds
 from tidings.storage.business.media import MediaRow
 from tidings.wire import codes
 from tidings.wire.cloud import media_ids
 from webapp.api.cloud import answers, errors
 from webapp.api.cloud.calls import CloudCall, text_of
-from webapp.api.cloud.media_links import PATH, MediaLinks
 from webapp.api.cloud.upload_form import UploadForm
 from webapp.api.media import service
 from webapp.api.media.service import MediaStore
@@ -94,10 +94,9 @@ def _type_of(declared: str, field: str, filename: str) -> str:
 
 async def show(call: CloudCall) -> Response:
     found = await _find(call)
-    query = call.find(MediaLinks).query(call.identity.account, call.target.node)
     return call.answer(
         {
-            "url": str(call.request.url.replace(path=PATH, query=query, fragment="")),
+            "url": call.find(MediaLinks).url(call.api_url, call.identity.account, call.target.node),
             "mime_type": found.mime_type.partition(";")[0],
             "sha256": found.sha256,
             "file_size": found.size,

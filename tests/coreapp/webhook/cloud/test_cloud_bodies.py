@@ -77,6 +77,18 @@ def test_a_received_file_has_the_fields_of_the_reference(case: dict[str, Any]) -
     assert body.decode("ascii") == text_of(value_of(contacts=contacts, messages=[entry]))
 
 
+@pytest.mark.parametrize("case", recorded("media_webhooks"), ids=lambda case: case["kind"])
+def test_the_url_of_a_file_follows_its_id(case: dict[str, Any]) -> None:
+    content = inbound.InboundMedia(case["mime_type"], "aa" * 32, case["caption"], case["filename"], id=FILE)
+    message = inbound.Inbound(case["kind"], content)
+    body = messages.inbound(IDENTITY, "in-1", PEER, 1_700_000_000, message, file_url=lambda known: f"https://a/{known}")
+    found = json.loads(body)["entry"][0]["changes"][0]["value"]["messages"][0][case["type"]]
+    before = list(case["file"])
+    place = before.index("id") + 1
+    assert list(found) == [*before[:place], "url", *before[place:]]
+    assert found["url"] == f"https://a/{FILE_ID}"
+
+
 def status_of(case: dict[str, Any]) -> ReportedStatus:
     return ReportedStatus(
         message_id=OURS,

@@ -107,9 +107,11 @@ async def cloud_sink() -> AsyncIterator[CloudSink]:
         yield sink
 
 
-async def subscribe(world: World, url: str, *, node: str = APP, fields: tuple[str, ...] = ("messages",)) -> None:
+async def subscribe(
+    world: World, url: str, *, node: str = APP, fields: tuple[str, ...] = ("messages",), api_url: str = ""
+) -> None:
     """Store a callback, as the Webapp does, and the subscription of the app."""
-    callback = CloudCallback(url, "v25.0", fields)
+    callback = CloudCallback(url, "v25.0", fields, api_url)
     row = cloud_urls.sealed(SecretSealer(b"s" * 32), BUSINESS, node, callback)
     async with world.database.transaction() as connection:
         await cloud_callbacks.put(connection, row)

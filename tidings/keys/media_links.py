@@ -1,4 +1,4 @@
-"""URLs of files that are valid for five minutes, and only together with a token."""
+"""URLs of files in the Cloud API that are valid for five minutes, and only together with a token."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ class MediaLinks:
     """Signer of the URLs of files."""
 
     def __init__(self, key: str, clock: Clock) -> None:
-        """key: secret that all Webapps of the installation share"""
+        """key: the link key, which all Webapps and Coreapps of the installation share"""
         self._key = hashlib.sha256(f"tidings cloud media links\n{key}".encode()).digest()
         self._clock = clock
+
+    def url(self, api_url: str, account: str, cloud_id: str) -> str:
+        """Return the URL of a file.
+
+        api_url: URL of the API without a path, such as `https://wa.example`
+        """
+        return f"{api_url}{PATH}?{self.query(account, cloud_id)}"
 
     def query(self, account: str, cloud_id: str) -> str:
         """Return the query of the URL of a file."""
