@@ -48,7 +48,9 @@ from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.facade import Facade
+from webapp.api.cloud.pictures import PictureLinks
 from webapp.api.cloud.subscriptions import Subscriptions
+from webapp.api.cloud.upload_sessions import UploadSessions
 from webapp.api.cloud.verification import CallbackVerifier
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
@@ -189,7 +191,7 @@ def assemble(
             BodyLimit(settings.max_body),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             RegistrationService(database, links, hasher),
-            MediaStore(database, files, clock, max_uploads=settings.max_uploads),
+            *_files(settings, database, files, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
             *_sending(database, links, templates, safe, clock, rules=rules),
@@ -370,6 +372,12 @@ def _limiter(
     )
 
 
+def _files(settings: Settings, database: Database, files: FileStore, clock: Clock) -> list[object]:
+    """Create the services of files and of resumable uploads."""
+    media = MediaStore(database, files, clock, max_uploads=settings.max_uploads)
+    return [media, UploadSessions(database, files, media, clock, max_uploads=settings.max_uploads)]
+
+
 def _resources(
     settings: Settings, database: Database, links: CoreappLinks, safe: SecretSealer, clock: Clock
 ) -> list[object]:
@@ -391,6 +399,7 @@ def _resources(
         OpenApiDocument(),
         Assets(),
         MediaLinks(settings.secrets.link_key, clock),
+        PictureLinks(settings.secrets.link_key),
         Subscriptions(database, clock, links, safe=safe),
         CallbackVerifier(database, guard),
     ]

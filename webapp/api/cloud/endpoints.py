@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidings.wire.cloud.identity import ObjectKind
-from webapp.api.cloud import callbacks, media, messages, numbers, paths, profile, templates, tokens, wabas
+from webapp.api.cloud import (
+    callbacks,
+    media,
+    messages,
+    numbers,
+    paths,
+    pictures,
+    profile,
+    templates,
+    tokens,
+    uploads,
+    wabas,
+)
 from webapp.api.cloud.calls import Handler
 
-MEDIA = "media"  # kind of object, in neither `ObjectKind` nor the names in `paths`
+MEDIA, UPLOAD = "media", "upload"  # kinds of objects, in neither `ObjectKind` nor the names in `paths`
 
 ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.NUMBER, "messages", "POST"): messages.post,
@@ -34,10 +46,13 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.APP, "subscriptions", "GET"): callbacks.list_all,
     (ObjectKind.APP, "subscriptions", "POST"): callbacks.subscribe,
     (ObjectKind.APP, "subscriptions", "DELETE"): callbacks.unsubscribe,
+    (ObjectKind.APP, "uploads", "POST"): uploads.start,
     (ObjectKind.BUSINESS, "owned_whatsapp_business_accounts", "GET"): wabas.list_of_business,
     (paths.DEBUG_TOKEN, "", "GET"): tokens.debug,
     (paths.ME, "", "GET"): tokens.show_me,
     (paths.ME, "businesses", "GET"): tokens.list_businesses,
+    (UPLOAD, "", "GET"): uploads.show,
+    (UPLOAD, "", "POST"): uploads.add,
     (MEDIA, "", "GET"): media.show,
     (MEDIA, "", "DELETE"): media.delete,
     (paths.ATTACHMENTS, "attachments", "GET"): media.download,
@@ -71,4 +86,4 @@ LEFT_OUT = frozenset(
 )
 """Edges of capabilities that no app of Tidings has (docs/cloud-api.md)."""
 
-EDGES = frozenset((kind, edge) for kind, edge, _ in ENDPOINTS)
+EDGES = frozenset((kind, edge) for kind, edge, _ in ENDPOINTS) | {(paths.ATTACHMENTS, pictures.EDGE)}

@@ -14,10 +14,10 @@ from tidings.observability.tracing import TRACES
 from tidings.storage.database import DatabaseError
 from tidings.wire.cloud.identity import IdentityDirectory, ObjectKind
 from tidings.wire.cloud.media_ids import is_media_id
-from webapp.api.cloud import answers, errors, paths
+from webapp.api.cloud import answers, errors, paths, pictures
 from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.calls import CloudCall
-from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA
+from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA, UPLOAD
 from webapp.api.cloud.errors import GraphError
 from webapp.api.cloud.paths import Target
 from webapp.http import envelope
@@ -33,6 +33,7 @@ _SHOWN: Mapping[str, str] = {
     ObjectKind.BUSINESS: "{business-id}",
     ObjectKind.TEMPLATE: "{template-id}",
     MEDIA: "{media-id}",
+    UPLOAD: "{upload-id}",
 }
 
 
@@ -95,6 +96,8 @@ class Facade:
         method = request.scope["method"]
         if not target.is_known or not target.node:
             raise errors.unknown_path(request.scope["path"])
+        if (target.node, target.edge, method) == (paths.ATTACHMENTS, pictures.EDGE, "GET"):
+            return await pictures.show(request, target, trace, self._directory)
         try:
             caller = await self._access.caller(request, target.node)
         except (GraphError, Unauthenticated):
@@ -117,6 +120,8 @@ class Facade:
         found = self._directory.kind(node)
         if found is not None:
             return found
+        if node.startswith(paths.UPLOAD):
+            return UPLOAD
         return _NAMED.get(node, "") or (MEDIA if is_media_id(node) else "")
 
     def _target(self, path: str) -> Target:

@@ -7,12 +7,16 @@ from typing import Annotated, Any, Literal
 import pydantic
 from fastapi import Response
 
-from webapp.api.cloud import errors, fields
+from tidings.media import kinds
+from webapp.api.cloud import errors, fields, handles, pictures
 from webapp.api.cloud.calls import CloudCall, text_of
-from webapp.api.profile.schemas import MAX_ABOUT, Website
+from webapp.api.cloud.pictures import PictureLinks
+from webapp.api.media.service import MediaStore
+from webapp.api.profile.schemas import MAX_ABOUT, MAX_PHOTO, Website
 from webapp.api.profile.service import ProfileService
 from webapp.http import bodies
 from webapp.http.bodies import Body
+from webapp.http.pictures import UploadedPicture, check
 
 NODE_TYPE = "WhatsAppBusinessProfile"
 UNDEFINED = "UNDEFINED"
@@ -55,11 +59,15 @@ class ProfileChange(Body):
 async def show(call: CloudCall) -> Response:
     profile = call.find(ProfileService)
     stored, about = await profile.business(call.caller), await profile.about(call.caller)
+    picture = ""
+    if await profile.has_photo(call.caller):
+        picture = call.find(PictureLinks).url(call.api_url, call.identity.phone_number_id, pictures.PROFILE)
     found: dict[str, Any] = {
         "about": about,
         "address": stored.address,
         "description": stored.description,
         "email": stored.email,
+        "profile_picture_url": picture,
         "websites": list(stored.websites),
     }
     found = {name: value for name, value in found.items() if value}
@@ -78,13 +86,28 @@ async def change(call: CloudCall) -> Response:
     parameters = await call.parameters()
     if text_of(parameters, "messaging_product").lower() != "whatsapp":
         raise errors.missing("messaging_product")
-    if parameters.get("profile_picture_handle"):
-        # Handles come from resumable uploads, which are not served.
-        raise errors.invalid("profile_picture_handle: is not the handle of an upload")
     if isinstance(parameters.get("vertical"), str):
         parameters["vertical"] = parameters["vertical"].upper()
     if isinstance(parameters.get("websites"), str):
         parameters["websites"] = [parameters["websites"]]
     wanted = bodies.check(ProfileChange, parameters)
-    await call.find(ProfileService).merge(call.caller, wanted.model_dump(exclude_none=True))
+    handle, profile = parameters.get("profile_picture_handle"), call.find(ProfileService)
+    picture = await _picture(call, handle) if handle else None
+    await profile.merge(call.caller, wanted.model_dump(exclude_none=True))
+    if picture is not None:
+        await profile.set_photo(call.caller, picture)
     return call.success()
+
+
+async def _picture(call: CloudCall, handle: object) -> UploadedPicture:
+    """Return the picture that a handle names. Raises `GraphError`."""
+    found = await handles.find(call, handle)
+    if found is None:
+        raise errors.invalid("profile_picture_handle: is not the handle of an upload of this account")
+    if found.kind != kinds.IMAGE or found.size > MAX_PHOTO:
+        raise errors.invalid(f"profile_picture_handle: should be a picture of at most {MAX_PHOTO} bytes")
+    _, reader = await call.find(MediaStore).open(call.caller, found.id)
+    try:
+        return check(await reader.read(found.size), MAX_PHOTO)
+    finally:
+        await reader.close()

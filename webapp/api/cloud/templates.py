@@ -10,7 +10,7 @@ from fastapi import Response
 from tidings.storage.business.templates import TemplateRow
 from tidings.wire.cloud.identity import ObjectKind, derived_id
 from tidings.wire.codes import ALREADY_EXISTS
-from webapp.api.cloud import errors, fields
+from webapp.api.cloud import errors, fields, handles
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 from webapp.api.templates.schemas import Definition
@@ -124,6 +124,7 @@ async def create(call: CloudCall) -> Response:
         if parameters.get(name) is None:
             raise errors.missing(name)
     definition = bodies.check(Definition, {name: parameters[name] for name in _DEFINED if name in parameters})
+    await handles.check_samples(call, parameters["components"])
     try:
         created = await call.find(Templates).create(call.caller, definition)
     except InvalidRequest as error:
@@ -148,6 +149,7 @@ async def edit(call: CloudCall) -> Response:
     if stored.status not in EDITABLE:
         raise errors.invalid(f"a template with the status {stored.status} cannot be edited")
     definition = bodies.check(Definition, {**describe(stored), "namespace": stored.namespace, **changes})
+    await handles.check_samples(call, changes.get("components"))
     if definition.category != stored.category and stored.status == "APPROVED":
         raise errors.invalid("category: that of an approved template cannot be changed")
     if not await call.find(Templates).replace(call.caller, definition.row(stored.account, stored.created_at)):

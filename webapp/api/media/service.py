@@ -240,10 +240,17 @@ class MediaStore:
             found = await media.list_by_prefix(connection, caller.account, media_ids.prefix(cloud_id), limit=2)
         if len(found) > 1:
             log.error("media.ids_collide", extra={"media": [entry.id for entry in found]})
-        if len(found) != 1:
-            return None
-        expires_at = found[0].cloud_expires_at
-        return found[0] if expires_at is None or self._clock.now() * 1000 < expires_at else None
+        return found[0] if len(found) == 1 and self._is_known(found[0]) else None
+
+    async def find(self, caller: Caller, media_id: str) -> MediaRow | None:
+        """Return the row of a file by our own id; `None` for an unknown file, or one that expired in the Cloud API."""
+        async with self._database.reading() as connection:
+            found = await media.find(connection, caller.account, media_id)
+        return found if found is not None and self._is_known(found) else None
+
+    def _is_known(self, found: MediaRow) -> bool:
+        """Return whether a file has not expired in the Cloud API."""
+        return found.cloud_expires_at is None or self._clock.now() * 1000 < found.cloud_expires_at
 
     async def delete(self, caller: Caller, media_id: str) -> None:
         """Delete a file. Raises `InvalidRequest` when it does not exist."""

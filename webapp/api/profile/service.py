@@ -37,17 +37,24 @@ class ProfileService:
 
     async def photo(self, caller: Caller) -> Photo:
         """Return the profile photo. Raises `InvalidRequest` when none is set."""
-        async with self._database.reading() as connection:
-            found = await profiles.find_photo(connection, caller.account)
+        found = await self.find_photo(caller.account)
         if found is None:
             raise _no_photo()
         return found
 
+    async def find_photo(self, account: str) -> Photo | None:
+        """Return the profile photo of a number; `None` without one."""
+        async with self._database.reading() as connection:
+            return await profiles.find_photo(connection, account)
+
+    async def has_photo(self, caller: Caller) -> bool:
+        async with self._database.reading() as connection:
+            return await profiles.has_photo(connection, caller.account)
+
     async def require_photo(self, caller: Caller) -> None:
         """Raise `InvalidRequest` when no profile photo is set."""
-        async with self._database.reading() as connection:
-            if not await profiles.has_photo(connection, caller.account):
-                raise _no_photo()
+        if not await self.has_photo(caller):
+            raise _no_photo()
 
     async def set_photo(self, caller: Caller, picture: UploadedPicture) -> None:
         photo = Photo(picture.type, picture.content)
