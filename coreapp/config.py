@@ -14,7 +14,7 @@ from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.keys import webhook_url
-from tidings.storage.business import application_settings, certificates
+from tidings.storage.business import application_settings, blocked_users, certificates, changes
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection, Database
@@ -46,6 +46,8 @@ class Config:
         self.account = account
         self._changed: list[Callable[[], None]] = []
         self.is_closed = False
+        # Users whose messages are not reported, and to whom none are sent.
+        self.blocked: frozenset[str] = frozenset()
         self._apply(ApplicationSettings(), b"", (), None)
 
     def close(self) -> None:
@@ -124,6 +126,8 @@ class ConfigSource:
         self._clock = clock
         self._configs: list[Config] = []
         self._loading = asyncio.Lock()
+        self._blocked: frozenset[str] = frozenset()
+        self._blocked_version = 0  # version of the block lists that `_blocked` was read at
         self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None] | None = None
 
     async def open(self) -> Config:
@@ -149,12 +153,14 @@ class ConfigSource:
                 cloud = await cloud_subscription.find(
                     connection, derive(self._account), safe=self._safe, first_secret=self._secrets.first.secret
                 )
+                await self._read_blocked(connection)
             found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud)
             if found != self._found:
                 self._found = found
                 log.info("settings.changed", extra={"account": self._account})
             self._configs = [config for config in self._configs if not config.is_closed]
             for config in self._configs:
+                config.blocked = self._blocked
                 config.take(*found)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -163,6 +169,13 @@ class ConfigSource:
                 await self.load()
             except Exception as error:
                 log.warning("settings.unreadable", extra={"error": repr(error)})
+
+    async def _read_blocked(self, connection: Connection) -> None:
+        """Read the blocked users if any block list has changed since the last read."""
+        version = (await changes.list_versions(connection)).get(changes.BLOCKED_USERS, 0)
+        if version != self._blocked_version:
+            self._blocked = await blocked_users.list_all(connection, self._account)
+            self._blocked_version = version
 
     async def _keys(self, connection: Connection) -> tuple[bytes, ...]:
         try:

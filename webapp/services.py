@@ -47,8 +47,10 @@ from webapp.api.backup.service import Backups
 from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess, OpenAccess
+from webapp.api.cloud.block_list import BlockList
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.pictures import PictureLinks
+from webapp.api.cloud.settings_changes import SettingsChanges
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.upload_sessions import UploadSessions
 from webapp.api.cloud.verification import CallbackVerifier
@@ -383,6 +385,7 @@ def _resources(
 ) -> list[object]:
     """Create the services of resources that no other part uses."""
     guard = EgressGuard(settings.outgoing_webhooks)
+    announced = SettingsChanges(database, links)
     return [
         AccountSettings(database, links, guard, safe=safe),
         ProfileService(database),
@@ -400,7 +403,8 @@ def _resources(
         Assets(),
         MediaLinks(settings.secrets.link_key, clock),
         PictureLinks(settings.secrets.link_key),
-        Subscriptions(database, clock, links, safe=safe),
+        Subscriptions(database, clock, announced, safe=safe),
+        BlockList(database, clock, announced),
         CallbackVerifier(database, guard),
     ]
 

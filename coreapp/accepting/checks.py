@@ -16,6 +16,7 @@ from tidings.wire import codes, core
 GROUP = "group"  # recipient type
 ANOTHER_IDENTITY = "the recipient's identity is not the one whose hash the request names"
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
+BLOCKED = "the business has blocked the recipient"
 FAILS_BY_NUMBER = "messages to this test number fail (docs/testing.md)"
 
 
@@ -45,6 +46,8 @@ class RecipientChecks:
             return CheckFailure(numbers.code_of(question.to), FAILS_BY_NUMBER)
         if question.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
+        if question.to in self.context.config.blocked:
+            return CheckFailure(codes.RECIPIENT_BLOCKED, BLOCKED)
         if question.checked_late:
             failure = await self._late_failure(question)
             if failure is not None:

@@ -87,6 +87,9 @@ class InboundMessages:
         if message.kind == NULL:
             count(delivery, "null")
             return
+        if self._is_blocked(delivery):
+            count(delivery, "blocked")
+            return
         count(delivery, "received")
         if isinstance(message.content, inbound.Deleted):
             self._withdraw(delivery, message.content.id, effects)
@@ -123,6 +126,10 @@ class InboundMessages:
             request_id=trace,
         )
 
+    def _is_blocked(self, delivery: Deliver) -> bool:
+        """Return whether the business has blocked the sender. Messages of groups are reported all the same."""
+        return delivery.sender in self.context.config.blocked and delivery.kind != device.GROUP
+
     def _posts_number_changes(self) -> bool:
         """Return whether v1 or the Cloud API reports the new number of a recipient."""
         return self.context.config.preferences().number_changes or events.wants_cloud_messages(self.context)
@@ -144,7 +151,7 @@ class InboundMessages:
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
         asks = delivery.kind != device.GROUP and self.recovery.session_repair.asks_for(sender, error)
         waited_for = None
-        if not is_known:
+        if not is_known and not self._is_blocked(delivery):
             if asks:
                 waited_for = self.recovery.retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
             if waited_for is None and not self.recovery.retry_requests.tells_of(sender):

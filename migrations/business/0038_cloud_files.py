@@ -1,4 +1,4 @@
-"""Cloud API: time at which a file expires, and resumable uploads."""
+"""Cloud API: time at which a file expires, and resumable uploads, blocked users."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -32,5 +32,12 @@ def upgrade() -> None:
         sa.Column("account", types.key(20), nullable=False),
         sa.Column("size", sa.BigInteger, nullable=False),
         sa.Column("file", types.key(64), nullable=False),
+        mysql_engine="InnoDB",
+    )
+    op.create_table(
+        "blocked_users",
+        sa.Column("account", types.key(20), primary_key=True),
+        sa.Column("wa_id", types.key(20), primary_key=True),
+        sa.Column("blocked_at", types.milliseconds(), nullable=False),
         mysql_engine="InnoDB",
     )

@@ -12,13 +12,15 @@ from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
 # Subjects: application settings; all kinds of `certificates`, such as the API's certificate, webhook authorities and
-# webhook secrets; templates; revoked tokens; addresses from which users log in; numbers of the installation.
+# webhook secrets; templates; revoked tokens; addresses from which users log in; numbers of the installation;
+# blocked users.
 SETTINGS = "settings"
 CERTIFICATES = "certificates"
 TEMPLATES = "templates"
 TOKENS = "tokens"
 LOGINS = "logins"
 NUMBERS = "numbers"
+BLOCKED_USERS = "blocked_users"
 
 table = metadata.table(
     "changes",

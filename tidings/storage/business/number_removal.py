@@ -13,6 +13,7 @@ from tidings.storage.business import (
     accounts,
     application_settings,
     base_keys,
+    blocked_users,
     callbacks,
     certificates,
     cloud_callbacks,
@@ -54,6 +55,7 @@ PAGE = 1000
 # `callback_replays`, `callback_purges`, `job_purges`, `rate_limits` and `login_buckets` expire.
 _MODULES = (
     application_settings,
+    blocked_users,
     callbacks,
     certificates,
     cloud_callbacks,

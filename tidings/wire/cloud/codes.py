@@ -41,6 +41,8 @@ PIN_MISMATCH = 133005
 VERIFY_AGAIN = 133006
 NOT_REGISTERED = 133010
 IDENTITY_MISMATCH = 137000
+BLOCKS_FAILED = 139100
+BLOCK_LIST_FULL = 139101
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ CODES: Mapping[int, CloudCode] = {
     VERIFY_AGAIN: CloudCode("Phone number needs to be verified again"),
     NOT_REGISTERED: CloudCode("Phone number not registered"),
     IDENTITY_MISMATCH: CloudCode("Identity key hash mismatch"),
+    BLOCKS_FAILED: CloudCode("Failed to block/unblock users"),
+    BLOCK_LIST_FULL: CloudCode("Blocklist limit reached"),
 }
 
 FURTHER: Mapping[int, CloudCode] = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tidings.wire.cloud.identity import ObjectKind
 from webapp.api.cloud import (
+    blocks,
     callbacks,
     media,
     messages,
@@ -32,6 +33,9 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.NUMBER, "register", "POST"): numbers.register,
     (ObjectKind.NUMBER, "whatsapp_business_profile", "GET"): profile.show,
     (ObjectKind.NUMBER, "whatsapp_business_profile", "POST"): profile.change,
+    (ObjectKind.NUMBER, "block_users", "GET"): blocks.list_all,
+    (ObjectKind.NUMBER, "block_users", "POST"): blocks.block,
+    (ObjectKind.NUMBER, "block_users", "DELETE"): blocks.unblock,
     (ObjectKind.WABA, "", "GET"): wabas.show,
     (ObjectKind.WABA, "phone_numbers", "GET"): numbers.list_all,
     (ObjectKind.WABA, "subscribed_apps", "GET"): wabas.list_subscriptions,

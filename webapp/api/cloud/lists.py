@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,26 +24,51 @@ def listed(entries: Sequence[Any], ids: Sequence[str], call: CloudCall) -> dict[
 
     ids: stable id of each entry, in the order of `entries`
     """
-    query = call.query()
-    limit = _limit(text_of(query, "limit"))
-    after, before = (_entry(text_of(query, name)) for name in ("after", "before"))
+    page = asked_page(call)
     first, last = 0, len(entries)
-    if after is not None:
-        first = next((n + 1 for n, one in enumerate(ids) if one == after), last)
-    elif before is not None:
-        last = next((n for n, one in enumerate(ids) if one == before), 0)
-        first = max(last - limit, 0)
-    last = min(last, first + limit)
-    chosen = list(entries[first:last])
-    if not chosen:
+    if page.after is not None:
+        first = next((n + 1 for n, one in enumerate(ids) if one == page.after), last)
+    elif page.before is not None:
+        last = next((n for n, one in enumerate(ids) if one == page.before), 0)
+        first = max(last - page.limit, 0)
+    last = min(last, first + page.limit)
+    return paged(
+        entries[first:last], ids[first:last], call, has_previous=first > 0, has_next=last < len(entries)
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AskedPage:
+    """Page of a list that a call asks for."""
+
+    limit: int  # entries
+    after: str | None  # id of the entry before the page; `None` for the first page
+    before: str | None  # id of the entry after the page, where `after` is `None`; `None` for the first page
+
+
+def asked_page(call: CloudCall) -> AskedPage:
+    """Return the page that a call asks for. Raises `GraphError` for a limit or a cursor that cannot be used."""
+    query = call.query()
+    after, before = (_entry(text_of(query, name)) for name in ("after", "before"))
+    return AskedPage(_limit(text_of(query, "limit")), after, before if after is None else None)
+
+
+def paged(
+    entries: Sequence[Any], ids: Sequence[str], call: CloudCall, *, has_previous: bool, has_next: bool
+) -> dict[str, Any]:
+    """Return one page of a list. An empty page has no `paging`.
+
+    ids: stable id of each entry, in the order of `entries`
+    """
+    if not entries:
         return {"data": []}
-    cursors = {"before": _cursor(ids[first]), "after": _cursor(ids[last - 1])}
+    cursors = {"before": _cursor(ids[0]), "after": _cursor(ids[-1])}
     paging: dict[str, Any] = {"cursors": cursors}
-    if last < len(entries):
+    if has_next:
         paging["next"] = _page(call, after=cursors["after"])
-    if first:
+    if has_previous:
         paging["previous"] = _page(call, before=cursors["before"])
-    return {"data": chosen, "paging": paging}
+    return {"data": list(entries), "paging": paging}
 
 
 def _limit(text: str) -> int:

@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import cloud_urls
 from tidings.keys.cloud_urls import CloudCallback
-from tidings.storage.business import changes, cloud_callbacks, cloud_subscriptions
-from tidings.storage.database import Connection, Database
-from tidings.wire import core
+from tidings.storage.business import cloud_callbacks, cloud_subscriptions
+from tidings.storage.database import Database
 from tidings.wire.cloud.identity import NumberIdentity
-from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import CoreappAway
+from webapp.api.cloud.settings_changes import SettingsChanges
 
 log = logging.getLogger(__name__)
-
-_PATIENCE = 5.0  # seconds for which a call waits for each Coreapp to apply the change
 
 
 class Subscriptions:
     """Subscriptions of this installation's apps, and callbacks.
 
-    A change is in the database when its call returns, and in force in every Coreapp that responds within 5 seconds. The
-    others read it within seconds.
+    A change is in the database when its call returns, and in force as a change of `SettingsChanges`.
     """
 
-    def __init__(self, database: Database, clock: Clock, coreapps: AllCoreapps, *, safe: SecretSealer) -> None:
+    def __init__(self, database: Database, clock: Clock, announced: SettingsChanges, *, safe: SecretSealer) -> None:
         self._database = database
         self._clock = clock
-        self._coreapps = coreapps
+        self._announced = announced
         self._safe = safe
 
     async def add(self, identity: NumberIdentity) -> None:
         """Subscribe the number's app to its WABA; do nothing when it is subscribed."""
         now = int(self._clock.now() * 1000)
-        await self._commit(
-            identity,
+        await self._announced.commit(
+            identity.account,
             lambda connection: cloud_subscriptions.add(connection, identity.waba_id, identity.app_id, now),
         )
         log.info("cloud.subscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
 
     async def remove(self, identity: NumberIdentity) -> None:
         """End the subscription of the number's app to its WABA, if there is one."""
-        await self._commit(
-            identity, lambda connection: cloud_subscriptions.remove(connection, identity.waba_id, identity.app_id)
+        await self._announced.commit(
+            identity.account,
+            lambda connection: cloud_subscriptions.remove(connection, identity.waba_id, identity.app_id),
         )
         log.info("cloud.unsubscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
 
@@ -57,10 +53,12 @@ class Subscriptions:
     async def set_callback(self, identity: NumberIdentity, node_id: str, callback: CloudCallback | None) -> None:
         """Set the callback of an app, a WABA or a number; `None` removes it."""
         if callback is None:
-            await self._commit(identity, lambda connection: cloud_callbacks.remove(connection, node_id))
+            await self._announced.commit(
+                identity.account, lambda connection: cloud_callbacks.remove(connection, node_id)
+            )
         else:
             row = cloud_urls.sealed(self._safe, identity.account, node_id, callback)
-            await self._commit(identity, lambda connection: cloud_callbacks.put(connection, row))
+            await self._announced.commit(identity.account, lambda connection: cloud_callbacks.put(connection, row))
         log.info("cloud.callback_set", extra={"node": node_id, "removed": callback is None})
 
     async def callbacks(self, node_ids: Sequence[str]) -> Mapping[str, CloudCallback]:
@@ -69,16 +67,3 @@ class Subscriptions:
             rows = await cloud_callbacks.list_of(connection, node_ids)
         opened = {row.node_id: cloud_urls.opened(self._safe, row) for row in rows}
         return {node_id: callback for node_id, callback in opened.items() if callback is not None}
-
-    async def _commit(self, identity: NumberIdentity, work: Callable[[Connection], Awaitable[None]]) -> None:
-        async def noted(connection: Connection) -> None:
-            await work(connection)
-            await changes.note(connection, changes.SETTINGS)
-
-        await self._database.persist(noted, patience=5.0)
-        answers = await self._coreapps.of(identity.account).call_all(
-            lambda n: core.SettingsChanged(n=n, account=identity.account), core.Done, timeout=_PATIENCE
-        )
-        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
-        if missed:
-            log.warning("cloud.coreapps_away", extra={"count": missed})

@@ -26,7 +26,7 @@ LIFETIME_MS = 24 * 3600 * 1000
 """Milliseconds until a session expires: the age at which the files of its parts count as orphans."""
 MAX_OPEN = 100  # unfinished sessions of a number
 MAX_PARTS = 100  # requests that may bring the bytes of one file
-_PAGE = 100  # expired sessions that one new session deletes
+_PAGE = 500  # expired sessions that one new session deletes
 _BLOCK = 256 * 1024
 _FULL_RETRY = 60  # seconds after which a client should retry when the disk is full
 

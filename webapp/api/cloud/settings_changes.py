@@ -1,0 +1,47 @@
+"""Changes of settings that Coreapps cache."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from tidings.storage.business import changes
+from tidings.storage.database import Connection, Database
+from tidings.wire import core
+from webapp.coreapps.interfaces import AllCoreapps
+from webapp.http.errors import CoreappAway
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds for which a call waits for each Coreapp to apply the change
+
+
+class SettingsChanges:
+    """Commits changes of a number's settings and notifies the Coreapps.
+
+    A change is in force in every Coreapp that responds within 5 seconds. The others read it within seconds.
+    """
+
+    def __init__(self, database: Database, coreapps: AllCoreapps) -> None:
+        self._database = database
+        self._coreapps = coreapps
+
+    async def commit(
+        self, account: str, work: Callable[[Connection], Awaitable[None]], subject: str = changes.SETTINGS
+    ) -> None:
+        """Commit work that may be repeated, as `Database.persist` does, and have the Coreapps read the settings.
+
+        subject: cached data that the work changes
+        """
+
+        async def noted(connection: Connection) -> None:
+            await work(connection)
+            await changes.note(connection, subject)
+
+        await self._database.persist(noted, patience=5.0)
+        answers = await self._coreapps.of(account).call_all(
+            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
+        )
+        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
+        if missed:
+            log.warning("cloud.coreapps_away", extra={"count": missed})
