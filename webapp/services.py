@@ -50,6 +50,7 @@ from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.block_list import BlockList
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.pictures import PictureLinks
+from webapp.api.cloud.qr_code_list import QrCodeList
 from webapp.api.cloud.settings_changes import SettingsChanges
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.upload_sessions import UploadSessions
@@ -405,6 +406,7 @@ def _resources(
         PictureLinks(settings.secrets.link_key),
         Subscriptions(database, clock, announced, safe=safe),
         BlockList(database, clock, announced),
+        QrCodeList(database, clock),
         CallbackVerifier(database, guard),
     ]
 

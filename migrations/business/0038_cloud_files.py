@@ -1,4 +1,4 @@
-"""Cloud API: time at which a file expires, and resumable uploads, blocked users."""
+"""Cloud API: time at which a file expires, and resumable uploads, blocked users, QR codes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -39,5 +39,13 @@ def upgrade() -> None:
         sa.Column("account", types.key(20), primary_key=True),
         sa.Column("wa_id", types.key(20), primary_key=True),
         sa.Column("blocked_at", types.milliseconds(), nullable=False),
+        mysql_engine="InnoDB",
+    )
+    op.create_table(
+        "message_qr_codes",
+        sa.Column("account", types.key(20), primary_key=True),
+        sa.Column("code", types.key(32), primary_key=True),
+        sa.Column("prefilled_message", types.text(140), nullable=False),
+        sa.Column("created_at", types.milliseconds(), nullable=False),
         mysql_engine="InnoDB",
     )

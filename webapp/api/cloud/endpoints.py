@@ -14,6 +14,7 @@ from webapp.api.cloud import (
     paths,
     pictures,
     profile,
+    qr_codes,
     templates,
     tokens,
     uploads,
@@ -36,6 +37,10 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.NUMBER, "block_users", "GET"): blocks.list_all,
     (ObjectKind.NUMBER, "block_users", "POST"): blocks.block,
     (ObjectKind.NUMBER, "block_users", "DELETE"): blocks.unblock,
+    (ObjectKind.NUMBER, "message_qrdls", "GET"): qr_codes.list_all,
+    (ObjectKind.NUMBER, "message_qrdls", "POST"): qr_codes.create,
+    (ObjectKind.NUMBER, "message_qrdls/{code}", "GET"): qr_codes.show,
+    (ObjectKind.NUMBER, "message_qrdls/{code}", "DELETE"): qr_codes.delete,
     (ObjectKind.WABA, "", "GET"): wabas.show,
     (ObjectKind.WABA, "phone_numbers", "GET"): numbers.list_all,
     (ObjectKind.WABA, "subscribed_apps", "GET"): wabas.list_subscriptions,
@@ -89,5 +94,14 @@ LEFT_OUT = frozenset(
     }
 )
 """Edges of capabilities that no app of Tidings has (docs/cloud-api.md)."""
+
+_WITH_PART = {"message_qrdls": "message_qrdls/{code}"}
+
+
+def name_of(edge: str) -> str:
+    """Return an edge as the tables name it: with a placeholder for an id behind its name."""
+    first, _, rest = edge.partition("/")
+    return _WITH_PART.get(first, edge) if rest and "/" not in rest else edge
+
 
 EDGES = frozenset((kind, edge) for kind, edge, _ in ENDPOINTS) | {(paths.ATTACHMENTS, pictures.EDGE)}

@@ -17,7 +17,7 @@ from tidings.wire.cloud.media_ids import is_media_id
 from webapp.api.cloud import answers, errors, paths, pictures
 from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.calls import CloudCall
-from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA, UPLOAD
+from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA, UPLOAD, name_of
 from webapp.api.cloud.errors import GraphError
 from webapp.api.cloud.paths import Target
 from webapp.http import envelope
@@ -66,9 +66,10 @@ class Facade:
         """Return the route of a path, with placeholders for ids, for metrics and logs."""
         target = self._target(path)
         kind = self._kind(target.node)
-        if (kind, target.edge) not in EDGES:
+        edge = name_of(target.edge)
+        if (kind, edge) not in EDGES:
             return "none"
-        return f"/{_SHOWN.get(kind, kind)}" + (f"/{target.edge}" if target.edge else "")
+        return f"/{_SHOWN.get(kind, kind)}" + (f"/{edge}" if edge else "")
 
     def answer_error(self, error: APIError, scope: Scope) -> Response:
         """Return the response to an error of an outer layer."""
@@ -107,7 +108,7 @@ class Facade:
         # Only now: the check of the token may have found new numbers.
         kind = self._kind(target.node)
         call = CloudCall(request, target, trace, caller, self._directory.of(caller.account), self._directory)
-        handler = ENDPOINTS.get((kind, target.edge, method))
+        handler = ENDPOINTS.get((kind, name_of(target.edge), method))
         if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:
             raise errors.no_capability()
         # Handlers check media and templates themselves.

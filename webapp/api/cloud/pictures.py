@@ -1,7 +1,8 @@
-"""Pictures under URLs that need no token, because browsers and recipients fetch them: the profile picture."""
+"""Pictures under URLs that need no token, because browsers and recipients fetch them: profile pictures and QR codes."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,15 +12,18 @@ from urllib.parse import urlencode
 from fastapi import Request, Response
 
 from tidings.wire.cloud.identity import IdentityDirectory
-from webapp.api.cloud import answers, errors
+from webapp.api.cloud import answers, errors, qr_images
 from webapp.api.cloud.calls import read_form, text_of
 from webapp.api.cloud.paths import ATTACHMENTS, Target
+from webapp.api.cloud.qr_code_list import QrCodeList
 from webapp.api.profile.service import ProfileService
 from webapp.http import dependencies
 
 EDGE = "pictures"
 PATH = f"/{ATTACHMENTS}/{EDGE}/"
-PROFILE = "profile"
+PROFILE, QR_CODE = "profile", "qr"
+LINK = "https://wa.me/message/"
+"""Start of the link that a QR code contains; its code follows."""
 
 
 class PictureLinks:
@@ -53,8 +57,18 @@ async def _of_profile(request: Request, account: str, name: str) -> tuple[str, b
     return (photo.type, photo.content) if photo is not None else None
 
 
+async def _of_qr_code(request: Request, account: str, name: str) -> tuple[str, bytes] | None:
+    code, _, form = name.partition(".")
+    if await dependencies.find(request, QrCodeList).find(account, code) is None:
+        return None
+    return qr_images.MEDIA_TYPES[form], await asyncio.to_thread(qr_images.draw, LINK + code, form)
+
+
 # By kind: returns type and content of a picture of a number; `None` when there is none.
-_FINDERS: Mapping[str, Callable[[Request, str, str], Awaitable[tuple[str, bytes] | None]]] = {PROFILE: _of_profile}
+_FINDERS: Mapping[str, Callable[[Request, str, str], Awaitable[tuple[str, bytes] | None]]] = {
+    PROFILE: _of_profile,
+    QR_CODE: _of_qr_code,
+}
 
 
 async def show(request: Request, target: Target, trace: str, directory: IdentityDirectory) -> Response:
