@@ -7,7 +7,7 @@ import dataclasses
 from coreapp import webhook_secrets
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import cloud_urls
-from tidings.storage.business import cloud_callbacks, cloud_subscriptions
+from tidings.storage.business import cloud_callbacks, cloud_settings, cloud_subscriptions
 from tidings.storage.database import Connection
 from tidings.wire.cloud.identity import NumberIdentity
 
@@ -24,6 +24,7 @@ class CloudSubscription:
     fields: frozenset[str]
     version: int  # major version of the webhooks, such as 25
     api_url: str  # URL of the API, without a path, for the URLs of files; empty if it is not known
+    shows_identity: bool  # whether webhooks name the identity of a message's sender
     secret: str = dataclasses.field(repr=False)  # secret of the app, which signs
 
     def wants(self, field: str) -> bool:
@@ -58,5 +59,6 @@ async def find(
         fields=fields,
         version=int(version.removeprefix("v").partition(".")[0]),
         api_url=own.api_url,
+        shows_identity=await cloud_settings.shows_identity(connection, identity.account),
         secret=webhook_secrets.app_secret(first_secret, identity.app_id),
     )

@@ -49,6 +49,7 @@ from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.block_list import BlockList
 from webapp.api.cloud.facade import Facade
+from webapp.api.cloud.number_settings import CloudNumberSettings
 from webapp.api.cloud.pictures import PictureLinks
 from webapp.api.cloud.qr_code_list import QrCodeList
 from webapp.api.cloud.settings_changes import SettingsChanges
@@ -378,7 +379,7 @@ def _limiter(
 def _files(settings: Settings, database: Database, files: FileStore, clock: Clock) -> list[object]:
     """Create the services of files and of resumable uploads."""
     media = MediaStore(database, files, clock, max_uploads=settings.max_uploads)
-    return [media, UploadSessions(database, files, media, clock, max_uploads=settings.max_uploads)]
+    return [media, UploadSessions(database, files, media, clock=clock, max_uploads=settings.max_uploads)]
 
 
 def _resources(
@@ -407,6 +408,7 @@ def _resources(
         Subscriptions(database, clock, announced, safe=safe),
         BlockList(database, clock, announced),
         QrCodeList(database, clock),
+        CloudNumberSettings(database, announced),
         CallbackVerifier(database, guard),
     ]
 

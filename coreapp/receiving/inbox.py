@@ -239,7 +239,8 @@ class Inbox:
         groups: Arrivals | None = None
         if not kinds <= inspection.STATUSES.keys() or any(delivery.group for delivery in deliveries):
             groups = await self.groups.events.open(deliveries)
-        security = self.context.config.preferences().security
+        config = self.context.config
+        security = config.preferences().security or (config.cloud is not None and config.cloud.shows_identity)
         if senders:
             await self.peers.identities.load(senders if security else inspection.with_keys(deliveries))
         return BatchEffects(groups, self.statuses.tracker, self.context, security=security)

@@ -47,18 +47,26 @@ def inbound(
 
     timestamp: Unix seconds
     error: code and details of an error since the message was read; None for none
-    identity: the sender's identity for v1; None to omit it
+    identity: the sender's identity, for the formats that show it; None to omit it
     group_id: group that it was sent to or is about, which the Cloud API does not report; empty for none
     request_id: id of the request that caused it; empty for none
     """
     config, made = context.config, []
     if config.posts_v1 and (config.preferences().number_changes or not isinstance(message.content, InboundSystem)):
-        body = bodies.inbound(message_id, sender, timestamp, message, error, identity, group_id)
+        shown = identity if config.preferences().security else None
+        body = bodies.inbound(message_id, sender, timestamp, message, error, shown, group_id)
         made.append(context.callback(message_id, "inbound_message", body, recipient=sender, request_id=request_id))
     cloud = _of_messages(context)
     if cloud is not None and not group_id:
         body = messages.inbound(
-            cloud.identity, message_id, sender, timestamp, message, error, file_url=_file_url(context, cloud)
+            cloud.identity,
+            message_id,
+            sender,
+            timestamp,
+            message,
+            error,
+            file_url=_file_url(context, cloud),
+            identity_hash=identity.hash if identity is not None and cloud.shows_identity else "",
         )
         made.append(_cloud(context, message_id, CLOUD_MESSAGE, body, recipient=sender, request_id=request_id))
     return made

@@ -1,4 +1,4 @@
-"""Cloud API: time at which a file expires, and resumable uploads, blocked users, QR codes."""
+"""Cloud API: time at which a file expires, and resumable uploads, blocked users, QR codes, settings."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -47,5 +47,12 @@ def upgrade() -> None:
         sa.Column("code", types.key(32), primary_key=True),
         sa.Column("prefilled_message", types.text(140), nullable=False),
         sa.Column("created_at", types.milliseconds(), nullable=False),
+        mysql_engine="InnoDB",
+    )
+    op.create_table(
+        "cloud_settings",
+        sa.Column("account", types.key(20), primary_key=True),
+        sa.Column("kind", types.key(64), primary_key=True),
+        sa.Column("content", types.long_text(), nullable=False),
         mysql_engine="InnoDB",
     )

@@ -39,12 +39,14 @@ def inbound(
     error: tuple[int, str] | None = None,
     *,
     file_url: Callable[[str], str] | None = None,
+    identity_hash: str = "",
 ) -> bytes:
     """Return the body of a webhook about a message of a recipient.
 
     timestamp: Unix seconds
     error: code and details of an error since the message was read; `None` for none
     file_url: makes the URL of a file by its id in the Cloud API; `None` to leave it out
+    identity_hash: hash of the sender's identity; empty to leave it out
     """
     entry: dict[str, Any] = {}
     if message.context is not None and (context := _context(identity, sender, message.context)):
@@ -59,7 +61,9 @@ def inbound(
     entry.update(parts)
     if kind == "system":
         return envelope.of_messages(identity, {"messages": [entry]})
-    contact = {"profile": {"name": message.name or sender}, "wa_id": sender}
+    contact: dict[str, Any] = {"profile": {"name": message.name or sender}, "wa_id": sender}
+    if identity_hash:
+        contact["identity_key_hash"] = identity_hash
     return envelope.of_messages(identity, {"contacts": [contact], "messages": [entry]})
 
 

@@ -7,12 +7,14 @@ from typing import Any
 
 from fastapi import Response
 
+from tidings.storage.business.cloud_settings import AUTOMATION
 from tidings.wire.addresses import is_digits
 from tidings.wire.cloud.codes import PIN_MISMATCH, VERIFY_AGAIN
 from webapp.api.account.service import RegistrationService
 from webapp.api.cloud import callbacks, errors, fields
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
+from webapp.api.cloud.number_settings import CloudNumberSettings
 
 NODE_TYPE = "WhatsAppBusinessPhoneNumber"
 _DEFAULT = (
@@ -65,6 +67,7 @@ async def describe(call: CloudCall) -> Mapping[str, Any]:
     """Return all fields of the caller's number."""
     identity = call.identity
     state = await call.find(RegistrationService).state(call.caller)
+    automation = await call.find(CloudNumberSettings).find(call.caller, AUTOMATION)
     able = "AVAILABLE" if state.registered else "BLOCKED"
     return {
         "id": identity.phone_number_id,
@@ -88,6 +91,7 @@ async def describe(call: CloudCall) -> Mapping[str, Any]:
         "platform_type": "CLOUD_API",
         "throughput": {"level": "STANDARD"},
         "webhook_configuration": await callbacks.configuration(call),
+        **({AUTOMATION: automation} if automation else {}),
         "health_status": {
             "can_send_message": able,
             "entities": [

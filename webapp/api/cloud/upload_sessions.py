@@ -39,7 +39,7 @@ class UploadSessions:
     """
 
     def __init__(
-        self, database: Database, files: FileStore, media: MediaStore, clock: Clock, *, max_uploads: int
+        self, database: Database, files: FileStore, media: MediaStore, *, clock: Clock, max_uploads: int
     ) -> None:
         """max_uploads: requests at the same time whose bytes are stored; a further one is refused with 503"""
         self._database = database
