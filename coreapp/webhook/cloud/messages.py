@@ -120,9 +120,7 @@ _DESCRIBED: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _media(
-    kind: str, content: InboundMedia, media_id: str, file_url: Callable[[str], str] | None
-) -> Mapping[str, Any]:
+def _media(kind: str, content: InboundMedia, media_id: str, file_url: Callable[[str], str] | None) -> Mapping[str, Any]:
     """Return a file that was downloaded."""
     described: dict[str, Any] = {}
     if content.caption:

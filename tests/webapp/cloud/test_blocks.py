@@ -141,7 +141,11 @@ async def test_cursors_and_urls_lead_through_the_list_both_ways(cloud: Cloud, da
         ({"block_users": []}, None, "block_users: should be a list of 1 to 1000 users"),
         ({"block_users": [{"user": "1"}] * 1001}, None, "block_users: should be a list of 1 to 1000 users"),
         ({"block_users": "15550110001"}, None, "block_users: should be a list of 1 to 1000 users"),
-        ({"block_users": [{"user": "15550110001"}, {"user": [1]}]}, None, "block_users[1].user: should be a phone number"),
+        (
+            {"block_users": [{"user": "15550110001"}, {"user": [1]}]},
+            None,
+            "block_users[1].user: should be a phone number",
+        ),
         ({"block_users": ["15550110001"]}, None, "block_users[0].user: should be a phone number"),
     ],
 )

@@ -31,9 +31,7 @@ async def start(cloud: Cloud, content: bytes = PNG, kind: str = "image/png", **f
 
 
 async def add(cloud: Cloud, session: str, offset: int | str, content: bytes, **headers: str) -> httpx.Response:
-    return await cloud.http.post(
-        f"/v25.0/{session}", content=content, headers={"file_offset": str(offset), **headers}
-    )
+    return await cloud.http.post(f"/v25.0/{session}", content=content, headers={"file_offset": str(offset), **headers})
 
 
 async def handle_of(cloud: Cloud, content: bytes = PNG, kind: str = "image/png") -> str:
@@ -89,8 +87,8 @@ async def test_the_bytes_before_a_lost_connection_are_kept(serve: Serve, coreapp
     session = (await start(cloud)).json()["id"]
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     head = (
-        f"POST /v25.0/{session} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {served.http.headers['Authorization']}\r\n"
-        f"file_offset: 0\r\nContent-Length: {len(PNG)}\r\n\r\n"
+        f"POST /v25.0/{session} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: {served.http.headers['Authorization']}\r\nfile_offset: 0\r\nContent-Length: {len(PNG)}\r\n\r\n"
     )
     writer.write(head.encode() + PNG[:11])
     await writer.drain()

@@ -79,9 +79,7 @@ async def find(connection: AsyncConnection, account: str, upload_id: str, after:
 
 async def list_parts(connection: AsyncConnection, upload_id: str) -> Sequence[CloudUploadPart]:
     """List the parts of a session in their order."""
-    rows = await connection.execute(
-        sa.select(parts).where(parts.c.upload_id == upload_id).order_by(parts.c.position)
-    )
+    rows = await connection.execute(sa.select(parts).where(parts.c.upload_id == upload_id).order_by(parts.c.position))
     return [CloudUploadPart(*row) for row in rows]
 
 

@@ -152,7 +152,8 @@ async def list_unused(
 async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before: int, now: int) -> Sequence[str]:
     """Delete the rows of files still unused since `before` (Unix milliseconds). Returns the ids that have no row now.
 
-    Files that have not expired in the Cloud API at `now` (Unix milliseconds) stay. Delete these files from the file store after the commit.
+    Files that have not expired in the Cloud API at `now` (Unix milliseconds) stay. Delete these files from the file
+    store after the commit.
     """
     await execute_paged(connection, _DELETE_UNUSED, "ids", ids, before=before, now=now)
     kept = {media.id for media in await list_media(connection, ids)}

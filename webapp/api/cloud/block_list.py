@@ -50,7 +50,7 @@ class BlockList:
             known = await blocked_users.list_known(connection, caller.account, users)
             heard = await service_windows.list_heard(connection, caller.account, users)
             room = MAX_BLOCKED - await blocked_users.count(connection, caller.account)
-            added = []
+            added: list[BlockedUser] = []
             for user in users:
                 if user in known:
                     continue

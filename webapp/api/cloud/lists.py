@@ -32,9 +32,7 @@ def listed(entries: Sequence[Any], ids: Sequence[str], call: CloudCall) -> dict[
         last = next((n for n, one in enumerate(ids) if one == page.before), 0)
         first = max(last - page.limit, 0)
     last = min(last, first + page.limit)
-    return paged(
-        entries[first:last], ids[first:last], call, has_previous=first > 0, has_next=last < len(entries)
-    )
+    return paged(entries[first:last], ids[first:last], call, has_previous=first > 0, has_next=last < len(entries))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
