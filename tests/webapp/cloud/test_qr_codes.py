@@ -66,7 +66,7 @@ async def test_the_picture_of_a_qr_code_needs_no_token_and_ends_with_the_code(
     assert picture.headers.get_list("cache-control") == ["no-store"]
     assert picture.content.startswith(b"\x89PNG" if form == "PNG" else b"<?xml")
     assert error(await cloud.http.get(url.replace(made["code"], "A" * 14)))[0] == 404
-    assert error(await cloud.http.get(url, params={}))[0] == 404
+    assert error(await cloud.http.get(url.partition("?")[0]))[0] == 404
     cloud.http.headers["Authorization"] = token
     await cloud.http.delete(f"{PATH}/{made['code']}")
     assert error(await cloud.http.get(url))[0] == 404

@@ -83,22 +83,31 @@ async def test_parts_may_come_through_several_webapps(serve: Serve, cloud: Cloud
 async def test_the_bytes_before_a_lost_connection_are_kept(serve: Serve, coreapp: FakeCoreapp) -> None:
     served = await serve(cloud_api=True, over_socket=True)
     await served.log_in()
-    cloud = Cloud(served, served.http)
-    session = (await start(cloud)).json()["id"]
+    cloud, content = Cloud(served, served.http), PDF + bytes(range(256)) * 2_000
+    session = (await start(cloud, content, "application/pdf")).json()["id"]
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    token = served.http.headers["Authorization"]
     head = (
-        f"POST /v25.0/{session} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        f"Authorization: {served.http.headers['Authorization']}\r\nfile_offset: 0\r\nContent-Length: {len(PNG)}\r\n\r\n"
+        f"POST /v25.0/{session} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {token}\r\nfile_offset: 0\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
     )
-    writer.write(head.encode() + PNG[:11])
+    writer.write(head.encode() + content[:300_000])
     await writer.drain()
+    await polling.until(lambda: any(path.suffix == ".part" for path in served.settings.media_dir.iterdir()))
     writer.close()
 
+    async def kept() -> int:
+        return int((await cloud.http.get(f"/{session}")).json()["file_offset"])
+
     async def is_kept() -> bool:
-        return bool((await cloud.http.get(f"/{session}")).json()["file_offset"] == 11)
+        return await kept() > 0
 
     await polling.until(is_kept)
-    assert (await add(cloud, session, 11, PNG[11:])).json()["h"].startswith("4::")
+    offset = await kept()
+    assert 262_144 <= offset <= 300_000
+    assert (await add(cloud, session, offset, content[offset:])).json()["h"].startswith("4::")
+    (path,) = [path for path in served.settings.media_dir.iterdir() if len(path.name) > 30]
+    assert await asyncio.to_thread(path.read_bytes) == content
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ async def list_parts(connection: AsyncConnection, upload_id: str) -> Sequence[Cl
 
 
 async def append(connection: AsyncConnection, part: CloudUploadPart) -> bool:
-    """Add a part if it begins where the stored bytes end. Returns whether it is stored, now or by an earlier call."""
+    """Add a part if it starts where the stored bytes end. Returns whether it is stored, now or by an earlier call."""
     extended = await connection.execute(
         uploads.update()
         .where(uploads.c.id == part.upload_id, uploads.c.received == part.position, uploads.c.media_id.is_(None))

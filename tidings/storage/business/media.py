@@ -57,7 +57,7 @@ _TOUCH = (
     .where(table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("now"))
     .values(used_at=sa.bindparam("now"))
 )
-# Files that the Cloud API does not know (any more).
+# Files that the Cloud API does not know, or that have expired there.
 _UNKNOWN_TO_CLOUD = sa.or_(table.c.cloud_expires_at.is_(None), table.c.cloud_expires_at <= sa.bindparam("now"))
 _DELETE_UNUSED = table.delete().where(
     table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("before"), _UNKNOWN_TO_CLOUD

@@ -1,4 +1,4 @@
-"""QR codes of business numbers, each with a text that a user's message begins with."""
+"""QR codes of business numbers, each with the first text of a user's message."""
 
 from __future__ import annotations
 

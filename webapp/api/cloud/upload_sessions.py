@@ -159,7 +159,7 @@ class UploadSessions:
             await self._delete([upload.id])
             raise errors.invalid(error.problems[0].details) from None
         except FileGone:
-            # The session has ended meanwhile, or another request has finished it.
+            # The session has ended, or another request has finished it.
             known = await self.find(caller, upload.id)
             if known is None or known.media_id is None:
                 raise errors.unsupported("POST", f"upload:{upload.id}") from None
