@@ -207,3 +207,10 @@ async def test_account_calls_need_an_administrator(cloud: Cloud) -> None:
     ):
         assert error(await cloud.http.request(method, path, json={}))[:2] == (403, 10)
     assert (await cloud.send()).status_code == 200
+
+
+async def test_a_portfolio_owns_its_waba_and_has_none_of_a_client(cloud: Cloud) -> None:
+    portfolio = "/v25.0/4529949791234566"
+    owned = (await cloud.http.get(f"{portfolio}/owned_whatsapp_business_accounts")).json()
+    assert [waba["id"] for waba in owned["data"]] == [WABA]
+    assert (await cloud.http.get(f"{portfolio}/client_whatsapp_business_accounts")).text == '{"data":[]}'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -17,7 +19,9 @@ from tests.webapp.cloud.test_numbers import OTHER_APP, OTHER_NUMBER, OTHER_WABA,
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.test_numbers import second
+from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import cloud_uploads
+from tidings.storage.business.cloud_uploads import CloudUpload, CloudUploadPart
 from tidings.storage.database import Database
 
 START = f"/v25.0/{APP}/uploads"
@@ -258,6 +262,24 @@ async def test_a_profile_picture_is_a_picture_of_the_account(cloud: Cloud, conte
     assert details(refused).startswith("profile_picture_handle: ")
     (shown,) = (await cloud.http.get(PROFILE)).json()["data"]
     assert "about" not in shown
+
+
+async def test_a_file_whose_bytes_are_all_there_is_finished_once(cloud: Cloud, database: Database) -> None:
+    store = DirectoryStore(cloud.served.settings.media_dir)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield PNG
+
+    stored = await store.write(chunks(), limit=len(PNG))
+    now = int(time.time() * 1000)
+    async with database.transaction() as connection:
+        await cloud_uploads.add(connection, CloudUpload("full", "15550000000", "image/png", len(PNG), 0, now))
+        part = CloudUploadPart("full", 0, "15550000000", len(PNG), stored.name)
+        assert await cloud_uploads.append(connection, part)
+    answers = await asyncio.gather(*(add(cloud, "upload:full", len(PNG), b"") for _ in range(4)))
+    assert [response.status_code for response in answers] == [200] * 4
+    assert len({response.json()["h"] for response in answers}) == 1
+    assert await asyncio.to_thread(files, cloud) == 1
 
 
 async def test_two_requests_with_the_same_bytes_make_one_file(cloud: Cloud, database: Database) -> None:

@@ -66,6 +66,7 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.APP, "subscriptions", "DELETE"): callbacks.unsubscribe,
     (ObjectKind.APP, "uploads", "POST"): uploads.start,
     (ObjectKind.BUSINESS, "owned_whatsapp_business_accounts", "GET"): wabas.list_of_business,
+    (ObjectKind.BUSINESS, "client_whatsapp_business_accounts", "GET"): wabas.list_of_clients,
     (paths.DEBUG_TOKEN, "", "GET"): tokens.debug,
     (paths.ME, "", "GET"): tokens.show_me,
     (paths.ME, "businesses", "GET"): tokens.list_businesses,

@@ -147,6 +147,8 @@ class UploadSessions:
         """Make one file of the parts. Returns its id. A session whose file cannot be used ends."""
         async with self._database.reading() as connection:
             found = await cloud_uploads.list_parts(connection, upload.id)
+        if sum(part.size for part in found) != upload.size:
+            return await self._finished_elsewhere(caller, upload)
         try:
             media_id = await self._media.upload(
                 caller,
@@ -159,11 +161,7 @@ class UploadSessions:
             await self._delete([upload.id])
             raise errors.invalid(error.problems[0].details) from None
         except FileGone:
-            # The session has ended, or another request has finished it.
-            known = await self.find(caller, upload.id)
-            if known is None or known.media_id is None:
-                raise errors.unsupported("POST", f"upload:{upload.id}") from None
-            return known.media_id
+            return await self._finished_elsewhere(caller, upload)
         first = await self._database.persist(
             lambda connection: cloud_uploads.finish(connection, upload.id, media_id), patience=5.0
         )
@@ -171,6 +169,13 @@ class UploadSessions:
             await self._media.delete(caller, media_id)
         await self._delete_files([part.file for part in found])
         return first or media_id
+
+    async def _finished_elsewhere(self, caller: Caller, upload: CloudUpload) -> str:
+        """Return the id of the file that another request made. Raises `GraphError` when the session has ended."""
+        known = await self.find(caller, upload.id)
+        if known is None or known.media_id is None:
+            raise errors.unsupported("POST", f"upload:{upload.id}")
+        return known.media_id
 
     async def _read(self, parts: Sequence[CloudUploadPart]) -> AsyncIterator[bytes]:
         """Yield the bytes of parts. Raises `FileGone`, and `StoreAway` when they cannot be read."""

@@ -64,6 +64,11 @@ async def list_of_business(call: CloudCall) -> Response:
     return call.answer(listed([found], [call.identity.waba_id], call))
 
 
+async def list_of_clients(call: CloudCall) -> Response:
+    """Return no WABA: all belong to the business itself."""
+    return call.answer(listed([], [], call))
+
+
 async def subscribe(call: CloudCall) -> Response:
     call.require_admin()
     await callbacks.change_override(call, call.identity.waba_id, await call.parameters())
