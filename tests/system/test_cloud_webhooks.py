@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -11,17 +12,20 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, FormData, web
 
+from harness.client import Business
 from harness.installation import Installation
+from tests.media_samples import PNG
 from tests.web_server import serving
 
 pytestmark = pytest.mark.whole_system
 
 APP, WABA, NUMBER = "3711468565284653", "2397639735729717", "1393060602093303"
-READER, ECHO = "15550110001", "15550140001"
+READER, ECHO, ANSWERING = "15550110001", "15550140001", "15550180001"
 SECONDS = 60.0
 
 
@@ -84,11 +88,9 @@ async def app_secret(installation: Installation) -> str:
     return printed.decode().strip()
 
 
-async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_verifies_signatures(
-    installation: Installation,
-) -> None:
-    await installation.start()
-    business = await installation.business()
+@contextlib.asynccontextmanager
+async def subscribed(installation: Installation, business: Business) -> AsyncIterator[Receiver]:
+    """Subscribe a receiver to the messages of the number."""
     receiver, app = Receiver(await app_secret(installation)), web.Application()
     app.router.add_get("/hook", receiver.verify)
     app.router.add_post("/hook", receiver.take)
@@ -101,6 +103,15 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
         }
         assert await business.must("POST", f"/v25.0/{APP}/subscriptions", body) == {"success": True}
         assert await business.must("POST", f"/v25.0/{WABA}/subscribed_apps", {}) == {"success": True}
+        yield receiver
+
+
+async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_verifies_signatures(
+    installation: Installation,
+) -> None:
+    await installation.start()
+    business = await installation.business()
+    async with subscribed(installation, business) as receiver:
 
         async def send(to: str, text: str) -> str:
             message = {
@@ -125,3 +136,39 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
         assert data == {f"about {READER}", f"about {ECHO}"}
     assert receiver.forged == 0
     assert len(receiver.refused) == len(receiver.values)
+
+
+async def test_the_url_of_a_file_leads_to_it_and_a_blocked_user_is_not_heard(installation: Installation) -> None:
+    await installation.start()
+    business = await installation.business()
+    origin, headers = f"http://127.0.0.1:{installation.api_port}", {"Authorization": f"Bearer {business.token}"}
+    async with subscribed(installation, business) as receiver, ClientSession(origin, headers=headers) as http:
+
+        async def send(kind: str, content: dict[str, Any]) -> str:
+            message = {"messaging_product": "whatsapp", "to": ANSWERING, "type": kind, kind: content}
+            answer = await business.must("POST", f"/v25.0/{NUMBER}/messages", message)
+            message_id: str = answer["messages"][0]["id"]
+            return message_id
+
+        def heard() -> list[str]:
+            return [message["type"] for message in receiver.messages()]
+
+        form = FormData({"messaging_product": "whatsapp"})
+        form.add_field("file", PNG, filename="a.png", content_type="image/png")
+        async with http.post(f"/v25.0/{NUMBER}/media", data=form) as response:
+            await send("image", {"id": (await response.json())["id"]})
+        await receiver.until(lambda: heard() == ["image"])
+        url = urlsplit(receiver.messages()[0]["image"]["url"])
+        # The harness names the host without its port.
+        assert (url.scheme, url.netloc) == ("http", "127.0.0.1")
+        async with http.get(f"{url.path}?{url.query}") as response:
+            assert (response.status, await response.read()) == (200, PNG)
+
+        blocks = {"messaging_product": "whatsapp", "block_users": [{"user": ANSWERING}]}
+        added = await business.must("POST", f"/v25.0/{NUMBER}/block_users", blocks)
+        assert added["block_users"] == {"added_users": [{"input": ANSWERING, "wa_id": ANSWERING}]}
+        refused = await send("text", {"body": "location"})
+        await receiver.until(lambda: receiver.statuses(refused) == ["failed"])
+        assert await business.must("DELETE", f"/v25.0/{NUMBER}/block_users", blocks)
+        await send("text", {"body": "location"})
+        await receiver.until(lambda: heard() == ["image", "location"])
