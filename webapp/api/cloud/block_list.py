@@ -65,14 +65,14 @@ class BlockList:
                     added.append(BlockedUser(caller.account, user, now))
             await blocked_users.add(connection, added)
 
-        await self._announced.commit(caller.account, work, changes.BLOCKED_USERS)
+        await self._announced.commit([caller.account], work, changes.BLOCKED_USERS)
         log.info("cloud.blocked", extra={"username": caller.username, "count": len(users) - len(refused)})
         return refused
 
     async def unblock(self, caller: Caller, users: Sequence[str]) -> None:
         """Unblock users, whether they are blocked or not."""
         await self._announced.commit(
-            caller.account,
+            [caller.account],
             lambda connection: blocked_users.remove(connection, caller.account, users),
             changes.BLOCKED_USERS,
         )

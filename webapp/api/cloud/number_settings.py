@@ -82,7 +82,7 @@ class CloudNumberSettings:
             stored = await cloud_settings.find(connection, caller.account, kind)
             await cloud_settings.put(connection, CloudSettingsRow(caller.account, kind, {**stored, **changes}))
 
-        await self._announced.commit(caller.account, work)
+        await self._announced.commit([caller.account], work)
         log.info("cloud.settings_changed", extra={"username": caller.username, "kind": kind})
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from tidings.storage.business import changes
 from tidings.storage.database import Connection, Database
@@ -17,7 +18,7 @@ _PATIENCE = 5.0  # seconds for which a call waits for each Coreapp to apply the 
 
 
 class SettingsChanges:
-    """Commits changes of a number's settings and notifies the Coreapps.
+    """Commits changes of numbers' settings and notifies the Coreapps.
 
     A change is in force in every Coreapp that responds within 5 seconds. The others read it within seconds.
     """
@@ -27,10 +28,11 @@ class SettingsChanges:
         self._coreapps = coreapps
 
     async def commit(
-        self, account: str, work: Callable[[Connection], Awaitable[None]], subject: str = changes.SETTINGS
+        self, accounts: Collection[str], work: Callable[[Connection], Awaitable[None]], subject: str = changes.SETTINGS
     ) -> None:
         """Commit work that may be repeated, as `Database.persist` does, and have the Coreapps read the settings.
 
+        accounts: numbers whose settings the work changes
         subject: cached data that the work changes
         """
 
@@ -39,9 +41,13 @@ class SettingsChanges:
             await changes.note(connection, subject)
 
         await self._database.persist(noted, patience=5.0)
+        missed = sum(await asyncio.gather(*map(self._apply, accounts)))
+        if missed:
+            log.warning("cloud.coreapps_away", extra={"count": missed})
+
+    async def _apply(self, account: str) -> int:
+        """Have the Coreapps read the settings of a number. Returns the number of those that do not respond."""
         answers = await self._coreapps.of(account).call_all(
             lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
         )
-        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
-        if missed:
-            log.warning("cloud.coreapps_away", extra={"count": missed})
+        return sum(isinstance(answer, CoreappAway) for answer in answers)

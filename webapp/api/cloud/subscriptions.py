@@ -33,7 +33,7 @@ class Subscriptions:
         """Subscribe the number's app to its WABA; do nothing when it is subscribed."""
         now = int(self._clock.now() * 1000)
         await self._announced.commit(
-            identity.account,
+            [identity.account],
             lambda connection: cloud_subscriptions.add(connection, identity.waba_id, identity.app_id, now),
         )
         log.info("cloud.subscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
@@ -41,7 +41,7 @@ class Subscriptions:
     async def remove(self, identity: NumberIdentity) -> None:
         """End the subscription of the number's app to its WABA, if there is one."""
         await self._announced.commit(
-            identity.account,
+            [identity.account],
             lambda connection: cloud_subscriptions.remove(connection, identity.waba_id, identity.app_id),
         )
         log.info("cloud.unsubscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
@@ -54,11 +54,11 @@ class Subscriptions:
         """Set the callback of an app, a WABA or a number; `None` removes it."""
         if callback is None:
             await self._announced.commit(
-                identity.account, lambda connection: cloud_callbacks.remove(connection, node_id)
+                [identity.account], lambda connection: cloud_callbacks.remove(connection, node_id)
             )
         else:
             row = cloud_urls.sealed(self._safe, identity.account, node_id, callback)
-            await self._announced.commit(identity.account, lambda connection: cloud_callbacks.put(connection, row))
+            await self._announced.commit([identity.account], lambda connection: cloud_callbacks.put(connection, row))
         log.info("cloud.callback_set", extra={"node": node_id, "removed": callback is None})
 
     async def callbacks(self, node_ids: Sequence[str]) -> Mapping[str, CloudCallback]:
