@@ -26,7 +26,9 @@ MAX_ID = 64  # Characters of an id.
 MAX_REFS = 1000  # Ids in `refs`.
 # Largest integer that all programs and databases represent exactly.
 MAX_NUMBER = 2**53 - 1
-_KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
+_KINDS = frozenset(
+    (device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP, device.TRANSIENT)
+)
 
 
 def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
@@ -353,6 +355,12 @@ class DeviceSession:
         frame.n = n
         self.transport.send(frame)
         return n
+
+    def deliver_transient(self, frame: device.Deliver) -> None:
+        """Send one envelope that is in no window. Its acknowledgement has no effect."""
+        self._last_delivery += 1
+        frame.n = self._last_delivery
+        self.transport.send(frame)
 
     def accepted(self, n: int) -> None:
         """Confirm a send; all sends accepted in one event-loop iteration are confirmed in one frame."""

@@ -119,6 +119,9 @@ class RecipientConnection(Protocol):
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send a delivery under a number of this connection; return the number."""
 
+    def deliver_transient(self, frame: device.Deliver) -> None:
+        """Send a transient envelope, which is in no window and needs no acknowledgement."""
+
     def detached(self, number: str, reason: str) -> None:
         """Remove a device from this connection."""
 

@@ -171,6 +171,13 @@ class QuotaCheck:
         share.full_at = self._rate.consume(share.full_at, now)
         share.refusal = None
 
+    def take_token(self, share: SenderUsage, now: float) -> bool:
+        """Consume the token of an envelope that takes no room; return whether there was one."""
+        if share.refusal is not None or (share.full_at > now and self._rate.wait(share.full_at, now)):
+            return False
+        share.full_at = self._rate.consume(share.full_at, now)
+        return True
+
     def full(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal:
         """Return the refusal of an envelope without room."""
         detail = "too many bytes of this sender wait for the recipient"

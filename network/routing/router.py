@@ -45,6 +45,9 @@ from tidings.storage.network import mailbox
 from tidings.wire import device
 
 ROUTED = Counter("tidings_network_envelopes_total", "Envelopes accepted from senders")
+TRANSIENT = Counter(
+    "tidings_network_transient_total", "Transient envelopes, by whether their recipient was sent them", ["result"]
+)
 DELIVERED = Counter("tidings_network_deliveries_total", "Envelopes sent to devices, repeats included")
 UNDECIDED = Gauge("tidings_network_undecided", "Envelopes in memory whose senders wait for an answer")
 ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
@@ -115,6 +118,10 @@ class Router:
         if not self._undecided.has_room(frame.sender, size):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
+        if frame.kind == device.TRANSIENT:
+            self._pass_on(frame, usage, moment)
+            origin.accepted(frame.n)
+            return
         refusal = self.mailboxes.take(usage, frame, size, moment)
         if refusal is COUNT_AGAIN:
             self._admission.take(origin, frame)
@@ -133,6 +140,30 @@ class Router:
             self._queues.put_away(transit)
             return
         self._deliver(queue, queue.session, transit)
+
+    def _pass_on(self, frame: device.Send, usage: Usage, now: float) -> None:
+        """Send a transient envelope to its device, or drop it: while the device is detached or has envelopes waiting,
+        and beyond the rate limit of the pair.
+
+        now: monotonic seconds.
+        """
+        queue, share = self._queues.find_for(frame), usage.share_of(frame.sender, now)
+        session = queue.session if queue is not None else None
+        if (
+            queue is None
+            or session is None
+            or queue.held
+            or queue.draining
+            or not self.mailboxes.judge.take_token(share, now)
+            or not self._queues.takes(queue, session)
+        ):
+            TRANSIENT.labels("dropped").inc()
+            return
+        at = int(self.clock.now() * 1000)
+        session.deliver_transient(
+            device.Deliver(0, frame.to, frame.sender, frame.id, frame.kind, at, frame.body, trace=frame.trace)
+        )
+        TRANSIENT.labels("delivered").inc()
 
     def _deliver(self, queue: DeliveryQueue, session: RecipientConnection, transit: Transit) -> None:
         """Deliver a new envelope, or hold it."""

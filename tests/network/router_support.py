@@ -113,6 +113,9 @@ class Device:
         self.deliveries[n] = queue
         return n
 
+    def deliver_transient(self, frame: device.Deliver) -> None:
+        raise AssertionError("nothing transient is sent here")
+
     def detached(self, number: str, reason: str) -> None:
         self.reason = reason
 
@@ -136,6 +139,9 @@ class Fleet:
         self.received.append((n, frame.to, frame.id))
         self.deliveries[n] = queue
         return n
+
+    def deliver_transient(self, frame: device.Deliver) -> None:
+        raise AssertionError("nothing transient is sent here")
 
     def detached(self, number: str, reason: str) -> None:
         self.numbers.discard(number)

@@ -66,6 +66,7 @@ def test_every_envelope_kind_and_reason_is_documented() -> None:
     assert kinds | reasons == constants
     notices = {device.EXPIRED, device.IDENTITY, device.GROUP_CHANGED, device.ANNOUNCEMENT}
     of_devices = {device.PREKEY, device.MESSAGE, device.GROUP, device.DELIVERED, device.READ, device.RETRY}
+    of_devices.add(device.TRANSIENT)
     assert kinds == of_devices | notices
 
 

@@ -81,6 +81,23 @@ async def test_envelopes_pass_between_nodes_in_order_without_being_stored(networ
     await bob.nothing_came()
 
 
+async def test_a_transient_envelope_reaches_a_device_on_another_node_and_is_dropped_without_one(
+    network: Network,
+) -> None:
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB, CAROL)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    await talk(alice, bob, "first")
+    for to in (BOB, CAROL):
+        n = alice.send(ALICE, to, f"typing to {to}".replace(" ", "-"), kind=device.TRANSIENT)
+        assert await alice.accepted(1) == [n]
+    (delivery,) = await bob.deliveries(1)
+    assert (delivery.id, delivery.kind) == (f"typing-to-{BOB}", device.TRANSIENT)
+    carol = await network.connect(CAROL, node=1)
+    await carol.nothing_came()
+    await talk(alice, bob, "after")
+
+
 async def test_out_of_range_numbers_do_not_block_envelopes_between_nodes(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)

@@ -125,11 +125,13 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
         The connection numbers the envelope. Envelopes of a device that is not attached are dropped: resend them when
         the listener's `attached` is called. When the network refuses the recipient for now, the envelope waits here and
-        the listener's `held_back` is called.
+        the listener's `held_back` is called. A transient envelope is dropped then.
         """
         if envelope.sender not in self._attached:
             return
         if self._held_back and self._held_back.holds((envelope.sender, envelope.to)):
+            if envelope.kind == device.TRANSIENT:
+                return
             self._held_back.add(envelope, sent)
             self._listener.held_back(sent)
         else:

@@ -24,6 +24,8 @@ DELIVERED = "delivered"  # refs: ids of messages that the device has stored
 READ = "read"  # refs: ids of messages that a person has seen
 RETRY = "retry"  # refs: ids of messages that the device could not decrypt, and asks to be resent
 GROUP = "group"  # body: a sender key message, for each other participant of a group
+# body: a SignalMessage for a device that is logged in now; dropped otherwise, never stored, not to be acknowledged
+TRANSIENT = "transient"
 EXPIRED = "expired"  # refs: ids of messages that reached their time to live undelivered; made by the network
 # The sender has registered with other keys; body: its new identity key; made by the network.
 IDENTITY = "identity"
