@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+TYPING = "typing"  # kind of the event that a peer is writing
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceivedMessage:
@@ -58,6 +60,7 @@ class DeviceEvent:
     - `refused`: the network did not accept our messages `refs`; `detail` is the reason.
     - `identity`: the peer has a new identity key.
     - `undecryptable`: a message of the peer could not be read.
+    - `typing`: the peer is writing.
     - `group_changed`: the peer changed a group; `detail` is the change, `refs` are the affected numbers,
       `subject` is the group's subject.
     """

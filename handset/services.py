@@ -86,7 +86,7 @@ async def _run(
     services: list[Service] = [watch, refill, rotation, reregistration, checker, invitations, fleet]
     if settings.testing:
         never = [device.number for device in offline]
-        controlled = TestRecipients(context, fleet, registrar, api=api, offline=never)
+        controlled = TestRecipients(context, fleet, registrar, api=api, typing=application.typing, offline=never)
         services.append(RecipientControl(settings.data_dir, controlled.answer))
     try:
         await run_services(services, stop)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from handset import composing
-from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt, SendText
+from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage, SendReceipt, SendText
 from handset.devices.device import Device
 from handset.receiving.batch import InboundBatch
 from handset.receiving.duplicates import RECEIVED
@@ -32,6 +32,7 @@ from tidings.wire.device import (
     PREKEY,
     READ,
     RETRY,
+    TRANSIENT,
     Deliver,
 )
 
@@ -64,6 +65,8 @@ class DeliveryHandler:
             )
         elif kind == RETRY:
             await self.encryptor.send_again(connection, device, frame)
+        elif kind == TRANSIENT:
+            self._decrypt_transient(delivery)
         elif kind == GROUP_CHANGED:
             await self._follow_group(connection, delivery)
         elif kind == IDENTITY:
@@ -124,12 +127,28 @@ class DeliveryHandler:
         """Handle a decrypted content. Returns whether a reply is sent on the session."""
         if inside.type in (content.SENDER_KEY, content.SENDER_KEY_REQUEST):
             await self._handle_control(connection, delivery, plaintext)
-        elif inside.type == content.NULL:
+        elif inside.type in (content.NULL, content.TYPING):
             self.batch.inbox.add(delivery, inbox.EMPTY)
             RECEIVED.labels("empty").inc()
         else:
             return self._act(delivery.device, record, self._show(delivery, inside, plaintext))
         return False
+
+    def _decrypt_transient(self, delivery: Delivery) -> None:
+        """Handle an envelope that is not stored. One that cannot be decrypted is dropped."""
+        device, frame = delivery.device, delivery.frame
+        try:
+            record, plaintext = sessions.read(self.batch.sessions.get(delivery.peer_key), frame.body)
+        except e2ee.E2EEError as error:
+            log.info("transient.dropped", extra={"number": device.number, "from": frame.sender, "error": repr(error)})
+            return
+        self.batch.sessions.put(delivery.peer_key, record)
+        try:
+            is_typing = content.decode(plaintext).type == content.TYPING
+        except content.UnreadableContent:
+            return
+        if is_typing:
+            self.batch.events.append(DeviceEvent(device.number, frame.sender, TYPING))
 
     def _decrypt_for_group(self, delivery: Delivery) -> None:
         try:
@@ -138,7 +157,7 @@ class DeliveryHandler:
         except (e2ee.E2EEError, content.UnreadableContent) as error:
             self._undecryptable(delivery, error)
             return
-        if inside.type in (content.NULL, content.SENDER_KEY, content.SENDER_KEY_REQUEST):
+        if inside.type in (content.NULL, content.TYPING, content.SENDER_KEY, content.SENDER_KEY_REQUEST):
             self.batch.inbox.add(delivery, inbox.EMPTY)
         else:
             self._act(delivery.device, None, self._show(delivery, inside, plaintext))

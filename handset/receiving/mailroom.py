@@ -33,7 +33,7 @@ from tidings.storage.database import Connection
 from tidings.storage.handset import inbox, outbox, prekeys, sent
 from tidings.storage.handset.base_keys import BASE_KEYS
 from tidings.storage.handset.outbox import OutboxRow
-from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
+from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, TRANSIENT, Deliver
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ PAGE = 1000
 MAX_ASKED = 500  # messages that are requested again from one peer per hour
 
 _CHORES = None
-_BY_SESSION = (MESSAGE, PREKEY, IDENTITY, RETRY)
+_BY_SESSION = (MESSAGE, PREKEY, IDENTITY, RETRY, TRANSIENT)
 
 # Arguments: device, peer, and whether the peer has replied on the present session.
 RenewSession = Callable[[Device, str, bool], None]

@@ -17,6 +17,7 @@ from handset.devices.device import Device
 from handset.fleet import Fleet
 from handset.receiving.inbox import HIDDEN, shown_after_restart
 from handset.robots.registrar import RobotRegistrar
+from handset.typing_peers import TypingPeers
 from tidings.client import attachments
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.http import NetworkApi
@@ -46,13 +47,19 @@ class TestRecipients:
         registrar: RobotRegistrar,
         *,
         api: NetworkApi,
+        typing: TypingPeers,
         offline: Collection[str],
     ) -> None:
-        """offline: numbers of robots that never log in"""
+        """Create the recipients.
+
+        typing: peers that the recipients show as typing
+        offline: numbers of robots that never log in
+        """
         self._context = context
         self._fleet = fleet
         self._registrar = registrar
         self._api = api
+        self._typing = typing
         self._offline = frozenset(offline)
         self._enrolled = sum(map(numbers.is_test_number, fleet.devices))
         self._enrolling = asyncio.Lock()
@@ -64,7 +71,8 @@ class TestRecipients:
                 case recipients.SendAsRecipient():
                     return RecipientDone(await self._send(call))
                 case recipients.ListShown():
-                    return RecipientDone(shown=await self._list_shown(call))
+                    shown = await self._list_shown(call)
+                    return RecipientDone(shown=shown, typing=self._typing.list_of(call.number))
                 case recipients.EnrolRecipient():
                     await self._find(call.number)
                 case recipients.ForgetShown():

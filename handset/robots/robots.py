@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 
 from handset import errors
-from handset.application import Action, DeviceEvent, ReceivedMessage
+from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage
 from handset.groups import FleetGroups
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour
 from handset.shown_log import ShownLog
+from handset.typing_peers import TypingPeers
+from tidings.aio.clock import SystemClock
 from tidings.aio.service import run_workers, wait_for
 from tidings.client.errors import ClientError, NetworkAway
 
@@ -87,6 +89,8 @@ class Robots:
     shown_log: ShownLog
     _: dataclasses.KW_ONLY
     prefixes: Sequence[str] = behaviours.PREFIXES  # of the robots' numbers
+    # Peers that the robots show as typing.
+    typing: TypingPeers = dataclasses.field(default_factory=lambda: TypingPeers(SystemClock()))
     _listeners: list[Callable[[ReceivedMessage], None]] = dataclasses.field(default_factory=list, init=False)
     _behaviours: dict[str, Behaviour | None] = dataclasses.field(default_factory=dict, init=False)
 
@@ -103,6 +107,8 @@ class Robots:
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
         self.shown_log.append(messages)
         for message in messages:
+            if not message.group:
+                self.typing.end(message.number, message.peer)
             for listener in self._listeners:
                 listener(message)
 
@@ -113,4 +119,6 @@ class Robots:
         self.shown_log.close()
 
     def notify(self, event: DeviceEvent) -> None:
+        if event.kind == TYPING:
+            self.typing.begin(event.number, event.peer)
         log.debug("robot.notice", extra={"number": event.number, "from": event.peer, "notice": event.kind})

@@ -7,13 +7,15 @@ import datetime
 from collections.abc import Callable, Sequence
 
 from handset import reading
-from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
+from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices.device import DeviceObserver
 from handset.shown_log import ShownLog
 from handset.terminal import commands, keyboard, lines
 from handset.terminal.console import Write
 from handset.terminal.files import ConversationFiles
 from handset.terminal.lines import one_line, printable
+from handset.typing_peers import TypingPeers
+from tidings.aio.clock import Clock, SystemClock
 from tidings.aio.lru import LRU
 from tidings.wire.device import DELIVERED, READ
 
@@ -34,9 +36,11 @@ class Screen(DeviceObserver):
     peers: set[str] = dataclasses.field(default_factory=set)  # numbers that this number has exchanged messages with
     groups: dict[str, str] = dataclasses.field(default_factory=dict)  # subjects of its groups, by id
     columns: Callable[[], int] = keyboard.columns  # returns the width of the terminal; 0 for unlimited
+    clock: Clock = dataclasses.field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
         self._was_connected: bool | None = None
+        self._typing = TypingPeers(self.clock)
         # number or group that receives the next line; empty while none is chosen
         self.to = min(self.peers) if len(self.peers) == 1 else ""
         self._threads: LRU[str, commands.Thread] = LRU(RECENT)
@@ -50,6 +54,8 @@ class Screen(DeviceObserver):
         # Recorded first, so that after a crash no message is shown twice.
         self.shown_log.append(messages)
         for message in messages:
+            if not message.group:
+                self._typing.end(message.number, message.peer)
             if not message.group and message.peer not in self.peers:
                 self.peers.add(message.peer)
                 self.to = message.peer if len(self.peers) == 1 else self.to
@@ -103,6 +109,10 @@ class Screen(DeviceObserver):
         peer = f"+{one_line(event.peer)}" if event.peer != event.group else self._subject(event.group)
         if event.kind == "group_changed":
             self._group_changed(event)
+            return
+        if event.kind == TYPING:
+            if self._typing.begin(event.number, event.peer):
+                self._show(f"  {peer} is typing")
             return
         told = {
             "delivered": f"  delivered to {peer}",

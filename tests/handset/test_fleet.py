@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,15 @@ from tidings.storage.handset import inbox, prekeys, sessions
 from tidings.wire import device as wire
 
 READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"
+
+
+TYPING = b'{"type":"typing","context":{"id":"ABGG1"}}'
+
+
+def transient(frame: wire.Deliver) -> wire.Deliver:
+    """Return a delivery as a transient envelope."""
+    assert frame.kind == wire.MESSAGE
+    return msgspec.structs.replace(frame, kind="transient")
 
 
 def receipts(world: Bench) -> list[tuple[str, str]]:
@@ -53,6 +63,73 @@ async def test_a_null_message_is_not_shown_and_gets_no_receipt(tmp_path: Path) -
         business.open(await _device(world, READER), world.keys[READER])
         n = world.network.deliver(business.seal_raw(READER, b'{"type":"null"}', "null-1"))
         await world.network.until_acked(n)
+        await world.network.until_sent(1)
+        assert not world.phone.shown
+        assert not receipts(world)
+
+
+async def test_a_typing_indicator_is_noticed_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
+        business.open_sealed(answer)
+        # One is lost on the way. It does not affect what follows.
+        business.seal_raw(READER, TYPING, "lost")
+        await world.network.until_acked(world.network.deliver(transient(business.seal_raw(READER, TYPING, "t1"))))
+        assert [(notice.kind, notice.number, notice.peer) for notice in world.phone.notices] == [
+            ("typing", READER, business.number)
+        ]
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "again")))
+        assert [message.text for message in world.phone.shown] == ["hello", "again"]
+        await world.network.until(lambda: len(receipts(world)) == 4)
+        assert {ref for _, ref in receipts(world)} == {"m1", "m2"}
+        assert [row.id for row in await world.inbox()] == ["m1", "m2"]
+
+
+async def test_a_transient_envelope_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER, QUIET) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
+        business.open_sealed(answer)
+        frame = transient(business.seal_raw(READER, TYPING, "t1"))
+        broken = msgspec.structs.replace(frame, id="t2", body=frame.body[:-1] + bytes([frame.body[-1] ^ 1]))
+        unknown = transient(business.seal_raw(READER, b'{"type":"waving"}', "t3"))
+        no_content = transient(business.seal_raw(READER, b"[", "t4"))
+        other = msgspec.structs.replace(frame, id="t5", to=QUIET)  # which has no session
+        sent = [world.network.deliver(each) for each in (broken, unknown, no_content, other, frame, frame)]
+        await world.network.until_acked(*sent)
+        assert [(notice.kind, notice.number) for notice in world.phone.notices] == [("typing", READER)]
+        assert len(world.phone.shown) == 1
+        # No message is requested again, and no session is replaced.
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "last")))
+        await world.network.until(lambda: len(receipts(world)) == 4)
+        assert {frame.kind for frame in world.network.sends} == {wire.MESSAGE, wire.DELIVERED, wire.READ}
+
+
+async def test_an_encrypted_envelope_of_a_later_release_is_acknowledged_and_the_session_goes_on(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
+        business.open_sealed(answer)
+        later = msgspec.structs.replace(business.seal_raw(READER, TYPING, "t1"), kind="later")
+        await world.network.until_acked(world.network.deliver(later))
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "again")))
+        assert [message.text for message in world.phone.shown] == ["hello", "again"]
+        await world.network.until(lambda: len(receipts(world)) == 4)
+        assert {frame.kind for frame in world.network.sends} == {wire.MESSAGE, wire.DELIVERED, wire.READ}
+
+
+async def test_a_typing_indicator_in_a_stored_envelope_is_not_shown_as_a_message(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal_raw(READER, TYPING, "t1")))
         await world.network.until_sent(1)
         assert not world.phone.shown
         assert not receipts(world)

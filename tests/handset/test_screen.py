@@ -58,6 +58,10 @@ def text(body: str, *, group: str = "") -> ReceivedMessage:
     return ReceivedMessage(ADA, MALLORY, "m1", 1, 1, 1_000, "text", body, group=group)
 
 
+def typing(peer: str) -> DeviceEvent:
+    return DeviceEvent(ADA, peer, "typing")
+
+
 def from_mallory(rows: list[str]) -> None:
     """Check that the first row names the sender, and that all others are marked as continuations."""
     assert re.match(rf"\d\d:\d\d:\d\d (\[.*\] )?\+{MALLORY}: ", rows[0])
@@ -137,3 +141,15 @@ def test_an_unknown_refusal_reason_stays_within_its_line(show: Show) -> None:
     assert len(rows) == 1
     assert rows[0].startswith("! not sent to ")
     assert rows[0].isprintable()
+
+
+def test_a_peer_who_is_typing_is_shown_once_until_its_message_comes(show: Show) -> None:
+    rows = show(typing(MALLORY), typing(BUSINESS), typing(MALLORY), text("hello"), typing(MALLORY))
+    is_typing = f"  +{MALLORY} is typing"
+    assert [*rows[:2], *rows[3:]] == [is_typing, f"  +{BUSINESS} is typing", is_typing]
+    from_mallory(rows[2:3])
+
+
+def test_a_message_of_a_group_does_not_end_an_indicator(show: Show) -> None:
+    rows = show(typing(MALLORY), text("hello", group="15550000000-1767225600"), typing(MALLORY))
+    assert len(rows) == 2

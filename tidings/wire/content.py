@@ -13,7 +13,10 @@ from tidings.wire.decoding import UNREADABLE
 TEXT = "text"
 NULL = "null"  # completes a key exchange; not displayed
 DELETED = "deleted"  # withdraws an earlier message
+TYPING = "typing"  # the sender is writing; displayed for `TYPING_SECONDS`, and sent only in transient envelopes
 SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; not displayed
+
+TYPING_SECONDS = 25.0
 
 NULL_CONTENT = b'{"type":"null"}'
 
@@ -91,6 +94,14 @@ def encode(content: Mapping[str, Any], name: str = "") -> bytes:
 def encode_text(body: str) -> bytes:
     """Encode a text message."""
     return _encoder.encode(Content(TEXT, Text(body)))
+
+
+def encode_typing(message_id: str) -> bytes:
+    """Encode a typing indicator.
+
+    message_id: message that the sender is answering
+    """
+    return _encoder.encode(Content(TYPING, context={"id": message_id}))
 
 
 def encode_sender_key(group: str, distribution: bytes) -> bytes:
