@@ -45,13 +45,15 @@ class ReadMarks:
         # marked twice.
         self._marked: LRU[str, asyncio.Future[None]] = LRU(MAX_MARKED)
 
-    async def mark(self, question: core.MarkRead) -> None:
+    async def mark(self, question: core.MarkRead) -> str:
         """Mark a message and the unread ones before it. Webhooks that we create in the form of messages need no mark.
+
+        Returns the message's sender; empty for such a webhook and for an unread message of a group.
 
         Raises `RequestRefused` with 1006 if no such message was received, and if a queue is full.
         """
         if ids.is_notice(question.id):
-            return
+            return ""
         account = self.context.account
         async with self.context.database.reading() as connection:
             found = await messages.list_progress(connection, account, [question.id])
@@ -60,17 +62,17 @@ class ReadMarks:
             peer = found[0].peer
             unread = await service_windows.list_unread(connection, account, peer, question.id, limit=MAX_REFS)
         if not unread:
-            await self._mark_in_group(question)
-            return
+            return "" if await self._mark_in_group(question) else peer
         fresh = [message_id for message_id in unread if message_id not in self._marked]
         if fresh:
             job = self._job(peer, device.READ, msgspec.json.encode(fresh), question.request_id)
             self._send([job], fresh, Change(account, read_messages={peer: fresh}))
         await self._committed(unread)
+        return peer
 
-    async def _mark_in_group(self, question: core.MarkRead) -> None:
-        """Mark a message and the unread ones before it in its group, with a receipt to each author. Does nothing if it
-        is not an unread group message.
+    async def _mark_in_group(self, question: core.MarkRead) -> bool:
+        """Mark a message and the unread ones before it in its group, with a receipt to each author. Returns whether it
+        was an unread group message.
         """
         account = self.context.account
         unread = await self.context.database.query(
@@ -88,6 +90,7 @@ class ReadMarks:
             marked = [message_id for refs in by_author.values() for message_id in refs]
             self._send(jobs, marked, Change(account, groups=GroupChanges(account, read_messages=marked)))
         await self._committed(message.id for message in unread)
+        return bool(unread)
 
     def _job(self, peer: str, kind: str, body: bytes, request_id: str) -> Job:
         context, now = self.context, self.context.now()

@@ -11,6 +11,7 @@ from coreapp.sending.encryption import Encryption
 from coreapp.sending.failures import JobFailures
 from coreapp.sending.read_marks import ReadMarks
 from coreapp.sending.transmission import Transmitter
+from coreapp.sending.typing_indicators import TypingIndicators
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
 from tidings.storage.business import job_errors
@@ -25,6 +26,7 @@ class Sending:
     encryption: Encryption
     transmitter: Transmitter
     read_marks: ReadMarks
+    typing_indicators: TypingIndicators
 
 
 async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: ShardPeers) -> Sending:
@@ -47,4 +49,5 @@ async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Status
         encryption=encryption,
         transmitter=transmitter,
         read_marks=ReadMarks(context, statuses.tracker, admission=admission, transmitter=transmitter),
+        typing_indicators=TypingIndicators(context, peers.sessions, encryption=encryption),
     )

@@ -194,7 +194,10 @@ class LinkHandler:
         if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
             return await _ask_about_a_contact(self._of(question.account, question.wa_id), question)
         if isinstance(question, core.MarkRead):
-            await self._of(question.account, question.sender).sending.read_marks.mark(question)
+            sending = self._of(question.account, question.sender).sending
+            sender = await sending.read_marks.mark(question)
+            if question.typing and sender:
+                await sending.typing_indicators.show(sender, question.id, question.request_id)
             return core.Done(question.n)
         if isinstance(question, core.GroupQuestion):
             return await self._of(question.account).groups.requests.answer(question)

@@ -168,6 +168,11 @@ class SessionRecord:
         return self._sending.unacknowledged
 
     @property
+    def unanswered(self) -> int:
+        """Return the number of messages encrypted since the peer has answered one: those of the sending chain."""
+        return self._sending.counter
+
+    @property
     def version(self) -> int:
         """Return 3 (X3DH) or 4 (PQXDH)."""
         return self._sending.version

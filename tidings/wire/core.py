@@ -104,6 +104,7 @@ class MarkRead(Frame, tag="mark_read"):
     id: str
     request_id: str = ""
     sender: str = ""  # number whose shard has the message; empty for the first shard, which has messages of groups
+    typing: bool = False  # also show the sender that the business is typing; only the Cloud API sets it
 
 
 class GetHealth(Frame, tag="get_health"):
