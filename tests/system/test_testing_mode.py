@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from collections.abc import AsyncIterator
@@ -133,6 +134,37 @@ async def test_a_test_sends_every_type_as_a_recipient_and_reads_what_the_handset
     wrong = {"type": "image", "image": {"data": base64.b64encode(b"no picture").decode(), "mime_type": "image/png"}}
     refused = await http.post(f"/tidings/recipients/{READER}/messages", json=wrong)
     assert (refused.status_code, refused.json()["errors"][0]["code"]) == (400, 1009)
+
+
+async def test_a_handset_shows_the_business_as_typing_until_its_message(
+    started: tuple[httpx.AsyncClient, Webhook],
+) -> None:
+    http, webhook = started
+    answer = await http.post(f"/tidings/recipients/{READER}/messages", json={"text": {"body": "Soup?"}})
+    (message,) = answer.json()["messages"]
+    await webhook.received("text")
+    mark = {
+        "messaging_product": "whatsapp",
+        "status": "read",
+        "message_id": message["wamid"],
+        "typing_indicator": {"type": "text"},
+    }
+    assert (await http.post(f"/v25.0/{NUMBER}/messages", json=mark)).json() == {"success": True}
+
+    async def typing() -> list[str]:
+        listed: list[str] = (await http.get(f"/tidings/recipients/{READER}/shown")).json()["typing"]
+        return listed
+
+    async with asyncio.timeout(SECONDS):
+        while await typing() != ["15550000000"]:
+            pass
+    sent = own_id(await send(http, READER, "Of course"))
+    await status_of(webhook, sent, "read")
+    assert await typing() == []
+    # The indicator itself has no status, and no message appears.
+    shown = (await http.get(f"/tidings/recipients/{READER}/shown")).json()["messages"]
+    assert [entry["text"] for entry in shown] == ["Of course"]
+    assert {status["id"] for body in webhook.bodies for status in body.get("statuses", ())} == {sent}
 
 
 async def test_a_reset_empties_queues_messages_faults_and_handsets(

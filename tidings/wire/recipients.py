@@ -68,6 +68,7 @@ class RecipientDone(msgspec.Struct, tag_field="t", tag="done", omit_defaults=Tru
 
     id: str = ""  # of the message, in the response to `SendAsRecipient`
     shown: list[ShownMessage] = []  # in the response to `ListShown`
+    typing: list[str] = []  # numbers that the handset shows as typing, in the response to `ListShown`
 
 
 class RecipientFailure(msgspec.Struct, tag_field="t", tag="failed"):

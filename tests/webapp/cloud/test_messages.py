@@ -152,7 +152,24 @@ async def test_a_received_message_is_marked_as_read(cloud: Cloud, coreapp: FakeC
     for body in (mark, {**mark, "typing_indicator": {"type": "text"}}):
         response = await cloud.http.post(PATH, json=body)
         assert (response.status_code, response.text) == (200, '{"success":true}')
-    assert [question.id for question in coreapp.asked(core.MarkRead)] == ["3EB0ABC", "3EB0ABC"]
+    marks = coreapp.asked(core.MarkRead)
+    assert [(question.id, question.typing) for question in marks] == [("3EB0ABC", False), ("3EB0ABC", True)]
+
+
+@pytest.mark.parametrize(("indicator", "code"), [("text", 131008), ({}, 131008), ({"type": "audio"}, 100)])
+async def test_a_typing_indicator_of_another_type_is_refused(
+    cloud: Cloud, coreapp: FakeCoreapp, indicator: object, code: int
+) -> None:
+    theirs = wamid.encode("3EB0ABC", "15550110001", by_recipient=True)
+    mark = {"messaging_product": "whatsapp", "status": "read", "message_id": theirs, "typing_indicator": indicator}
+    assert error(await cloud.http.post(PATH, json=mark))[:2] == (400, code)
+    assert not coreapp.asked(core.MarkRead)
+
+
+async def test_a_mark_of_v1_shows_no_indicator(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+    body = {"status": "read", "typing_indicator": {"type": "text"}}
+    assert (await cloud.http.put("/v1/messages/3EB0ABC", json=body)).status_code in (200, 400)
+    assert not any(question.typing for question in coreapp.asked(core.MarkRead))
 
 
 async def test_a_mark_of_an_unusable_id_is_refused(cloud: Cloud, coreapp: FakeCoreapp) -> None:

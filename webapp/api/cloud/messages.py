@@ -9,7 +9,7 @@ from fastapi import Response
 
 from tidings.wire import codes, media_objects
 from tidings.wire.cloud import media_ids, wamid
-from tidings.wire.cloud.codes import PARAMETER_COUNT, TEMPLATE_MISSING
+from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLATE_MISSING
 from webapp.api.cloud import answers, errors
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.media.service import MediaStore
@@ -23,6 +23,7 @@ from webapp.http.errors import CoreappRefused, InvalidRequest
 
 MAX_CALLBACK_DATA = 512  # characters
 _READ = "read"
+_TYPING = ("text",)
 _NO_SUCH_MESSAGE = "Please check the message ID you have provided."
 _OUTGOING = (
     "Message supplied to mark message as read API with message ID: {} is outgoing. Please use an incoming message ID."
@@ -196,7 +197,7 @@ def explained(error: InvalidRequest, message: Addressed) -> errors.GraphError | 
 
 
 async def _mark(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
-    """Mark a received message and those before it as read. A typing indicator with it is accepted."""
+    """Mark a received message and those before it as read, and perhaps show its sender a typing indicator."""
     if parameters["status"] != _READ:
         raise errors.not_one_of("status", (_READ,), parameters["status"])
     given = parameters.get("message_id")
@@ -207,11 +208,25 @@ async def _mark(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         raise errors.invalid(_NO_SUCH_MESSAGE)
     if not found.by_recipient:
         raise errors.invalid(_OUTGOING.format(given))
+    typing = _shows_typing(parameters)
     await call.find(NumberLimits).of(call.caller.account).marks.admit()
     try:
-        await call.find(Messages).mark_read(call.caller, found.message_id, call.request_id)
+        await call.find(Messages).mark_read(call.caller, found.message_id, call.request_id, typing=typing)
     except CoreappRefused as error:
         if error.problems[0].code != codes.NOT_FOUND:
             raise
         raise errors.invalid(_NO_SUCH_MESSAGE) from None
     return call.success(kind=answers.MESSAGING)
+
+
+def _shows_typing(parameters: Mapping[str, Any]) -> bool:
+    """Return whether `typing_indicator` is given. Raises `GraphError` for an indicator of another type."""
+    given = parameters.get("typing_indicator")
+    if given is None:
+        return False
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind is None:
+        raise errors.coded(PARAMETER_MISSING, "typing_indicator: should be an object with a type")
+    if kind not in _TYPING:
+        raise errors.not_one_of("typing_indicator.type", _TYPING, kind)
+    return True

@@ -162,8 +162,10 @@ class Messages:
             self.rehearsal.after(to)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "", accepted.wa_id)
 
-    async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
+    async def mark_read(self, caller: Caller, message_id: str, request_id: str, *, typing: bool = False) -> None:
         """Mark a message as read. Its sender will be notified.
+
+        typing: also show the sender that the business is typing
 
         Raises the errors of the Coreapp link, and 1006 for a message that was not received.
         """
@@ -172,7 +174,9 @@ class Messages:
             sender = await self.received.sender(caller.account, message_id)
 
         def make(n: int) -> core.MarkRead:
-            return core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender)
+            return core.MarkRead(
+                n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender, typing=typing
+            )
 
         if sender:
             await owners.call_repeatable(sender, make, core.Done)

@@ -124,7 +124,8 @@ class TestMode:
         _require(method, ("GET",), edge)
         after, limit = (_whole(request, name, default) for name, default in (("after", 0), ("limit", 100)))
         listed = recipients.ListShown(number, after, min(max(limit, 1), recipients.MAX_SHOWN))
-        return answers.answer({"messages": [_shown(one, number) for one in (await self.robots.call(listed)).shown]})
+        found = await self.robots.call(listed)
+        return answers.answer({"messages": [_shown(one, number) for one in found.shown], "typing": found.typing})
 
     async def _of_faults(self, request: Request, method: str) -> Response:
         _require(method, ("GET", "POST", "DELETE"), "faults")
