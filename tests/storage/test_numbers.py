@@ -230,3 +230,27 @@ def test_the_removal_covers_every_table_with_rows_of_a_number() -> None:
     of_numbers = {table.name for table in tables if {"account", "owner"} & set(table.c.keys())}
     covered = {table.name for table in number_removal.list_tables()}
     assert of_numbers | {"accounts"} == covered | {"shards", "shard_leases"}
+
+
+async def test_numbers_of_one_waba_name_its_owner(database: Database) -> None:
+    third, fourth = "15550000002", "15550000003"
+    await add(database)
+    async with database.transaction() as connection:
+        assert (await numbers.add(connection, third, waba_of=SECOND)).waba_of == SECOND
+        # The WABA of a number that shares one is that one.
+        assert (await numbers.add(connection, fourth, waba_of=third)).waba_of == SECOND
+        for number, owner in ((FIRST, FIRST), (SECOND, SECOND), (third, SECOND), (fourth, SECOND), ("1", "1")):
+            assert await numbers.find_waba_owner(connection, number) == owner
+        assert [each.number for each in await numbers.list_of_waba(connection, SECOND)] == [third, fourth]
+        assert not await numbers.list_of_waba(connection, FIRST)
+
+
+@pytest.mark.parametrize("is_removing", [False, True])
+async def test_the_waba_of_an_unknown_or_removed_number_is_refused(database: Database, is_removing: bool) -> None:
+    if is_removing:
+        row = await add(database)
+        async with database.transaction() as connection:
+            await number_removal.begin(connection, row, drop=False)
+    with pytest.raises(numbers.NoSuchWaba):
+        async with database.transaction() as connection:
+            await numbers.add(connection, "15550000002", waba_of=SECOND)

@@ -24,6 +24,29 @@ def test_the_ids_of_a_number_are_stable_and_different() -> None:
     assert identity.derive("15550000001").phone_number_id != found.phone_number_id
 
 
+def test_numbers_may_share_waba_app_and_portfolio() -> None:
+    first, second = identity.derive("15550000000"), identity.derive("15550000001", "15550000000")
+    third = identity.derive("15550000002")
+    assert second.phone_number_id == identity.derive("15550000001").phone_number_id
+    assert (second.waba_id, second.app_id, second.business_id) == (
+        "2397639735729717",
+        "3711468565284653",
+        "4529949791234566",
+    )
+    assert [second.owner_of(node) for node in (second.phone_number_id, second.waba_id, second.app_id)] == [
+        "15550000001",
+        "15550000000",
+        "15550000000",
+    ]
+    directory = identity.IdentityDirectory([first, second, third])
+    assert directory.accounts_of(first.waba_id) == ("15550000000", "15550000001")
+    assert directory.accounts_of(second.phone_number_id) == ("15550000001",)
+    assert directory.accounts_of("2000000000000000") == ()
+    assert directory.owner(first.app_id) == "15550000000"
+    foreign = [directory.is_foreign(first.waba_id, f"1555000000{n}") for n in (0, 1, 2)]
+    assert foreign == [False, False, True]
+
+
 def test_a_directory_knows_the_objects_of_its_numbers() -> None:
     first, second = identity.derive("15550000000"), identity.derive("15550000001")
     directory = identity.IdentityDirectory([first, second])

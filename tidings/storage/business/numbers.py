@@ -29,6 +29,10 @@ class TooManyNumbers(Exception):
     """The installation has `MAX_NUMBERS` numbers. Remove one first."""
 
 
+class NoSuchWaba(Exception):
+    """The number whose WABA is to be joined is no number of the installation."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BusinessNumber:
     """Number that the installation sends from."""
@@ -38,6 +42,8 @@ class BusinessNumber:
     shard_block: int
     state: Annotated[str, types.key(16)]  # `ACTIVE`, `PAUSED` or `REMOVING`
     created_at: types.UnixMilliseconds
+    # Number whose WABA, app and portfolio it belongs to in the Cloud API; empty for its own.
+    waba_of: Annotated[str, types.key(20), sa.DefaultClause("")] = ""
 
     @property
     def is_first(self) -> bool:
@@ -85,10 +91,23 @@ async def list_served(connection: AsyncConnection) -> Sequence[BusinessNumber]:
     return [number for number in await list_numbers(connection) if number.state != REMOVING]
 
 
-async def add(connection: AsyncConnection, number: str) -> BusinessNumber:
+async def find_waba_owner(connection: AsyncConnection, number: str) -> str:
+    """Find the number whose WABA a number belongs to: itself by default."""
+    found = await find(connection, number)
+    return (found.waba_of if found is not None else "") or number
+
+
+async def list_of_waba(connection: AsyncConnection, owner: str) -> Sequence[BusinessNumber]:
+    """List the other numbers that belong to the WABA of a number, as `list_numbers` does."""
+    return [number for number in await list_numbers(connection) if number.waba_of == owner]
+
+
+async def add(connection: AsyncConnection, number: str, *, waba_of: str = "") -> BusinessNumber:
     """Add a further number in the lowest free shard block.
 
-    Raises `NumberExists` and `TooManyNumbers`. Must be called after `add_first`.
+    Raises `NumberExists`, `TooManyNumbers`, and `NoSuchWaba`. Must be called after `add_first`.
+
+    waba_of: number of the installation whose WABA it joins; empty for a WABA of its own
     """
     # The first row is locked, so that two concurrent calls do not choose the same block.
     await connection.execute(sa.select(table.c.number).where(table.c.shard_block == 0).with_for_update())
@@ -97,12 +116,27 @@ async def add(connection: AsyncConnection, number: str) -> BusinessNumber:
         raise NumberExists(number)
     if len(present) >= MAX_NUMBERS:
         raise TooManyNumbers
+    if waba_of:
+        waba_of = await _lock_waba_owner(connection, waba_of)
     taken = {other.shard_block for other in present}
     block = next(block for block in range(MAX_NUMBERS) if block not in taken)
-    row = BusinessNumber(number, block, ACTIVE, int(time.time() * 1000))
+    row = BusinessNumber(number, block, ACTIVE, int(time.time() * 1000), waba_of)
     await connection.execute(table.insert(), [dataclasses.asdict(row)])
     await changes.note(connection, changes.NUMBERS)
     return row
+
+
+async def _lock_waba_owner(connection: AsyncConnection, number: str) -> str:
+    """Return the number whose WABA a number belongs to, which cannot be removed until the transaction ends.
+
+    Raises `NoSuchWaba`.
+    """
+    found = await find(connection, number, lock=True)
+    if found is not None and found.waba_of:
+        found = await find(connection, found.waba_of, lock=True)
+    if found is None or found.state == REMOVING:
+        raise NoSuchWaba(number)
+    return found.number
 
 
 async def set_state(connection: AsyncConnection, number: str, state: str) -> None:

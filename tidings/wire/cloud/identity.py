@@ -1,6 +1,7 @@
 """Ids by which the Cloud API names a number, its account, its app and its portfolio.
 
-The ids are derived from the number, so they need no storage and never change. Each has 16 digits, one more than a
+The ids are derived from numbers, so they need no storage and never change. Those of the WABA, the app and the portfolio
+of a number derive from the number that owns the WABA, by default itself. Each has 16 digits, one more than a
 telephone number, and its first digit tells its kind. An `IdentityDirectory` takes the identities of any number of
 business numbers, and several of them may have the same `waba_id`.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LENGTH = 16  # digits of each derived id
 
@@ -45,16 +46,26 @@ class NumberIdentity:
     waba_id: str
     app_id: str
     business_id: str
+    waba_owner: str  # number that the WABA, the app and the portfolio belong to; the number itself by default
+
+    def owner_of(self, node: str) -> str:
+        """Return the number that one of these ids belongs to."""
+        return self.account if node == self.phone_number_id else self.waba_owner
 
 
-def derive(account: str) -> NumberIdentity:
-    """Return the ids of a business number, which depend on nothing but its digits."""
+def derive(account: str, waba_of: str = "") -> NumberIdentity:
+    """Return the ids of a business number.
+
+    waba_of: number whose WABA it belongs to; empty for its own
+    """
+    owner = waba_of or account
     return NumberIdentity(
         account,
         derived_id(ObjectKind.NUMBER, account),
-        derived_id(ObjectKind.WABA, account),
-        derived_id(ObjectKind.APP, account),
-        derived_id(ObjectKind.BUSINESS, account),
+        derived_id(ObjectKind.WABA, owner),
+        derived_id(ObjectKind.APP, owner),
+        derived_id(ObjectKind.BUSINESS, owner),
+        owner,
     )
 
 
@@ -100,6 +111,10 @@ class IdentityDirectory:
     def owner(self, node: str) -> str:
         """Return the first business number that an id's object belongs to; empty for none."""
         return next(iter(self._owners.get(node, ())), "")
+
+    def accounts_of(self, node: str) -> Sequence[str]:
+        """Return all business numbers that an id's object belongs to."""
+        return tuple(self._owners.get(node, ()))
 
     def is_foreign(self, node: str, account: str) -> bool:
         """Return whether an id names an object of other numbers only."""
