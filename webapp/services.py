@@ -178,7 +178,7 @@ def assemble(
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
     links = _links(settings, shard_map, calls, numbers)
     logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
-    templates = Templates(database, settings.account, clock)
+    templates = Templates(database, settings.account, clock, owner_of=numbers.waba_owner)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
     tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)
@@ -197,7 +197,7 @@ def assemble(
             RegistrationService(database, links, hasher),
             *_files(settings, database, files, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
-            *_resources(settings, database, links, safe, clock),
+            *_resources(settings, database, links, safe, clock, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
         ],
         max_requests=settings.max_requests,
@@ -230,7 +230,9 @@ def assemble(
 def _cloud_access(settings: Settings, numbers: Numbers) -> tuple[IdentityDirectory, CloudAccess]:
     """Return the ids of all numbers in the Cloud API, and the check of its tokens."""
     directory = IdentityDirectory([])
-    numbers.watch(lambda accounts: directory.replace(map(derive, accounts)))
+    numbers.watch(
+        lambda accounts: directory.replace(derive(account, numbers.waba_owner(account)) for account in accounts)
+    )
     return directory, CloudAccess(OpenAccess(directory, numbers, settings.account) if settings.cloud_open else None)
 
 
@@ -383,7 +385,13 @@ def _files(settings: Settings, database: Database, files: FileStore, clock: Cloc
 
 
 def _resources(
-    settings: Settings, database: Database, links: CoreappLinks, safe: SecretSealer, clock: Clock
+    settings: Settings,
+    database: Database,
+    links: CoreappLinks,
+    safe: SecretSealer,
+    clock: Clock,
+    *,
+    directory: IdentityDirectory,
 ) -> list[object]:
     """Create the services of resources that no other part uses."""
     guard = EgressGuard(settings.outgoing_webhooks)
@@ -405,7 +413,7 @@ def _resources(
         Assets(),
         MediaLinks(settings.secrets.link_key, clock),
         PictureLinks(settings.secrets.link_key),
-        Subscriptions(database, clock, announced, safe=safe),
+        Subscriptions(database, clock, announced, safe=safe, directory=directory),
         BlockList(database, clock, announced),
         QrCodeList(database, clock),
         CloudNumberSettings(database, announced),

@@ -26,14 +26,14 @@ FIRST, SECOND = "15550000000", "15550000001"
 OTHER_PASSWORD = "Other-2026!"
 
 
-async def add_number(database: Database, number: str = SECOND) -> None:
+async def add_number(database: Database, number: str = SECOND, *, waba_of: str = "") -> None:
     """Add a number as `tidings number add` does."""
     hasher = Hasher(memory_kib=8)
     password_hash = await hasher.hash("The-first-1")
     hasher.close()
     async with database.transaction() as connection:
         await numbers.add_first(connection, FIRST)
-        row = await numbers.add(connection, number)
+        row = await numbers.add(connection, number, waba_of=waba_of)
         login = users.login_name(row, "admin")
         await users.add_user(connection, User(login, number, users.ADMIN, password_hash, True, 1, name="admin"))
 

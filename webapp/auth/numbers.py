@@ -78,6 +78,11 @@ class Numbers:
         found = self._by_number.get(account)
         return found.shard_block if found is not None else 0
 
+    def waba_owner(self, account: str) -> str:
+        """Return the number whose WABA a number belongs to: itself by default."""
+        found = self._by_number.get(account)
+        return (found.waba_of if found is not None else "") or account
+
     async def admit(self, account: str, scope: Scope) -> None:
         """Check that the number of an authenticated request is served, at this host.
 

@@ -87,10 +87,10 @@ class RegistrationService:
         )
         log.info("account.code_requested", extra={"username": caller.username})
 
-    async def state(self, caller: Caller) -> RegistrationState:
+    async def state(self, account: str) -> RegistrationState:
         async with self._database.reading() as connection:
-            kept = await registrations.find_registration(connection, caller.account)
-            is_registered = await accounts.is_registered(connection, caller.account)
+            kept = await registrations.find_registration(connection, account)
+            is_registered = await accounts.is_registered(connection, account)
         return RegistrationState(is_registered, bool(kept.pin_hash))
 
     async def is_pin(self, caller: Caller, pin: str) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Response
 
 from tidings.keys.cloud_urls import CloudCallback
+from tidings.wire.cloud.identity import NumberIdentity
 from webapp.api.cloud import errors
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.subscriptions import Subscriptions
@@ -99,9 +100,8 @@ async def change_override(call: CloudCall, node_id: str, parameters: Mapping[str
     await call.find(Subscriptions).set_callback(call.identity, node_id, callback)
 
 
-async def configuration(call: CloudCall) -> Mapping[str, str]:
-    """Return the callbacks that concern the caller's number, as `webhook_configuration` shows them."""
-    identity = call.identity
+async def configuration(call: CloudCall, identity: NumberIdentity) -> Mapping[str, str]:
+    """Return the callbacks that concern a number, as `webhook_configuration` shows them."""
     names = {
         identity.phone_number_id: "phone_number",
         identity.waba_id: OBJECT,

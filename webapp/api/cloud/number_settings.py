@@ -64,16 +64,16 @@ class CommerceSettings(Body):
 
 
 class CloudNumberSettings:
-    """Settings of the caller's number that only the Cloud API has."""
+    """Settings of numbers that only the Cloud API has."""
 
     def __init__(self, database: Database, announced: SettingsChanges) -> None:
         self._database = database
         self._announced = announced
 
-    async def find(self, caller: Caller, kind: str) -> Mapping[str, Any]:
-        """Return the settings of a kind; empty when none are set."""
+    async def find(self, account: str, kind: str) -> Mapping[str, Any]:
+        """Return the settings of a kind of a number; empty when none are set."""
         async with self._database.reading() as connection:
-            return await cloud_settings.find(connection, caller.account, kind)
+            return await cloud_settings.find(connection, account, kind)
 
     async def merge(self, caller: Caller, kind: str, changes: Mapping[str, Any]) -> None:
         """Change some fields of the settings of a kind, and notify the Coreapps."""
@@ -87,7 +87,7 @@ class CloudNumberSettings:
 
 
 async def show(call: CloudCall) -> Response:
-    found = await call.find(CloudNumberSettings).find(call.caller, SETTINGS)
+    found = await call.find(CloudNumberSettings).find(call.caller.account, SETTINGS)
     return call.answer({"user_identity_change": found.get("user_identity_change", _NO_CHECK)})
 
 
@@ -104,7 +104,7 @@ async def change(call: CloudCall) -> Response:
 
 
 async def show_automation(call: CloudCall) -> Response:
-    return call.answer(await call.find(CloudNumberSettings).find(call.caller, AUTOMATION))
+    return call.answer(await call.find(CloudNumberSettings).find(call.caller.account, AUTOMATION))
 
 
 async def change_automation(call: CloudCall) -> Response:
@@ -112,7 +112,7 @@ async def change_automation(call: CloudCall) -> Response:
 
 
 async def show_commerce(call: CloudCall) -> Response:
-    found = await call.find(CloudNumberSettings).find(call.caller, COMMERCE)
+    found = await call.find(CloudNumberSettings).find(call.caller.account, COMMERCE)
     return call.answer({"data": [dict(found)] if found else []})
 
 

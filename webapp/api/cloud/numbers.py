@@ -10,6 +10,7 @@ from fastapi import Response
 from tidings.storage.business.cloud_settings import AUTOMATION
 from tidings.wire.addresses import is_digits
 from tidings.wire.cloud.codes import PIN_MISMATCH, VERIFY_AGAIN
+from tidings.wire.cloud.identity import NumberIdentity
 from webapp.api.account.service import RegistrationService
 from webapp.api.cloud import callbacks, errors, fields
 from webapp.api.cloud.calls import CloudCall, text_of
@@ -43,7 +44,7 @@ _PIN_DIGITS = 6
 
 async def show(call: CloudCall) -> Response:
     chosen = fields.select(
-        await describe(call),
+        await describe(call, call.identity),
         call.query().get("fields"),
         node_type=NODE_TYPE,
         default=_DEFAULT,
@@ -53,21 +54,26 @@ async def show(call: CloudCall) -> Response:
 
 
 async def list_all(call: CloudCall) -> Response:
-    number = fields.select(
-        await describe(call),
-        call.query().get("fields"),
-        node_type=NODE_TYPE,
-        default=_IN_LISTS,
-        optional=_OPTIONAL,
-    )
-    return call.answer(listed([number], ["0"], call))
+    """List the numbers of the WABA, whichever of them the token belongs to."""
+    # The directory may change during the queries.
+    identities = [call.directory.of(account) for account in call.directory.accounts_of(call.identity.waba_id)]
+    numbers = [
+        fields.select(
+            await describe(call, identity),
+            call.query().get("fields"),
+            node_type=NODE_TYPE,
+            default=_IN_LISTS,
+            optional=_OPTIONAL,
+        )
+        for identity in identities
+    ]
+    return call.answer(listed(numbers, [str(n) for n in range(len(numbers))], call))
 
 
-async def describe(call: CloudCall) -> Mapping[str, Any]:
-    """Return all fields of the caller's number."""
-    identity = call.identity
-    state = await call.find(RegistrationService).state(call.caller)
-    automation = await call.find(CloudNumberSettings).find(call.caller, AUTOMATION)
+async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, Any]:
+    """Return all fields of a number."""
+    state = await call.find(RegistrationService).state(identity.account)
+    automation = await call.find(CloudNumberSettings).find(identity.account, AUTOMATION)
     able = "AVAILABLE" if state.registered else "BLOCKED"
     return {
         "id": identity.phone_number_id,
@@ -90,7 +96,7 @@ async def describe(call: CloudCall) -> Mapping[str, Any]:
         "whatsapp_business_manager_messaging_limit": _UNLIMITED,
         "platform_type": "CLOUD_API",
         "throughput": {"level": "STANDARD"},
-        "webhook_configuration": await callbacks.configuration(call),
+        "webhook_configuration": await callbacks.configuration(call, identity),
         **({AUTOMATION: automation} if automation else {}),
         "health_status": {
             "can_send_message": able,
@@ -158,7 +164,7 @@ async def register(call: CloudCall) -> Response:
         raise errors.no_capability()
     pin = _pin(parameters)
     registration = call.find(RegistrationService)
-    state = await registration.state(call.caller)
+    state = await registration.state(call.caller.account)
     if not state.registered:
         raise errors.coded(VERIFY_AGAIN, "request a code with request_code, and verify it with verify_code")
     if not state.has_pin:

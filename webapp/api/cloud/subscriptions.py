@@ -11,7 +11,7 @@ from tidings.keys import cloud_urls
 from tidings.keys.cloud_urls import CloudCallback
 from tidings.storage.business import cloud_callbacks, cloud_subscriptions
 from tidings.storage.database import Database
-from tidings.wire.cloud.identity import NumberIdentity
+from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity
 from webapp.api.cloud.settings_changes import SettingsChanges
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,16 @@ class Subscriptions:
     A change is in the database when its call returns, and in force as a change of `SettingsChanges`.
     """
 
-    def __init__(self, database: Database, clock: Clock, announced: SettingsChanges, *, safe: SecretSealer) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        announced: SettingsChanges,
+        *,
+        safe: SecretSealer,
+        directory: IdentityDirectory,
+    ) -> None:
+        self._directory = directory
         self._database = database
         self._clock = clock
         self._announced = announced
@@ -33,7 +42,7 @@ class Subscriptions:
         """Subscribe the number's app to its WABA; do nothing when it is subscribed."""
         now = int(self._clock.now() * 1000)
         await self._announced.commit(
-            [identity.account],
+            self._directory.accounts_of(identity.waba_id),
             lambda connection: cloud_subscriptions.add(connection, identity.waba_id, identity.app_id, now),
         )
         log.info("cloud.subscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
@@ -41,7 +50,7 @@ class Subscriptions:
     async def remove(self, identity: NumberIdentity) -> None:
         """End the subscription of the number's app to its WABA, if there is one."""
         await self._announced.commit(
-            [identity.account],
+            self._directory.accounts_of(identity.waba_id),
             lambda connection: cloud_subscriptions.remove(connection, identity.waba_id, identity.app_id),
         )
         log.info("cloud.unsubscribed", extra={"waba": identity.waba_id, "app": identity.app_id})
@@ -52,13 +61,12 @@ class Subscriptions:
 
     async def set_callback(self, identity: NumberIdentity, node_id: str, callback: CloudCallback | None) -> None:
         """Set the callback of an app, a WABA or a number; `None` removes it."""
+        accounts = self._directory.accounts_of(node_id)
         if callback is None:
-            await self._announced.commit(
-                [identity.account], lambda connection: cloud_callbacks.remove(connection, node_id)
-            )
+            await self._announced.commit(accounts, lambda connection: cloud_callbacks.remove(connection, node_id))
         else:
-            row = cloud_urls.sealed(self._safe, identity.account, node_id, callback)
-            await self._announced.commit([identity.account], lambda connection: cloud_callbacks.put(connection, row))
+            row = cloud_urls.sealed(self._safe, identity.owner_of(node_id), node_id, callback)
+            await self._announced.commit(accounts, lambda connection: cloud_callbacks.put(connection, row))
         log.info("cloud.callback_set", extra={"node": node_id, "removed": callback is None})
 
     async def callbacks(self, node_ids: Sequence[str]) -> Mapping[str, CloudCallback]:

@@ -35,9 +35,9 @@ def describe(call: CloudCall) -> dict[str, Any]:
     identity = call.identity
     return {
         "id": identity.waba_id,
-        "name": f"{APP_NAME} {identity.account}",
+        "name": f"{APP_NAME} {identity.waba_owner}",
         "timezone_id": "0",
-        "message_template_namespace": default_namespace(identity.account),
+        "message_template_namespace": default_namespace(identity.waba_owner),
         "account_review_status": "APPROVED",
         "business_verification_status": "not_verified",
         "ownership_type": "SELF",

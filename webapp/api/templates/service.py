@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidings.aio.clock import Clock
 from tidings.storage import outages
@@ -26,19 +26,24 @@ Languages = Mapping[str, Mapping[str, TemplateRow]]
 
 
 class Templates:
-    """Templates of each number that uses them, all cached in memory. Changes by other processes are visible within a
+    """Templates of each WABA that uses them, all cached in memory. Changes by other processes are visible within a
     second.
 
-    A name that is not cached is looked up at once, so that a new template can be used immediately.
+    The templates of a WABA belong to the number that owns it. A name that is not cached is looked up at once, so that a
+    new template can be used immediately.
     """
 
-    def __init__(self, database: Database, account: str, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, account: str, clock: Clock, *, owner_of: Callable[[str], str] = lambda number: number
+    ) -> None:
         """Create the service.
 
+        owner_of: returns the number that owns the WABA of a number
         account: number whose templates are cached from the start; those of others are when they are first used
         """
         self._database = database
         self._clock = clock
+        self._owner_of = owner_of
         # By number: version and templates by name.
         self._cached: dict[str, tuple[int, Mapping[str, Languages]]] = {account: (-1, {})}
         self._loading = asyncio.Lock()
@@ -48,9 +53,10 @@ class Templates:
     ) -> tuple[Sequence[TemplateRow], Sequence[str]]:
         """Return the templates of this name and language, one per namespace, and all languages of the name.
 
-        account: number that the templates belong to
+        account: number that uses the templates
         namespace: the requested one; `None` for any
         """
+        account = self._owner_of(account)
         found = self._of(account).get(name, {})
         here = found.get(language, {})
         if not here or (namespace is not None and namespace not in here):
@@ -59,16 +65,18 @@ class Templates:
         return list(found.get(language, {}).values()), list(found)
 
     async def list(self, caller: Caller) -> Sequence[TemplateRow]:
+        account = self._owner_of(caller.account)
         async with self._database.reading() as connection:
-            return await templates.list_templates(connection, caller.account)
+            return await templates.list_templates(connection, account)
 
     async def create(self, caller: Caller, definition: Definition) -> TemplateRow:
         """Create a template. Raises `InvalidRequest` when one of this name, language and namespace exists."""
-        row = definition.row(caller.account, int(self._clock.now() * 1000))
+        account = self._owner_of(caller.account)
+        row = definition.row(account, int(self._clock.now() * 1000))
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
             details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
-        await self._refresh(caller.account)
+        await self._refresh(account)
         log.info(
             "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
@@ -76,18 +84,19 @@ class Templates:
 
     async def replace(self, caller: Caller, row: TemplateRow) -> bool:
         """Replace a template by one of the same name, language and namespace. Returns false when none exists."""
+        account = self._owner_of(caller.account)
 
         async def work(connection: Connection) -> bool:
-            await templates.lock(connection, caller.account)
-            existing = await templates.list_templates(connection, caller.account)
+            await templates.lock(connection, account)
+            existing = await templates.list_templates(connection, account)
             if row.key not in {template.key for template in existing}:
                 return False
-            await templates.put_templates(connection, caller.account, [row])
+            await templates.put_templates(connection, account, [row])
             return True
 
         if not await self._database.persist(work, patience=5.0):
             return False
-        await self._refresh(caller.account)
+        await self._refresh(account)
         log.info(
             "template.replaced", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
@@ -99,19 +108,20 @@ class Templates:
         Returns the stored ones in order, then the unchanged ones. Raises `InvalidRequest` that names each entry that
         cannot be stored. Nothing is stored then.
         """
+        account = self._owner_of(caller.account)
         now = int(self._clock.now() * 1000)
 
         async def work(connection: Connection) -> importing.ImportPlan:
-            await templates.lock(connection, caller.account)
-            existing = await templates.list_templates(connection, caller.account)
-            found = importing.plan(wanted, caller.account, existing, now)
+            await templates.lock(connection, account)
+            existing = await templates.list_templates(connection, account)
+            found = importing.plan(wanted, account, existing, now)
             if not found.refused:
-                await templates.put_templates(connection, caller.account, found.keep)
+                await templates.put_templates(connection, account, found.keep)
             return found
 
         done = await self._database.persist(work, patience=5.0)
         done.require_all()
-        await self._refresh(caller.account)
+        await self._refresh(account)
         log.info("templates.imported", extra={"templates": len(done.keep), "username": caller.username})
         return [*done.keep, *done.unchanged]
 
@@ -120,13 +130,14 @@ class Templates:
 
         Raises `InvalidRequest` when none exists.
         """
+        account = self._owner_of(caller.account)
         deleted = await self._database.persist(
-            lambda connection: templates.delete_templates(connection, caller.account, name, language, namespace),
+            lambda connection: templates.delete_templates(connection, account, name, language, namespace),
             patience=5.0,
         )
         if not deleted:
             raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
-        await self._refresh(caller.account)
+        await self._refresh(account)
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
 
     def _of(self, account: str) -> Mapping[str, Languages]:
