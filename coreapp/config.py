@@ -14,7 +14,7 @@ from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.keys import webhook_url
-from tidings.storage.business import application_settings, blocked_users, certificates, changes
+from tidings.storage.business import application_settings, blocked_users, certificates, changes, numbers
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection, Database
@@ -150,8 +150,9 @@ class ConfigSource:
                 kind = certificates.WEBHOOK_CA
                 authorities = await certificates.find_certificate(connection, self._account, kind) or b""
                 keys = await self._keys(connection)
+                identity = derive(self._account, await numbers.find_waba_owner(connection, self._account))
                 cloud = await cloud_subscription.find(
-                    connection, derive(self._account), safe=self._safe, first_secret=self._secrets.first.secret
+                    connection, identity, safe=self._safe, first_secret=self._secrets.first.secret
                 )
                 await self._read_blocked(connection)
             found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud)

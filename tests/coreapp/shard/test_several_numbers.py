@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from coreapp import webhook_secrets
 from harness import polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.shard.test_several_shards import ConnectedPhone, start
 from tests.coreapp.signals import soon
-from tests.coreapp.sink import Sink
+from tests.coreapp.sink import SECRET, Sink
+from tests.coreapp.webhook.cloud.test_cloud_webhooks import APP, receiving, subscribe
 from tidings.storage.business import (
     accounts,
     application_settings,
@@ -29,6 +31,7 @@ from tidings.storage.business import (
 from tidings.wire import codes, core
 from tidings.wire import connection as wire
 from tidings.wire import device as frames
+from tidings.wire.cloud import wamid
 
 SECOND = "15550000001"
 PEER = "15550110007"
@@ -65,16 +68,16 @@ def posted(sink: Sink) -> str:
     return str([post.body for post in sink.posts])
 
 
-async def add(world: World, number: str = SECOND) -> numbers.BusinessNumber:
+async def add(world: World, number: str = SECOND, *, waba_of: str = "") -> numbers.BusinessNumber:
     async with world.database.transaction() as connection:
         await numbers.add_first(connection, BUSINESS)
-        return await numbers.add(connection, number)
+        return await numbers.add(connection, number, waba_of=waba_of)
 
 
-async def running_with_two(world: World, servers: RealNetwork, shard_count: int = 1) -> Running:
+async def running_with_two(world: World, servers: RealNetwork, shard_count: int = 1, *, waba_of: str = "") -> Running:
     """Return a Coreapp that has found a second number while it ran, and serves both."""
     running = await start(world, servers, "a", shards=shard_count)
-    await add(world)
+    await add(world, waba_of=waba_of)
     wanted = [*range(shard_count), *range(32, 32 + shard_count)]
     await soon(lambda: running.node.shards.numbers == wanted)
     await soon(lambda: all(shard.link.connected for shard in running.node.shards))
@@ -128,6 +131,27 @@ async def test_callbacks_go_to_the_webhook_of_the_number(world: World, servers: 
     finally:
         await running.stopped()
         await other.stop()
+
+
+async def test_webhooks_of_a_shared_waba_name_it_and_the_number_that_they_are_about(
+    world: World, servers: RealNetwork
+) -> None:
+    running = await running_with_two(world, servers, waba_of=BUSINESS)
+    await a_phone(servers)
+    async with receiving(webhook_secrets.app_secret(SECRET, APP)) as sink:
+        await subscribe(world, sink.url)
+        for account in (BUSINESS, SECOND):
+            assert isinstance(await running.client.ask(lambda n, a=account: core.SettingsChanged(n, a)), core.Done)
+        first = await send(running, BUSINESS, PEER, "from the first")
+        second = await send(running, SECOND, PEER, "from the second")
+        for account, sent in ((BUSINESS, first), (SECOND, second)):
+            label = (wamid.encode(sent.id, PEER), "sent")
+            await sink.taken(label)
+            (post,) = [post for post in sink.posts if label in post.labels]
+            (entry,) = post.body["entry"]
+            assert entry["id"] == "2397639735729717"
+            assert entry["changes"][0]["value"]["metadata"]["display_phone_number"] == account
+        await running.stopped()
 
 
 async def test_health_is_that_of_the_requested_number(world: World, servers: RealNetwork) -> None:
