@@ -28,3 +28,12 @@ async def find(database: Database, first: str, given: str | None) -> str:
                 f"{number[:20]} is not a number of this installation: `tidings number list` lists them"
             )
     return number
+
+
+async def find_waba_owner(database: Database, first: str, given: str | None) -> str:
+    """Return the number whose WABA the number to act on belongs to. Raises `CommandFailure` as `find` does."""
+    number = await find(database, first, given)
+    if number == first:
+        return first
+    async with database.reading() as connection:
+        return await numbers.find_waba_owner(connection, number)

@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add the number although the network knows a device of it, as of a number that was removed here before",
     )
+    add.add_argument(
+        "--waba-of",
+        metavar="NUMBER",
+        help="number whose WABA, app and templates the new one shares in the Cloud API (default: its own)",
+    )
     actions.add_parser("list", help="list the numbers")
     for action, text in (
         ("pause", "refuse requests about a number with 503; its queue and its callbacks continue"),
@@ -69,7 +74,8 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
             return await _list(database)
         number = _digits(options.number)
         if options.action == "add":
-            return await _add(database, settings, number, is_registered=options.registered)
+            waba_of = _digits(options.waba_of) if options.waba_of is not None else ""
+            return await _add(database, settings, number, waba_of=waba_of, is_registered=options.registered)
         if options.action == "remove":
             return await _remove(database, number, drop=options.drop)
         return await _set_state(database, number, PAUSED if options.action == "pause" else ACTIVE)
@@ -87,7 +93,7 @@ def _digits(text: str) -> str:
     return found
 
 
-async def _add(database: Database, settings: CoreappSettings, number: str, *, is_registered: bool) -> int:
+async def _add(database: Database, settings: CoreappSettings, number: str, *, waba_of: str, is_registered: bool) -> int:
     if not is_registered:
         await _require_no_recipient(database, settings, number)
     password = first_password.make()
@@ -99,9 +105,13 @@ async def _add(database: Database, settings: CoreappSettings, number: str, *, is
 
     async def work(connection: Connection) -> User:
         try:
-            row = await numbers.add(connection, number)
+            row = await numbers.add(connection, number, waba_of=waba_of)
         except numbers.NumberExists:
             raise guard.CommandFailure(f"{number} is a number of this installation already") from None
+        except numbers.NoSuchWaba:
+            raise guard.CommandFailure(
+                f"--waba-of: {waba_of} is not a number of this installation: `tidings number list` lists them"
+            ) from None
         except numbers.TooManyNumbers:
             raise guard.CommandFailure(
                 f"this installation has {MAX_NUMBERS} numbers, which is the limit: remove one first"
@@ -151,7 +161,7 @@ async def _list(database: Database) -> int:
         registered = {each.number for each in found if await accounts.is_registered(connection, each.number)}
     for each in found:
         state = f"{each.state}, {'registered' if each.number in registered else 'not registered'}"
-        named = identity.derive(each.number)
+        named = identity.derive(each.number, each.waba_of)
         ids = f"id {named.phone_number_id}  waba {named.waba_id}  app {named.app_id}"
         first = "  first" if each.is_first else ""
         print(f"{each.number}  {state}  since {choices.utc(each.created_at)}  {ids}{first}")
@@ -182,6 +192,9 @@ async def _remove(database: Database, number: str, *, drop: bool) -> int:
         if row.state == REMOVING:
             # An earlier removal was interrupted.
             return PendingRows(0, 0)
+        sharing = [other.number for other in await numbers.list_of_waba(connection, number)]
+        if sharing:
+            raise guard.CommandFailure(f"{', '.join(sharing)} share the WABA of {number}: remove them first")
         pending = await number_removal.begin(connection, row, drop=drop)
         if not pending or drop:
             await _revoke_tokens(connection, number)
@@ -209,7 +222,7 @@ async def _remove(database: Database, number: str, *, drop: bool) -> int:
 
 
 async def _delete(number: str, connection: Connection) -> None:
-    """Delete what is left of a number: its row, and its subscription to webhooks of the Cloud API."""
+    """Delete what is left of a number: its row, and the subscription to webhooks of its own WABA."""
     named = identity.derive(number)
     await cloud_subscriptions.remove(connection, named.waba_id, named.app_id)
     await numbers.delete(connection, number)

@@ -64,11 +64,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _account(settings: NumberSettings, given: str | None) -> str:
+    """Return the number that the templates belong to. The first number always has a WABA of its own."""
     if given is None:
         return settings.account
     database = Database(settings.business, "business")
     try:
-        return await chosen_number.find(database, settings.account, given)
+        return await chosen_number.find_waba_owner(database, settings.account, given)
     finally:
         await database.close()
 

@@ -56,7 +56,8 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
     try:
         number = await chosen_number.find(database, settings.account, options.number)
         if options.action == "cloud":
-            print(webhook_secrets.app_secret(settings.secrets.webhook_secret, identity.derive(number).app_id))
+            owner = await chosen_number.find_waba_owner(database, settings.account, options.number)
+            print(webhook_secrets.app_secret(settings.secrets.webhook_secret, identity.derive(owner).app_id))
             return 0
         kept = WebhookSecrets(number, settings.secrets.webhook_secret, safe)
         if options.action == "show":

@@ -81,3 +81,45 @@ def test_templates_and_webhook_secrets_of_a_further_number_are_its_own(data: dic
     assert len(secrets) == 2
     for command in (("template", "list"), ("webhook-secret", "show"), ("webhook-secret", "cloud")):
         assert_one_line(run(*command, "--number", "15550000009", **data), 1, ".*is not a number of this installation")
+
+
+def test_numbers_share_a_waba_with_its_app_and_templates(data: dict[str, str], tmp_path: Path) -> None:
+    for number, more in (("15550000001", ()), ("15550000002", ("--waba-of", "+15550000001"))):
+        added = run("number", "add", number, *more, **data)
+        assert added.returncode == 0, added.stderr
+    listed = run("number", "list", **data).stdout.splitlines()
+    first, second, third = (re.search(r"id (\d{16})  waba (\d{16})  app (\d{16})", line) for line in listed[:3])
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert second.groups()[1:] == third.groups()[1:] != first.groups()[1:]
+    assert second[1] != third[1]
+    template = tmp_path / "template.json"
+    template.write_text(
+        '{"name": "hello", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hello"}]}'
+    )
+    assert run("template", "create", "--number", "15550000002", str(template), **data).returncode == 0
+    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 templates\n")
+    secrets = [run("webhook-secret", "cloud", "--number", f"1555000000{n}", **data).stdout for n in (0, 1, 2)]
+    assert secrets[1] == secrets[2] != secrets[0]
+
+    assert_one_line(
+        run("number", "add", "15550000003", "--waba-of", "15550000009", **data), 1, ".*--waba-of: 15550000009"
+    )
+    failed = run("number", "remove", "15550000001", **data)
+    assert_one_line(failed, 1, ".*15550000002 share the WABA of 15550000001: remove them first")
+    assert run("number", "remove", "15550000002", **data).returncode == 0
+    assert run("template", "list", "--number", "15550000001", **data).stdout.endswith("1 templates\n")
+    assert run("number", "remove", "15550000001", **data).returncode == 0
+
+
+def test_the_subscription_of_a_shared_waba_outlives_a_number_that_shares_it(
+    data: dict[str, str], tmp_path: Path
+) -> None:
+    assert run("number", "add", "15550000001", "--waba-of", "15550000000", **data).returncode == 0
+    (waba, app), _ = re.findall(r"waba (\d{16})  app (\d{16})", run("number", "list", **data).stdout)
+    with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+        connection.execute("INSERT INTO cloud_subscriptions VALUES (?, ?, 1)", (waba, app))
+        connection.commit()
+        assert run("number", "remove", "15550000001", **data).returncode == 0
+        assert connection.execute("SELECT waba_id FROM cloud_subscriptions").fetchall() == [(waba,)]
