@@ -2,7 +2,8 @@
 
 A child inherits two pipes. On the first it reports once, in one line of JSON, that it is ready and its addresses. On
 the second it waits for end of file: when the parent ends for any reason, the kernel closes the pipe, and the child
-stops.
+stops. A child that is prepared has a third one, from which it reads the environment variables that were not known yet:
+loading a program takes as long as all the rest of a start.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ STOP_SECONDS = 20.0
 LAST_WORD_SECONDS = 2.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
+_NOTHING: Mapping[str, str] = {}
 # Seconds after which a running child counts as healthy: its next crash restarts at the first back-off.
 WELL_AFTER = 60.0
 
@@ -65,6 +67,8 @@ class ChildProcess:
         self._name = self.name or self.command
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline = -1
+        # Of a child that is prepared: the pipe for further variables, and the one for its ready message; -1 otherwise.
+        self._variables = self._prepared = -1
         self._reader: asyncio.Task[None] | None = None
 
     @property
@@ -72,14 +76,21 @@ class ChildProcess:
         """Process id of the running child; None when none is running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
-    async def start(self) -> Mapping[str, Any]:
-        """Start the child and wait until it is ready. Returns its ready message.
+    async def prepare(self) -> None:
+        """Start the child, which loads its program and then waits for `start`. Raises `OSError`."""
+        self._prepared = await self._spawn(waits=True)
+
+    async def start(self, more: Mapping[str, str] = _NOTHING) -> Mapping[str, Any]:
+        """Start the child, or continue a prepared one, and wait until it is ready. Returns its ready message.
+
+        more: further environment variables, which it keeps when it is restarted
 
         A child that does not become ready is stopped. Raises `guard.Failure` with the last error line of its log,
         `OSError` when the process cannot be created, and `ValueError` for a malformed ready message.
         """
+        self.environment = {**self.environment, **more}
         try:
-            return await self._start()
+            return await self._start(more)
         except Exception:
             await self.end(STOP_SECONDS)
             raise
@@ -117,13 +128,14 @@ class ChildProcess:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        for descriptor in (self._lifeline, self._variables, self._prepared):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._lifeline = self._variables = self._prepared = -1
         await self._read_to_the_end()
 
-    async def _start(self) -> Mapping[str, Any]:
-        ready = await self._spawn()
+    async def _start(self, more: Mapping[str, str]) -> Mapping[str, Any]:
+        ready = self._continue(more) if self._prepared >= 0 else await self._spawn()
         assert self._process is not None
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -138,22 +150,41 @@ class ChildProcess:
         last_word = self.log.last_word if self.log is not None else ""
         raise guard.CommandFailure(last_word or f"{self._name} failed to start, with status {status}{self._see()}")
 
-    async def _spawn(self) -> int:
-        """Start the process. Returns the descriptor of the pipe for its ready message."""
+    def _continue(self, more: Mapping[str, str]) -> int:
+        """Send a prepared process its variables. Returns the descriptor of the pipe for its ready message."""
+        ready, self._prepared = self._prepared, -1
+        variables, self._variables = self._variables, -1
+        try:
+            # The process may have ended; then it will not become ready either.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(variables, json.dumps(dict(more)).encode())
+        finally:
+            os.close(variables)
+        return ready
+
+    async def _spawn(self, *, waits: bool = False) -> int:
+        """Start the process. Returns the descriptor of the pipe for its ready message.
+
+        waits: whether the process waits for further variables
+        """
         with contextlib.ExitStack() as unused, contextlib.ExitStack() as theirs:
             ready, ready_write = os.pipe()
             unused.callback(os.close, ready)
             theirs.callback(os.close, ready_write)
             lifeline_read, self._lifeline = os.pipe()
             theirs.callback(os.close, lifeline_read)
+            inherited = {"ready": ready_write, "lifeline": lifeline_read}
+            if waits:
+                inherited["variables"], self._variables = os.pipe()
+                theirs.callback(os.close, inherited["variables"])
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "cli.main", self.command),
-                *(f"--ready-fd={ready_write}", f"--lifeline-fd={lifeline_read}"),
+                *(f"--{name}-fd={descriptor}" for name, descriptor in inherited.items()),
                 env=dict(self.environment),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if self.log is not None else None,
                 stderr=asyncio.subprocess.STDOUT if self.log is not None else None,
-                pass_fds=(ready_write, lifeline_read),
+                pass_fds=tuple(inherited.values()),
                 # Ctrl-C in the terminal must reach only this process, which stops the children in order.
                 start_new_session=True,
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from cli import guard, tables, unread_variables
@@ -141,10 +142,13 @@ class Installation:
             return os.open(path if path.exists() else self.data_dir, os.O_RDONLY | os.O_CLOEXEC)
 
     async def start(self) -> Where:
-        """Upgrade the tables, then start each process after those that it needs are ready.
+        """Load the programs of all processes while the tables are upgraded, then start each process after those that it
+        needs are ready.
 
         Raises `SettingsError` for a database of another business number, and `CommandFailure`.
         """
+        for command in ("network", "coreapp", "webapp", "robots"):
+            await self.supervisor.prepare(self._child(command))
         self._say("migrating the tables ...")
         await tables.upgrade(self._settings.families, say=_silent)
         database = Database(self._settings.business, "business")
@@ -164,10 +168,8 @@ class Installation:
             "TIDINGS_NETWORK_TCP_ADDRESS": tcp,
             "TIDINGS_NETWORK_TCP_TLS": "1" if network["tcp_tls"] else "0",
         }
-        coreapp = await self._start("coreapp", dial)
         first = await self._first_password()
-        webapp = await self._start("webapp", first)
-        robots = await self._start_robots(dial)
+        (coreapp, webapp), robots = await _all(self._start_api(dial, first), self._start_robots(dial))
         return Where(
             api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
             network_url=network_url,
@@ -204,17 +206,34 @@ class Installation:
             os.close(self._lock)
             self._lock = -1
 
+    async def _start_api(
+        self, dial: Mapping[str, str], first: Mapping[str, str]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Start the Coreapp, then the Webapp, which can serve every call from its start on."""
+        coreapp = await self._start("coreapp", dial)
+        return coreapp, await self._start("webapp", first)
+
     async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
         self._say(f"starting {command} ...")
-        return await self.supervisor.start(self._child(command, variables))
+        return await self.supervisor.start(command, variables)
 
     async def _start_robots(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
         self._say("starting robots ...")
-        return await self.supervisor.start_or_keep_trying(self._child("robots", variables))
+        return await self.supervisor.start_or_keep_trying("robots", variables)
 
-    def _child(self, command: str, variables: Mapping[str, str]) -> Child:
-        own = of(command, self._variables, self._settings.secrets)
-        return Child(command, {**own, **variables})
+    def _child(self, command: str) -> Child:
+        return Child(command, of(command, self._variables, self._settings.secrets))
+
+
+async def _all(*starts: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Wait for all starts, and return their results in order. If one fails, cancel the others and raise its error."""
+    tasks = [asyncio.create_task(start) for start in starts]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:

@@ -71,9 +71,10 @@ ORPHAN_GRACE = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the two pipes between `tidings up` and its children."""
+    """Add the options for the pipes between `tidings up` and its children."""
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--variables-fd", type=int, help=argparse.SUPPRESS)
 
 
 def configure_logging(name: str, settings: LogSettings, write: Callable[[str], None] | None = None) -> None:
@@ -92,11 +93,16 @@ def run(
     options: argparse.Namespace,
 ) -> int:
     """Read the settings, then serve until SIGINT or SIGTERM. Raises the errors of `serve`, and `SettingsError`."""
-    for pipe in filter(None, (options.ready_fd, options.lifeline_fd)):
+    for pipe in filter(None, (options.ready_fd, options.lifeline_fd, options.variables_fd)):
         # The parent waits for these pipes to close, so this process's children must not inherit them.
         os.set_inheritable(pipe, False)
     if options.lifeline_fd is not None:
         die_with(options.lifeline_fd)
+    if options.variables_fd is not None:
+        more = wait_for_variables(options.variables_fd)
+        if more is None:
+            return 0
+        os.environ.update(more)
     settings = read(os.environ)
     configure_logging(name, settings)
     unread_variables.report(os.environ)
@@ -112,6 +118,17 @@ def run(
     ):
         run_loop(_serve(name, settings, serve, options.ready_fd))
     return 0
+
+
+def wait_for_variables(descriptor: int) -> Mapping[str, str] | None:
+    """Wait for further environment variables, which the parent writes to a pipe as one JSON object.
+
+    Returns `None` when the parent closes the pipe without writing, because it needs no process any more.
+    """
+    with os.fdopen(descriptor) as pipe:
+        said = pipe.read()
+    found: Mapping[str, str] | None = json.loads(said) if said else None
+    return found
 
 
 def run_loop(main: Any) -> Any:

@@ -36,32 +36,45 @@ class Supervisor:
         self._say = say
         self._running: list[_Running] = []
 
-    async def start(self, child: Child) -> Mapping[str, Any]:
-        """Start a child, wait until it is ready, and keep it running from then on. Returns its ready message.
-
-        Raises `guard.Failure` with the child's last error line when it does not become ready.
-        """
+    async def prepare(self, child: Child) -> None:
+        """Start a child, which loads its program and then waits for `start`. Raises `OSError`."""
         running = _Running(child, self._log_dir, self._say)
         self._running.append(running)
-        where = await running.start()
+        await running.prepare()
+
+    async def start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
+        """Continue a prepared child, wait until it is ready, and keep it running from then on. Returns its ready
+        message.
+
+        Raises `guard.Failure` with the child's last error line when it does not become ready.
+
+        variables: further environment variables
+        """
+        running = self._find(command)
+        where = await running.start(variables)
         running.keep()
         return where
 
-    async def start_or_keep_trying(self, child: Child) -> Mapping[str, Any] | None:
-        """Start a child that the others do not need. Returns None if it does not become ready; it is retried then."""
+    async def start_or_keep_trying(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
+        """Continue a child that the others do not need. Returns None if it does not become ready; it is retried
+        then.
+        """
         try:
-            return await self.start(child)
+            return await self.start(command, variables)
         except guard.CommandFailure as failure:
-            self._say(f"{failure}; continuing without {child.command}")
-            self._running[-1].keep()
+            self._say(f"{failure}; continuing without {command}")
+            self._find(command).keep()
             return None
+
+    def _find(self, command: str) -> _Running:
+        return next(running for running in self._running if running.command == command)
 
     def pids(self) -> dict[str, int]:
         """Return the process ids of the running children, by command."""
         return {running.command: running.pid for running in self._running if running.pid is not None}
 
     async def close(self, within: float = STOP_SECONDS) -> None:
-        """Stop all children, the last started first.
+        """Stop all children, the last prepared first.
 
         They share `within` seconds, but each has at least 1 second before it is killed.
         """
@@ -91,8 +104,11 @@ class _Running:
     def pid(self) -> int | None:
         return self._process.pid
 
-    async def start(self) -> Mapping[str, Any]:
-        return await self._process.start()
+    async def prepare(self) -> None:
+        await self._process.prepare()
+
+    async def start(self, variables: Mapping[str, str]) -> Mapping[str, Any]:
+        return await self._process.start(variables)
 
     def keep(self) -> None:
         self._keeper = asyncio.create_task(self._process.keep(), name=f"keep {self.command}")

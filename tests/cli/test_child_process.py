@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from cli import child_process, guard
 from cli.child_process import ChildProcess
 from cli.commands.network import Workers
+from harness import polling
 
 # Replacement for `python -m cli.main <command>`: writes its process id to $STARTS, and acts as $PLAN states for this
 # start: never ready, dead once ready, or running.
@@ -24,11 +26,15 @@ with open(os.environ["STARTS"], "a+") as starts:
     starts.write(f"{{os.getpid()}}\\n")
     starts.seek(0)
     start = len(starts.readlines())
+for word in sys.argv:
+    if word.startswith("--variables-fd="):
+        with os.fdopen(int(word.partition("=")[2])) as variables:
+            os.environ.update(json.load(variables))
 (ready,) = [int(word.partition("=")[2]) for word in sys.argv if word.startswith("--ready-fd=")]
 plan = (os.environ["PLAN"].split() + ["stays"] * start)[start - 1]
 if plan != "hangs":
     with os.fdopen(ready, "w") as pipe:
-        json.dump({{"start": start}}, pipe)
+        json.dump({{"start": start, **{{name: os.environ[name] for name in ("MORE",) if name in os.environ}}}}, pipe)
 if plan != "dies":
     signal.pause()
 """
@@ -139,4 +145,42 @@ async def test_a_failed_start_leaves_no_process_and_no_descriptor(
         await child.start()
     # A transport closes its descriptor in the next event-loop iteration.
     await asyncio.sleep(0)
+    assert open_descriptors() <= before
+
+
+async def test_a_prepared_child_begins_with_further_variables_and_keeps_them(starts: Path) -> None:
+    watcher = Watcher()
+    child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "dies stays"}, watcher)
+    before = open_descriptors()
+    await child.prepare()
+    await polling.until(lambda: starts.exists() and bool(starts.read_text()), seconds=30)
+    assert await child.start({"MORE": "value"}) == {"start": 1, "MORE": "value"}
+    keeper = asyncio.create_task(child.keep())
+    async with asyncio.timeout(30):
+        assert [(await watcher.said.get())[0] for _ in range(2)] == ["ended", "back"]
+    assert child.environment["MORE"] == "value"
+    keeper.cancel()
+    await child.end(10.0)
+    await asyncio.sleep(0)
+    assert running(starts) == []
+    assert open_descriptors() <= before
+
+
+async def test_a_prepared_child_that_has_ended_is_a_failed_start(starts: Path) -> None:
+    child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "stays"}, Watcher())
+    await child.prepare()
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    await polling.until(lambda: child.pid is None, seconds=30)
+    with pytest.raises(guard.CommandFailure, match="network failed to start, with status -9"):
+        await child.start({"MORE": "value"})
+
+
+async def test_a_prepared_child_that_is_not_needed_leaves_nothing(starts: Path) -> None:
+    child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "stays"}, Watcher())
+    before = open_descriptors()
+    await child.prepare()
+    await child.end(10.0)
+    await asyncio.sleep(0)
+    assert child.pid is None
     assert open_descriptors() <= before

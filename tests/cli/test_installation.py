@@ -9,11 +9,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -228,9 +229,13 @@ async def test_a_business_number_unlike_the_database_s_stops_the_start(make: Mak
     installation = await make({})
     await installation.start()
     await installation.close()
+    printed = len(console.lines)
     changed = await make({"TIDINGS_BUSINESS_NUMBER": "+15559999999"})
     with pytest.raises(SettingsError, match="15559999999, but this database is that of 15550000000"):
         await changed.start()
+    # No process was told to begin.
+    assert not any(line.startswith("starting") for line in console.lines[printed:])
+    await changed.close()
     assert changed.supervisor.pids() == {}
 
 
@@ -354,6 +359,14 @@ def children_of(process: subprocess.Popen[Any]) -> dict[str, psutil.Process]:
     return found
 
 
+def is_up(environment: Mapping[str, str], data_dir: Path) -> bool:
+    """Return whether the Webapp and the robots are ready, which are the last."""
+    host, _, port = environment["TIDINGS_API_ADDRESS"].rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        return (data_dir / "recipients.sock").exists()
+    return False
+
+
 @contextlib.contextmanager
 def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
     """Run `tidings up` with this console, its logs at an unwritable place, until ready. It is killed at the end."""
@@ -368,7 +381,7 @@ def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[by
         start_new_session=True,
     )
     try:
-        polling.wait_until(lambda: "robots" in children_of(process), seconds=60)
+        polling.wait_until(lambda: is_up(environment, data_dir), seconds=60)
         yield process, environment
     finally:
         for child in psutil.Process(process.pid).children() if process.poll() is None else []:
