@@ -84,9 +84,14 @@ async def require_device(request: Request, logins: DeviceLogins, number: str) ->
     """Require the token of the device of this number. Raises `Unauthorized`."""
     token = bearer(request)
     consume(request, LOGIN)
-    if not token or not await logins.is_device(number, token):
+    if not token or not await logins.is_device(number, token, client_host(request)):
         raise errors.Unauthorized("unknown number or wrong token")
     mark_authenticated(request)
+
+
+def client_host(request: Request) -> str:
+    """Return the client's address. The listener has replaced a trusted proxy by the client that it names."""
+    return request.client.host if request.client is not None else ""
 
 
 def consume(request: Request, tokens: float) -> None:

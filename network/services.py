@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from ssl import SSLContext
 
 from fastapi import FastAPI
@@ -20,6 +20,7 @@ from network.connections.tcp import TcpListener
 from network.context import NetworkContext
 from network.delay import Delay
 from network.devices.codes import Codes
+from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
 from network.devices.registering import RegistrationEndpoints, RegistrationKey
 from network.devices.registrations import Registrations
@@ -149,7 +150,8 @@ async def _wire(
     backend = Backend(context.router, Copies(context, kept), kept, directory, unauthenticated, delay, limits)
     connections = Connections(backend, settings.drain)
     blob_store, blobs = await _open_blobs(context, files)
-    locks = Locks(database, clock)
+    addresses = FamiliarAddresses(database, settings.secrets.registration_key)
+    locks = Locks(database, clock, addresses)
     registrations = Registrations(context, chats, locks)
     routing.share(connections, registrations)
     routes = [
@@ -171,10 +173,16 @@ async def _wire(
         ),
     ]
     http, tcp = _make_listeners(context, app.create(routes, delay, is_local=is_local), connections)
-    activity = LockActivity(database, clock, directory.logins.take_seen, context.router.is_online)
+    activity = LockActivity(database, clock, addresses, directory.seen.take, _origins_of(context))
     sweeper = BlobSweeper(database, blob_store)
     others: list[Service] = [activity, _vitals(settings), blobs, context.router, sweeper, Expiry(context)]
     return http, tcp, [*others, *routing.services(), connections]
+
+
+def _origins_of(context: NetworkContext) -> Callable[[str], Set[str] | None]:
+    """Return a function that returns the origins of an attached device, `None` for a device that is not attached."""
+    router, seen = context.router, context.directory.seen
+    return lambda number: seen.origins(router.hosts_of(number)) if router.is_online(number) else None
 
 
 def _vitals(settings: Settings) -> Vitals:

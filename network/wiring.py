@@ -109,7 +109,8 @@ class Routing:
         Raises `CannotJoin`, `CannotListen`, and the database's error when it cannot be reached.
         """
         settings, clock = self.settings, self.clock
-        store, directory = SqlMailbox(self.database), Directory(self.database, settings.rate_limits, clock)
+        store = SqlMailbox(self.database)
+        directory = Directory(self.database, settings.rate_limits, clock, settings.trusted_proxies)
         mailboxes = Mailboxes(store, settings.quotas, clock, weight_of=directory.rate_limits.weight_of)
         parts, last_seq = (store, directory.recipients, mailboxes), await store.last_seq()
         options: dict[str, Any] = {

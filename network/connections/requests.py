@@ -133,7 +133,7 @@ class DeviceRequests:
         """Return the verified device; `None` when it may not attach, in which case it has received the failure."""
         proven = None
         if addresses.is_number(frame.number):
-            proven = await self._directory.logins.verify(frame.number, frame.token)
+            proven = await self._directory.logins.verify(frame.number, frame.token, self._transport.host)
         if not self._transport.is_open:
             return None
         if proven is None:

@@ -348,6 +348,11 @@ class DeviceSession:
 
     # Calls by the router.
 
+    @property
+    def host(self) -> str:
+        """Return the address of the client."""
+        return self.transport.host
+
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send one envelope under the next number of this connection; return the number."""
         self._last_delivery = n = self._last_delivery + 1

@@ -6,10 +6,11 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 from prometheus_client import Counter
 
+from network.devices.familiar_addresses import DAY_MS, FAMILIAR_MS, FamiliarAddresses
 from network.errors import Locked, TooMany, TooOften, Unauthorized, Unavailable
 from tidings.aio.clock import Clock
 from tidings.aio.service import wait_for
@@ -17,21 +18,20 @@ from tidings.aio.token_buckets import RateLimit, TokenBuckets
 from tidings.secrets.hash_pool import HashPool, HashPoolFull
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import locks
-from tidings.storage.network.locks import Lock
+from tidings.storage.network import lock_addresses, locks
+from tidings.storage.network.locks import Lock, PinBuckets
 
 log = logging.getLogger(__name__)
 
 PINS = Counter("tidings_network_lock_pins_total", "PINs of registration locks that were checked", ["result"])
 
-DAY_MS = 24 * 3600 * 1000
 # Inactivity of the device, in milliseconds, after which its lock expires: the number may have another owner by then.
 EXPIRES_MS = 7 * DAY_MS
-# Wrong PINs for one number, from all addresses together. The daily limit lets an owner wait for one day at most. The
-# yearly limit admits at most 60 + 36 in any year: with six digits a guess succeeds with a probability below 1 in
-# 10,000.
+# Wrong PINs for one number from its familiar addresses together, and likewise from all other addresses together. The
+# daily limit lets an owner wait for one day at most, until the yearly limit is reached: 45 + 4 in any year. The classes
+# together admit 98: with six digits a guess succeeds with a probability below 1 in 10,000.
 DAILY = RateLimit(interval=DAY_MS, burst=5)
-YEARLY = RateLimit(interval=10 * DAY_MS, burst=60)
+YEARLY = RateLimit(interval=90 * DAY_MS, burst=45)
 # Hashes computed at a time, and hashes that may wait; each takes about 20 ms. Only clients with the right code cause
 # one.
 THREADS, MAX_WAITING = 1, 32
@@ -45,38 +45,51 @@ for _result in (RIGHT, WRONG, REFUSED):
 
 
 class Locks:
-    """Locks of all numbers, in the database, so that all nodes count wrong PINs together."""
+    """Locks of all numbers, in the database, so that all nodes count wrong PINs together.
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    Wrong PINs from familiar addresses and those from others are counted apart, so that guesses from elsewhere do not
+    refuse the owner's PIN.
+    """
+
+    def __init__(self, database: Database, clock: Clock, addresses: FamiliarAddresses) -> None:
         self._database = database
         self._clock = clock
+        self._addresses = addresses
         self._pool = HashPool(threads=THREADS, max_waiting=MAX_WAITING)
         self._sets: TokenBuckets[str] = TokenBuckets(clock, rate=1 / SET_SECONDS, burst=SETS, remembered=_REMEMBERED)
 
-    async def open(self, number: str, pin: str) -> str:
+    async def open(self, number: str, pin: str, origin: str) -> str:
         """Check that a registration by code may replace the current one; return the hash of the lock that the PIN
         opened.
 
         Returns an empty string when no lock is in force. Raises `Locked` without a PIN, `Unauthorized` for a wrong one,
         `TooMany` after too many wrong ones, and `Unavailable`.
+
+        origin: key of the client's address.
         """
-        found = await self._database.query(lambda connection: locks.find(connection, number), patience=20)
-        if found is None or is_expired(found, self._now()):
+        now = self._now()
+
+        async def read(connection: Connection) -> tuple[Lock | None, bool]:
+            found = await locks.find(connection, number)
+            return found, found is not None and await self._addresses.includes(connection, number, origin, now)
+
+        found, familiar = await self._database.query(read, patience=20)
+        if found is None or is_expired(found, now):
             return ""
         if not pin:
             raise Locked("the number has a registration lock: send its PIN")
-        await self._count(number)
+        await self._count(number, familiar=familiar)
         try:
             is_right = await self._pool.verify(found.pin_hash, pin)
         except HashPoolFull:
-            await self._refund(number)
+            await self._refund(number, familiar=familiar)
             raise _busy() from None
         if not is_right:
             PINS.labels(WRONG).inc()
-            log.warning("lock.wrong_pin", extra={"number": number})
+            log.warning("lock.wrong_pin", extra={"number": number, "familiar_address": familiar})
             raise Unauthorized("the PIN of the registration lock is wrong", reason="wrong_pin")
         PINS.labels(RIGHT).inc()
-        await self._refund(number)
+        await self._refund(number, familiar=familiar)
         return found.pin_hash
 
     async def hash(self, pin: str) -> str:
@@ -87,12 +100,15 @@ class Locks:
             raise _busy() from None
 
     async def set(self, number: str, pin: str) -> None:
-        """Lock a number at its device's request. Raises `TooOften` and `Unavailable`."""
+        """Lock a number at its device's request, and fill its daily buckets. Raises `TooOften` and `Unavailable`.
+
+        Wrong PINs stay counted in the yearly buckets, whose sum bounds the guesses of a year.
+        """
         wait = self._sets.take(number)
         if wait:
             raise TooOften("the PIN was set too often", retry_after=1 + int(wait))
         stored, now = await self.hash(pin), self._now()
-        await self._database.persist(lambda connection: locks.put(connection, number, stored, now), patience=20)
+        await self._database.persist(lambda c: locks.put(c, number, stored, now, refill=True), patience=20)
         log.info("lock.set", extra={"number": number})
 
     async def remove(self, number: str) -> None:
@@ -100,7 +116,7 @@ class Locks:
         await self._database.persist(lambda connection: locks.delete(connection, number), patience=20)
         log.info("lock.removed", extra={"number": number})
 
-    async def _count(self, number: str) -> None:
+    async def _count(self, number: str, *, familiar: bool) -> None:
         """Count a PIN as wrong before it is checked, so that every checked PIN is counted. Raises `TooMany`."""
         now = self._now()
 
@@ -108,11 +124,12 @@ class Locks:
             found = await locks.find(connection, number, lock=True)
             if found is None:
                 return 0
-            daily, yearly = DAILY.bound(found.daily_full_at, now), YEARLY.bound(found.yearly_full_at, now)
+            stored = found.buckets(familiar=familiar)
+            daily, yearly = DAILY.bound(stored.daily_full_at, now), YEARLY.bound(stored.yearly_full_at, now)
             wait = max(DAILY.wait(daily, now), YEARLY.wait(yearly, now))
             if not wait:
-                daily, yearly = DAILY.consume(daily, now), YEARLY.consume(yearly, now)
-                await locks.write_tries(connection, number, daily, yearly)
+                left = PinBuckets(DAILY.consume(daily, now), YEARLY.consume(yearly, now))
+                await locks.write_buckets(connection, number, left, familiar=familiar)
             return wait
 
         wait = await self._database.persist(work, patience=20)
@@ -120,14 +137,17 @@ class Locks:
             PINS.labels(REFUSED).inc()
             raise TooMany("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
 
-    async def _refund(self, number: str) -> None:
+    async def _refund(self, number: str, *, familiar: bool) -> None:
         now = self._now()
 
         async def work(connection: Connection) -> None:
             found = await locks.find(connection, number, lock=True)
             if found is not None:
-                daily = DAILY.consume(found.daily_full_at, now, -1)
-                await locks.write_tries(connection, number, daily, YEARLY.consume(found.yearly_full_at, now, -1))
+                stored = found.buckets(familiar=familiar)
+                left = PinBuckets(
+                    DAILY.consume(stored.daily_full_at, now, -1), YEARLY.consume(stored.yearly_full_at, now, -1)
+                )
+                await locks.write_buckets(connection, number, left, familiar=familiar)
 
         # Not retried: a refund made twice would grant a free try.
         await self._database.commit(work)
@@ -159,7 +179,7 @@ KEPT_MS = 30 * 24 * 3600 * 1000
 
 @dataclasses.dataclass(slots=True, eq=False)
 class LockActivity:
-    """Service that records which locked devices are active, once a minute.
+    """Service that records which locked devices are active, and their addresses, once a minute.
 
     A device is active while it is attached to this node, and when it authenticates by its token.
     """
@@ -168,13 +188,14 @@ class LockActivity:
 
     database: Database
     clock: Clock
-    # Returns the numbers that authenticated since its last call.
-    take_seen: Callable[[], Set[str]]
-    # Returns whether the device of a number is attached to this node.
-    is_online: Callable[[str], bool]
+    addresses: FamiliarAddresses
+    # Returns the numbers that authenticated since its last call, with the origins of those calls.
+    take_seen: Callable[[], Mapping[str, Set[str]]]
+    # Returns the origins from which the device of a number is attached to this node; `None` when it is not.
+    origins_of: Callable[[str], Set[str] | None]
     _delete_at: int = 0  # Unix milliseconds.
-    # Numbers seen before a pass that failed.
-    _unsaved: Set[str] = frozenset()
+    # As `take_seen`, before a pass that failed.
+    _unsaved: Mapping[str, Set[str]] = dataclasses.field(default_factory=dict)
 
     async def run(self, stop: asyncio.Event) -> None:
         is_last = False
@@ -188,24 +209,38 @@ class LockActivity:
                 log.warning("locks.not_noted", extra={"error": outages.brief(error)})
 
     async def run_once(self) -> int:
-        """Record which locked devices were active; return their number."""
+        """Record which locked devices were active, and from where; return their number."""
         now, total = int(self.clock.now() * 1000), 0
-        seen = self._unsaved = self._unsaved | self.take_seen()
+        seen = self._unsaved = _merged(self._unsaved, self.take_seen())
         after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS
         while True:
             listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
             page = await self.database.query(listing, patience=PATIENCE)
-            active = [number for _, number in page if number in seen or self.is_online(number)]
+            attached = {number: origins for _, number in page if (origins := self.origins_of(number)) is not None}
+            active = [number for _, number in page if number in seen or number in attached]
             if active:
                 noting = functools.partial(locks.note_active, numbers=active, now=now)
                 await self.database.persist(noting, patience=PATIENCE)
+            # An attached device is seen about once an hour.
+            await self.addresses.record(attached, now)
             total += len(active)
             if len(page) < PAGE:
                 break
             after = page[-1]
-        self._unsaved = set()
+        await self.addresses.record(seen, now)
+        self._unsaved = {}
         if now >= self._delete_at:
-            before = now - EXPIRES_MS - KEPT_MS
-            await self.database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
+            await self._delete_expired(now)
             self._delete_at = now + GRAIN_MS
         return total
+
+    async def _delete_expired(self, now: int) -> None:
+        before = now - EXPIRES_MS - KEPT_MS
+        await self.database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
+        await self.database.persist(lambda c: lock_addresses.delete_old(c, now - FAMILIAR_MS), patience=PATIENCE)
+
+
+def _merged(one: Mapping[str, Set[str]], other: Mapping[str, Set[str]]) -> Mapping[str, Set[str]]:
+    if not one:
+        return other
+    return {number: one.get(number, frozenset()) | origins for number, origins in {**one, **other}.items()}

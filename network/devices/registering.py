@@ -148,7 +148,7 @@ class RegistrationEndpoints:
             self.key.require(request)
         self._require_ordinary(body.number)
         await self.codes.check(body.number, origin, body.code)
-        opened = await self.registrations.locks.open(body.number, body.pin)
+        opened = await self.registrations.locks.open(body.number, body.pin, origin)
         await self.codes.use(body.number, origin, body.code)
         return opened
 

@@ -19,7 +19,7 @@ from network.groups.chats import LEAVING, Chats
 from network.routing.reservations import Notice
 from tidings.storage import outages
 from tidings.storage.database import Connection
-from tidings.storage.network import directory, locks, prekeys
+from tidings.storage.network import directory, lock_addresses, locks, prekeys
 from tidings.storage.network.directory import RegisteredDevice
 from tidings.wire import device, registration
 
@@ -167,8 +167,9 @@ class Registrations:
 
 
 async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Mapping[str, str], now: int) -> None:
-    """Lock the numbers with a PIN, and delete expired locks of numbers registered by code without a PIN. Raises
-    `Locked`.
+    """Lock the numbers with a PIN. Raises `Locked`.
+
+    Delete expired locks of numbers registered by code, with a new PIN only their familiar addresses.
 
     pins: hashes by number.
     opened: as for `Registrations.register`.
@@ -180,6 +181,9 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
             raise Locked("the number was locked meanwhile: send its PIN")
         if found is not None and number not in pins:
             await locks.delete(connection, number)
+        elif found is not None and is_expired(found, now):
+            # They are perhaps a former owner's.
+            await lock_addresses.delete_of(connection, number)
     for number, pin_hash in pins.items():
         await locks.put(connection, number, pin_hash, now)
 

@@ -11,8 +11,10 @@ from network.directory.lookups import Lookups
 from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.recipients import Recipients
 from network.directory.refills import Refills
+from network.directory.seen_devices import SeenDevices
 from network.settings import DeviceRateLimits
 from tidings.aio.clock import Clock
+from tidings.net.unauthenticated import Network
 from tidings.storage.database import Database
 
 
@@ -24,10 +26,14 @@ class Directory:
     other_nodes: nodes to which devices may be attached, too.
     """
 
-    def __init__(self, database: Database, rate_limits: DeviceRateLimits, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, rate_limits: DeviceRateLimits, clock: Clock, trusted: tuple[Network, ...] = ()
+    ) -> None:
+        """trusted: proxies whose `X-Forwarded-For` is believed."""
         self.rate_limits = DeviceRateLimiter(rate_limits, clock)
         self.recipients = Recipients(database)
-        self.logins = DeviceLogins(database)
+        self.seen = SeenDevices(trusted)
+        self.logins = DeviceLogins(database, self.seen)
         self.refills = Refills()
         self.lookups = Lookups(database)
         self.bundles = PreKeyBundles(database, self.refills, self.rate_limits)

@@ -7,9 +7,10 @@ import hashlib
 import hmac
 import math
 import secrets
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import TypeAlias
 
+from network.directory.seen_devices import SeenDevices
 from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
@@ -17,9 +18,6 @@ from tidings.storage.network.prekeys import Counts
 
 # Seconds between two batches: thousands of simultaneous logins share them, and a single one does not wait.
 SPACING = 0.005
-
-# Numbers remembered as seen since they were last taken, about 100 bytes each; further ones are not remembered.
-MAX_SEEN = 100_000
 
 # (hash of the token, identity key, one-time pre-keys left)
 _Registered: TypeAlias = tuple[bytes, bytes, Counts]
@@ -51,14 +49,14 @@ class Proven:
 class DeviceLogins:
     """Logins, verified in batches: a thousand simultaneous ones take a few queries."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, seen: SeenDevices) -> None:
         self._database = database
+        self._seen = seen
         # Item: a number, and whether to count its pre-keys. Result: its token's hash, identity key and counts.
         self._batcher: Batcher[tuple[str, bool], _Registered | None] = Batcher(
             "logins", self._flush, max_in_flight=2, spacing=SPACING
         )
         self._changes = 0
-        self._seen: set[str] = set()
 
     def changed(self) -> None:
         """Make logins in progress read again, because a token was replaced. Call this after the commit."""
@@ -69,19 +67,21 @@ class DeviceLogins:
         """Return the number of token replacements. A verified login is valid as long as this stays the same."""
         return self._changes
 
-    async def verify(self, number: str, token: str) -> Proven | None:
+    async def verify(self, number: str, token: str, host: str) -> Proven | None:
         """Return the verified device, `None` when the token is not its token. Raises `BatcherFull`.
 
         Waits while the database is away.
+
+        host: address of the client.
         """
-        found = await self._find(number, token, counts=True)
+        found = await self._find(number, token, host, counts=True)
         return None if found is None else Proven(found[2], found[1])
 
-    async def is_device(self, number: str, token: str) -> bool:
+    async def is_device(self, number: str, token: str, host: str) -> bool:
         """Return whether this is the token of the device, without counting pre-keys. Waits and raises as `verify`."""
-        return await self._find(number, token, counts=False) is not None
+        return await self._find(number, token, host, counts=False) is not None
 
-    async def _find(self, number: str, token: str, *, counts: bool) -> _Registered | None:
+    async def _find(self, number: str, token: str, host: str, *, counts: bool) -> _Registered | None:
         while True:
             changes = self._changes
             found = await self._batcher.submit((number, counts))
@@ -89,14 +89,8 @@ class DeviceLogins:
                 break
         if found is None or not matches(token, found[0]):
             return None
-        if len(self._seen) < MAX_SEEN:
-            self._seen.add(number)
+        self._seen.add(number, host)
         return found
-
-    def take_seen(self) -> Set[str]:
-        """Return the numbers whose devices have authenticated since the last call."""
-        seen, self._seen = self._seen, set()
-        return seen
 
     async def _flush(self, asked: Sequence[tuple[str, bool]]) -> Sequence[_Registered | None]:
         async def work(connection: Connection) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts]]:

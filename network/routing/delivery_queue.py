@@ -116,6 +116,10 @@ class RecipientConnection(Protocol):
     # Queues that wait for room on this connection, in order of arrival.
     waiting: dict[DeliveryQueue, None]
 
+    @property
+    def host(self) -> str:
+        """Address of the client."""
+
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send a delivery under a number of this connection; return the number."""
 

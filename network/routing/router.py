@@ -317,6 +317,10 @@ class Router:
         """Return whether the device, or a partition of it, is attached to this node."""
         return any(queue.session is not None for queue in self._queues.of(number))
 
+    def hosts_of(self, number: str) -> Sequence[str]:
+        """Return the addresses from which the device, or its partitions, are attached to this node."""
+        return [queue.session.host for queue in self._queues.of(number) if queue.session is not None]
+
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
         session = queue.session
         assert session is not None

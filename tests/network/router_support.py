@@ -95,6 +95,7 @@ class Device:
     """Connection with one device. It keeps what it was sent."""
 
     def __init__(self, log: list[str], limits: Limits | None = None) -> None:
+        self.host = "127.0.0.1"
         self.deliveries: dict[int, DeliveryQueue] = {}
         self.in_flight_bytes = 0
         self.waiting: dict[DeliveryQueue, None] = {}
@@ -124,6 +125,7 @@ class Fleet:
     """Connection with any number of devices. It keeps (delivery number, recipient, id)."""
 
     def __init__(self, limits: Limits) -> None:
+        self.host = "127.0.0.1"
         self.deliveries: dict[int, DeliveryQueue] = {}
         self.in_flight_bytes = 0
         self.waiting: dict[DeliveryQueue, None] = {}

@@ -8,32 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
 
-import aiohttp
 import pytest
 from prometheus_client import REGISTRY
 
 from network.devices.codes import Codes
+from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
-from network.errors import Locked, TooMany, Unauthorized, Unavailable
+from network.errors import Locked, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
-from tests.manual_clock import ManualClock
+from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene, other_than
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
-from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.storage.database import Database
-from tidings.storage.network import locks
 from tidings.wire import device
 
 BUSINESS = "15550009999"
-PIN, WRONG_PIN = "246813", "135792"
-DAY = 86_400
-# Limits on HTTP requests as such are not under test here.
-OPEN = UnauthenticatedSettings(connections=10_000, connections_each=10_000, rate=0, rate_each=0)
-
-Answer = tuple[int, dict[str, Any]]
 
 
 @pytest.fixture(params=[("tcp", "mariadb"), ("tcp", "sqlite")], ids=["mariadb", "sqlite"])
@@ -42,59 +31,15 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     return transport, database
 
 
-class Scene:
-    """Network, clients at many loopback addresses, and the codes in the network's log."""
-
-    def __init__(self, network: Network, caplog: pytest.LogCaptureFixture) -> None:
-        self.network = network
-        self.clock = ManualClock()
-        self._caplog = caplog
-
-    async def start(self, **changes: Any) -> None:
-        await self.network.start(clock=self.clock, unauthenticated=OPEN, **changes)
-
-    @contextlib.asynccontextmanager
-    async def _client(self, host: str) -> AsyncIterator[aiohttp.ClientSession]:
-        url = f"http://127.0.0.1:{self.network.nodes[-1].addresses.http[1]}"
-        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(local_addr=(host, 0))) as http:
-            yield http
-
-    async def post(self, host: str, path: str, body: Mapping[str, Any], *, token: str = "") -> Answer:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with self._client(host) as http, http.post(path, json=body, headers=headers) as answer:
-            return answer.status, await answer.json()
-
-    async def code(self, host: str, number: str = ALICE, *, token: str = "") -> str:
-        """Request a code and read it from the log."""
-        self._caplog.clear()
-        with self._caplog.at_level(logging.INFO):
-            status, answer = await self.post(host, "/v1/codes", {"number": number}, token=token)
-        assert status == 202, answer
-        (record,) = [record for record in self._caplog.records if record.message == "code.issued"]
-        code: str = record.__dict__["code"]
-        return code
-
-    async def register(self, host: str, number: str = ALICE, *, key: str = "", **fields: Any) -> Answer:
-        body = {**registration(number, prekeys=0, kyber=False), **fields}
-        status, answer = await self.post(host, "/v1/registrations", body, token=key)
-        if status == 201:
-            self.network.tokens[number] = answer["token"]
-        return status, answer
-
-
 @pytest.fixture
 def scene(network: Network, caplog: pytest.LogCaptureFixture) -> Scene:
     return Scene(network, caplog)
 
 
-def other_than(code: str) -> str:
-    """Return a wrong code of the same length."""
-    return ("0" if code[0] != "0" else "1") + code[1:]
-
-
-def count_tries(result: str) -> float:
-    """Return the number of six-digit codes that were compared with this result."""
-    return REGISTRY.get_sample_value("tidings_network_code_tries_total", {"digits": "6", "result": result}) or 0.0
+def count_tries(result: str, *, digits: int = 6) -> float:
+    """Return the number of codes of this length that were compared with this result."""
+    labels = {"digits": str(digits), "result": result}
+    return REGISTRY.get_sample_value("tidings_network_code_tries_total", labels) or 0.0
 
 
 async def test_a_business_number_registers_only_with_the_registration_key(scene: Scene) -> None:
@@ -183,11 +128,12 @@ async def test_a_login_extends_the_lock_by_seven_days(scene: Scene) -> None:
 async def test_an_attached_device_keeps_its_lock(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
-        attached: set[str] = set()
-        checked = Locks(database, scene.clock)
-        activity = LockActivity(database, scene.clock, take_seen=frozenset, is_online=attached.__contains__)
+        attached: dict[str, set[str]] = {}
+        addresses = FamiliarAddresses(database, "key")
+        checked = Locks(database, scene.clock, addresses)
+        activity = LockActivity(database, scene.clock, addresses, take_seen=dict, origins_of=attached.get)
         await checked.set(ALICE, PIN)
-        attached.add(ALICE)
+        attached[ALICE] = set()
         for _ in range(20):
             scene.clock.advance(DAY)
             assert await activity.run_once() == 1
@@ -195,9 +141,9 @@ async def test_an_attached_device_keeps_its_lock(scene: Scene) -> None:
         scene.clock.advance(7 * DAY - 1)
         assert await activity.run_once() == 0
         with pytest.raises(Locked):
-            await checked.open(ALICE, "")
+            await checked.open(ALICE, "", "127.0.0.1")
         scene.clock.advance(1)
-        assert await checked.open(ALICE, "") == ""
+        assert await checked.open(ALICE, "", "127.0.0.1") == ""
     finally:
         await database.close()
 
@@ -224,33 +170,10 @@ async def test_pin_guesses_of_others_delay_an_owner_by_at_most_a_day(scene: Scen
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
 
 
-async def test_an_attacker_who_reads_every_code_can_check_fewer_than_100_pins_a_year(scene: Scene) -> None:
-    database = Database(scene.network.database, "network")
-    try:
-        nodes = Locks(database, scene.clock), Locks(database, scene.clock)
-        await nodes[0].set(ALICE, PIN)
-        tried = 0
-        for round_ in range(37):
-            while True:
-                try:
-                    await nodes[round_ % 2].open(ALICE, WRONG_PIN)
-                except Unauthorized:
-                    tried += 1
-                except TooMany:
-                    break
-            # A round of attempts every ten days, when both token buckets are as full as they get. The device is in use.
-            scene.clock.advance(10 * DAY)
-            now = int(scene.clock.now() * 1000)
-            await database.commit(lambda connection, now=now: locks.note_active(connection, [ALICE], now))
-        assert 90 < tried < 100
-    finally:
-        await database.close()
-
-
 async def test_concurrent_pin_checks_are_bounded(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
-        checked = Locks(database, scene.clock)
+        checked = Locks(database, scene.clock, FamiliarAddresses(database, "key"))
         hashes = await asyncio.gather(*(checked.hash(PIN) for _ in range(100)), return_exceptions=True)
         assert sum(isinstance(found, str) for found in hashes) == 33
         assert all(isinstance(found, str | Unavailable) for found in hashes)

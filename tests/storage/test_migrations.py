@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,26 @@ async def test_envelopes_stored_before_slots_existed_get_the_slots_of_their_send
         found = (await connection.execute(sa.text("SELECT slot FROM envelopes ORDER BY seq"))).scalars().all()
     assert found == [device.slot_of(sender, kind, of) for sender, kind, of in written]
     assert len(set(found)) > 20
+
+
+async def test_wrong_pins_counted_by_the_previous_release_stay_counted(make: Any) -> None:
+    database, day, now = await make("network"), 24 * 3600 * 1000, int(time.time() * 1000)
+    await schema.upgrade(database, "0011")
+    insert = sa.text(
+        "INSERT INTO registration_locks (number, pin_hash, active_at, daily_full_at, yearly_full_at)"
+        " VALUES (:number, 'x', :now, 0, :full_at)"
+    )
+    async with database.transaction() as connection:
+        for number, full_at in (("1", 0), ("2", now + 20 * 10 * day)):
+            await connection.execute(insert, {"number": number, "now": now, "full_at": full_at})
+    await schema.upgrade(database, "0012")
+    async with database.reading() as connection:
+        query = sa.text("SELECT yearly_full_at, familiar_yearly_full_at FROM registration_locks ORDER BY number")
+        found = [tuple(row) for row in await connection.execute(query)]
+    assert found[0] == (0, 0)
+    # 20 wrong PINs, at 10 days each before and at 90 days now.
+    assert (found[1][0] - now) / (90 * day) == pytest.approx(20, abs=0.01)
+    assert found[1][1] == 0
 
 
 async def test_copy_rename_and_drop_steps_run_once_despite_kills(make: Any, synthetic: list[str]) -> None:

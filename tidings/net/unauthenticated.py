@@ -252,7 +252,7 @@ class UnauthenticatedClients:
 
     def is_trusted(self, host: str) -> bool:
         """Return whether this is the address of a trusted proxy."""
-        return _is_within(host, self._trusted)
+        return is_within(host, self._trusted)
 
     def speaks_for(self, host: str, forwarded: bytes | None) -> str:
         """Return the address of the client that a request comes from, as `client_of`."""
@@ -361,7 +361,7 @@ def client_of(host: str, forwarded: bytes | None, trusted: tuple[Network, ...]) 
     This is the peer, or, if the peer is a trusted proxy, the last address of `X-Forwarded-For` that is not a trusted
     proxy. Without such an address it is the last proxy that was found.
     """
-    if forwarded is None or not _is_within(host, trusted):
+    if forwarded is None or not is_within(host, trusted):
         return host
     for raw in reversed(forwarded.decode("latin-1").rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]):
         hop = raw.strip()
@@ -370,7 +370,7 @@ def client_of(host: str, forwarded: bytes | None, trusted: tuple[Network, ...]) 
             hop = hop.removeprefix("[").partition("]" if hop.startswith("[") else ":")[0]
         if _parse(hop) is None:
             return host
-        if not _is_within(hop, trusted):
+        if not is_within(hop, trusted):
             return hop
         host = hop
     return host
@@ -396,7 +396,8 @@ def _parse(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _is_within(host: str, networks: tuple[Network, ...]) -> bool:
+def is_within(host: str, networks: tuple[Network, ...]) -> bool:
+    """Return whether an address is in one of the networks."""
     return bool(networks) and _is_in_any(host, networks)
 
 

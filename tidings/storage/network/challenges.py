@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Annotated
 
 import sqlalchemy as sa
@@ -48,6 +49,7 @@ challenges = metadata.table_of(
     Challenge,
     "registration_challenges",
     sa.Index("registration_challenges_by_time", "issued_at"),
+    sa.Index("registration_challenges_by_expiry", "number", "digits", "expires_at"),
     key=("number", "origin"),
 )
 
@@ -56,6 +58,25 @@ async def find(connection: AsyncConnection, number: str, origin: str) -> Challen
     """Return the latest code of a number and address, usable or not, locked until the transaction ends."""
     row = (await connection.execute(sa.select(challenges).where(*_is(number, origin)).with_for_update())).first()
     return Challenge(*row) if row else None
+
+
+async def count_untried(
+    connection: AsyncConnection, number: str, *, digits: int, attempts: int, now: int, besides: Collection[str]
+) -> int:
+    """Return how many valid codes of a number and length have all their attempts left.
+
+    attempts: of a new code.
+    now: Unix milliseconds.
+    besides: origins whose codes are not counted.
+    """
+    query = sa.select(sa.func.count()).where(
+        challenges.c.number == number,
+        challenges.c.digits == digits,
+        challenges.c.expires_at > now,
+        challenges.c.attempts_left == attempts,
+        challenges.c.origin.not_in(besides),
+    )
+    return int((await connection.execute(query)).scalar_one())
 
 
 async def put(connection: AsyncConnection, challenge: Challenge) -> None:

@@ -10,8 +10,19 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, execute_paged, save_rows
+from tidings.storage.database import any_of, execute_paged, save_rows, select_paged
+from tidings.storage.network import lock_addresses
 from tidings.storage.network.tables import metadata
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PinBuckets:
+    """State of the buckets of wrong PINs of one number and one class of addresses."""
+
+    # Time at which the daily bucket is full, Unix milliseconds.
+    daily_full_at: int
+    # Time at which the yearly bucket is full, Unix milliseconds.
+    yearly_full_at: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,10 +34,18 @@ class Lock:
     pin_hash: Annotated[str, types.key(255)] = dataclasses.field(repr=False)
     # Last time that the device was seen, Unix milliseconds, accurate to one hour.
     active_at: types.UnixMilliseconds
-    # Time at which the daily bucket of wrong PINs is full, Unix milliseconds.
+    # As in `PinBuckets`: wrong PINs from addresses that are not known.
     daily_full_at: types.UnixMilliseconds = 0
-    # Time at which the yearly bucket of wrong PINs is full, Unix milliseconds.
     yearly_full_at: types.UnixMilliseconds = 0
+    # Likewise from familiar addresses.
+    familiar_daily_full_at: Annotated[int, types.milliseconds(), sa.DefaultClause("0")] = 0
+    familiar_yearly_full_at: Annotated[int, types.milliseconds(), sa.DefaultClause("0")] = 0
+
+    def buckets(self, *, familiar: bool) -> PinBuckets:
+        """Return the buckets of familiar addresses, or of all others."""
+        if familiar:
+            return PinBuckets(self.familiar_daily_full_at, self.familiar_yearly_full_at)
+        return PinBuckets(self.daily_full_at, self.yearly_full_at)
 
 
 locks = metadata.table_of(
@@ -41,23 +60,32 @@ async def find(connection: AsyncConnection, number: str, *, lock: bool = False) 
     return Lock(*row) if row else None
 
 
-async def put(connection: AsyncConnection, number: str, pin_hash: str, now: int) -> None:
-    """Set a number's PIN. Earlier wrong tries stay counted, so that a new PIN allows no additional tries."""
-    await save_rows(connection, locks, [Lock(number, pin_hash, now)], ("pin_hash", "active_at"))
+async def put(connection: AsyncConnection, number: str, pin_hash: str, now: int, *, refill: bool = False) -> None:
+    """Set a number's PIN. Earlier wrong PINs stay counted, so that a new PIN allows no additional ones in a year.
+
+    refill: fill the daily buckets.
+    """
+    daily = ("daily_full_at", "familiar_daily_full_at") if refill else ()
+    await save_rows(connection, locks, [Lock(number, pin_hash, now)], ("pin_hash", "active_at", *daily))
 
 
-async def write_tries(connection: AsyncConnection, number: str, daily_full_at: int, yearly_full_at: int) -> None:
-    """Store when the buckets of wrong PINs are full (Unix milliseconds)."""
-    await connection.execute(
-        locks.update()
-        .where(locks.c.number == number)
-        .values(daily_full_at=daily_full_at, yearly_full_at=yearly_full_at)
-    )
+async def write_buckets(connection: AsyncConnection, number: str, buckets: PinBuckets, *, familiar: bool) -> None:
+    """Store the buckets of familiar addresses, or of all others."""
+    prefix = "familiar_" if familiar else ""
+    values = {f"{prefix}{name}": value for name, value in dataclasses.asdict(buckets).items()}
+    await connection.execute(locks.update().where(locks.c.number == number).values(values))
 
 
 async def delete(connection: AsyncConnection, number: str) -> bool:
-    """Delete a number's lock. Returns false when there was none."""
+    """Delete a number's lock and its familiar addresses. Returns false when there was no lock."""
+    await lock_addresses.delete_of(connection, number)
     return (await connection.execute(locks.delete().where(locks.c.number == number))).rowcount > 0
+
+
+async def list_locked(connection: AsyncConnection, numbers: Collection[str]) -> Collection[str]:
+    """Return those of the numbers that have a lock, expired or not."""
+    query = sa.select(locks.c.number).where(locks.c.number.in_(any_of("numbers")))
+    return [row.number for row in await select_paged(connection, query, "numbers", numbers)]
 
 
 async def list_idle(
