@@ -28,8 +28,9 @@ SPACING_MS = 30 * 1000
 WINDOW_MS = 60 * 60 * 1000
 PER_WINDOW = 5
 # Wrong tries of six-digit codes of one number, of all addresses together: at most 10 + 365 in any year, so that a guess
-# succeeds with a probability of 375 in a million. While the bucket is empty the number's codes have 16 digits, which
-# cannot be guessed. So guessing does not lock out the number's owner.
+# succeeds with a probability of 375 in a million. Each six-digit code reserves a token until it is tried, so that
+# others cannot void it. While no token is left the number's codes have 16 digits, which cannot be guessed. So guessing
+# does not lock out the number's owner.
 NUMBER_TRIES = RateLimit(interval=24 * 3600 * 1000, burst=10)
 SHORT, LONG = 6, 16
 # Origin of codes that are requested and tried with the registration key, from any address. The key is sufficient proof,
@@ -60,9 +61,11 @@ class Codes:
 
         async def work(connection: Connection) -> str:
             started_at, issued = count(await challenges.find(connection, number, origin), now)
-            is_bounded = origin != KEY_HOLDER
-            full_at = await challenges.read_tries(connection, number) if is_bounded else 0
-            digits = LONG if NUMBER_TRIES.wait(NUMBER_TRIES.bound(full_at, now), now) else SHORT
+            digits = SHORT
+            if origin != KEY_HOLDER:
+                full_at = NUMBER_TRIES.bound(await challenges.read_tries(connection, number), now)
+                if NUMBER_TRIES.wait(full_at, now, 1 + await _count_reserved(connection, number, origin, now)):
+                    digits = LONG
             code = f"{secrets.randbelow(10**digits):0{digits}d}"
             await challenges.put(
                 connection,
@@ -93,11 +96,14 @@ class Codes:
             found = await challenges.find(connection, number, origin)
             if found is None or not found.attempts_left or now >= found.expires_at:
                 return 0, REFUSED
-            is_bounded = found.digits == SHORT and origin != KEY_HOLDER
-            full_at = await challenges.read_tries(connection, number) if is_bounded else 0
-            full_at = NUMBER_TRIES.bound(full_at, now)
-            if is_bounded and NUMBER_TRIES.wait(full_at, now):
-                return found.digits, REFUSED
+            is_bounded, full_at = found.digits == SHORT and origin != KEY_HOLDER, 0
+            if is_bounded:
+                full_at = NUMBER_TRIES.bound(await challenges.read_tries(connection, number), now)
+            # The first try has a reserved token.
+            if is_bounded and found.attempts_left < ATTEMPTS:
+                reserved = await _count_reserved(connection, number, origin, now)
+                if NUMBER_TRIES.wait(full_at, now, 1 + reserved):
+                    return found.digits, REFUSED
             if hmac.compare_digest(found.code_hash, digest):
                 return found.digits, RIGHT
             await challenges.use_attempt(connection, number, origin)
@@ -128,6 +134,13 @@ class Codes:
 
     def _hash(self, number: str, code: str) -> bytes:
         return hmac.digest(self._key, f"{number} {code}".encode(), hashlib.sha256)
+
+
+async def _count_reserved(connection: Connection, number: str, origin: str, now: int) -> int:
+    """Return how many tokens of `NUMBER_TRIES` the untried codes of other addresses reserve."""
+    return await challenges.count_untried(
+        connection, number, digits=SHORT, attempts=ATTEMPTS, now=now, besides=(origin, KEY_HOLDER)
+    )
 
 
 def count(last: Challenge | None, now: int) -> tuple[int, int]:

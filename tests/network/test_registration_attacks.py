@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import aiohttp
 import pytest
 from prometheus_client import REGISTRY
 
@@ -19,6 +20,7 @@ from network.errors import Locked, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
 from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene, other_than
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
+from tidings.aio.clock import SystemClock
 from tidings.storage.database import Database
 from tidings.wire import device
 
@@ -170,6 +172,21 @@ async def test_pin_guesses_of_others_delay_an_owner_by_at_most_a_day(scene: Scen
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
 
 
+async def test_a_device_sets_five_pins_at_once_and_then_one_a_minute(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY))[0] == 201
+    token, path = scene.network.tokens[ALICE], f"/v1/locks/{ALICE}"
+    for n in range(5):
+        assert (await scene.network.request("PUT", path, {"pin": f"24681{n}"}, token=token))[0] == 200
+    refused = await scene.network.request("PUT", path, {"pin": PIN}, token=token)
+    assert reason(refused) == (429, "too_often")
+    scene.clock.advance(59)
+    assert (await scene.network.request("PUT", path, {"pin": PIN}, token=token))[0] == 429
+    scene.clock.advance(1)
+    assert (await scene.network.request("PUT", path, {"pin": PIN}, token=token))[0] == 200
+    assert (await scene.network.request("PUT", path, {"pin": PIN}, token=token))[0] == 429
+
+
 async def test_concurrent_pin_checks_are_bounded(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     try:
@@ -188,12 +205,90 @@ async def test_guesses_from_other_addresses_do_not_prevent_an_owners_registratio
         host = f"127.0.1.{last}"
         wrong = other_than(await scene.code(host))
         assert reason(await scene.register(host, code=wrong)) == (401, "wrong_code")
-    # The number's ten wrong attempts with six digits are exhausted: the owner's next code is longer, and is valid.
+    # The owner's code with six digits stays valid. The next codes are longer.
+    later = await scene.code("127.0.0.2")
+    assert (len(own), len(later)) == (6, 16)
+    assert (await scene.register("127.0.0.1", code=own))[0] == 201
+    assert (await scene.register("127.0.0.2", code=later))[0] == 201
+
+
+async def test_an_owner_who_mistypes_during_an_attack_gets_a_longer_code(scene: Scene) -> None:
+    await scene.start()
+    own = await scene.code("127.0.0.1")
+    for last in range(2, 12):
+        host = f"127.0.1.{last}"
+        assert reason(await scene.register(host, code=other_than(await scene.code(host)))) == (401, "wrong_code")
+    # Only the first try of a code is reserved.
+    assert reason(await scene.register("127.0.0.1", code=other_than(own))) == (401, "wrong_code")
     assert reason(await scene.register("127.0.0.1", code=own)) == (401, "wrong_code")
     scene.clock.advance(31)
     longer = await scene.code("127.0.0.1")
-    assert (len(own), len(longer)) == (6, 16)
+    assert len(longer) == 16
     assert (await scene.register("127.0.0.1", code=longer))[0] == 201
+
+
+async def test_codes_requested_in_advance_allow_no_more_than_ten_wrong_guesses(scene: Scene) -> None:
+    database = Database(scene.network.database, "network")
+    try:
+        nodes = Codes(database, "key", scene.clock), Codes(database, "key", scene.clock)
+        before = count_tries("wrong")
+        for n in range(30):
+            await nodes[n % 2].issue(ALICE, f"127.0.2.{n}")
+        for n in [*range(30), *range(30)]:
+            with contextlib.suppress(Unauthorized):
+                await nodes[n % 2].check(ALICE, f"127.0.2.{n}", "x")
+        assert count_tries("wrong") - before == 10
+        # Codes that nobody tries reserve nothing once they have expired.
+        scene.clock.advance(10 * DAY)
+        for n in range(10):
+            await nodes[0].issue(ALICE, f"127.0.3.{n}")
+        scene.clock.advance(601)
+        await nodes[1].issue(ALICE, "127.0.4.1")
+        await nodes[1].issue(ALICE, "127.0.4.2")
+        with contextlib.suppress(Unauthorized):
+            await nodes[1].check(ALICE, "127.0.4.1", "x")
+        assert count_tries("wrong") - before == 11
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_at_most_16_codes_a_second_are_tried_at_one_node(network: Network) -> None:
+    clock, loop = SystemClock(), asyncio.get_running_loop()
+    await network.start()
+    hosts = [f"127.0.4.{last}" for last in range(1, 81)]
+    database = Database(network.database, "network")
+    try:
+        codes = Codes(database, REGISTRATION_KEY, clock)
+        # Ten wrong guesses make further codes long.
+        for n in range(10):
+            await codes.issue(ALICE, str(n))
+            with contextlib.suppress(Unauthorized):
+                await codes.check(ALICE, str(n), "x")
+        for host in hosts:
+            await codes.issue(ALICE, host)
+    finally:
+        await database.close()
+    before = count_tries("wrong", digits=16)
+    body = {**registration(ALICE, prekeys=0, kyber=False), "code": "0" * 16}
+    start, answered, last = loop.time(), 0, 0.0
+
+    async def guess(host: str) -> None:
+        nonlocal answered, last
+        url = f"http://127.0.0.1:{network.nodes[-1].addresses.http[1]}"
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(local_addr=(host, 0))) as http:
+            for _ in range(5):
+                async with http.post("/v1/registrations", json=body) as answer:
+                    assert answer.status in (401, 429)
+                    answered += answer.status == 401
+                    last = loop.time()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            await asyncio.gather(*map(guess, hosts))
+    # 16 a second, and 64 at once. 400 tries were made.
+    assert 64 <= answered <= 64 + 16 * (last - start)
+    assert count_tries("wrong", digits=16) - before <= 64 + 16 * (loop.time() - start)
 
 
 async def test_codes_requested_with_the_registration_key_stay_short(scene: Scene) -> None:
