@@ -12,7 +12,7 @@ from tidings.storage.network import lock_addresses, locks
 from tidings.storage.network.lock_addresses import LockAddress
 
 DAY_MS = 24 * 3600 * 1000
-# Milliseconds after a login in which its address is known, and in which further logins from it are not recorded.
+# Milliseconds after a login in which its address is familiar, and in which further logins from it are not recorded.
 FAMILIAR_MS, REFRESH_MS = 30 * DAY_MS, DAY_MS
 # Familiar addresses of one number: the latest ones.
 KEPT = 8
@@ -31,7 +31,7 @@ class FamiliarAddresses:
     key: str
 
     async def includes(self, connection: Connection, number: str, origin: str, now: int) -> bool:
-        """Return whether an origin is known. now: Unix milliseconds."""
+        """Return whether an origin is familiar. now: Unix milliseconds."""
         found = (await lock_addresses.list_by_number(connection, [number])).get(number, ())
         digest = self._hash(number, origin)
         return any(
@@ -68,7 +68,9 @@ class FamiliarAddresses:
             if now < row.seen_at + REFRESH_MS
         }
         rows = [LockAddress(number, self._hash(number, origin), now) for number in locked for origin in seen[number]]
-        return [row for row in rows if (row.number, row.address_hash) not in fresh]
+        due = [row for row in rows if (row.number, row.address_hash) not in fresh]
+        # Nodes lock rows in the same order.
+        return sorted(due, key=lambda row: (row.number, row.address_hash))
 
     def _hash(self, number: str, origin: str) -> bytes:
         return hmac.digest(self.key.encode(), f"address {number} {origin}".encode(), hashlib.sha256)

@@ -187,7 +187,7 @@ async def test_an_owner_waits_at_most_a_day_until_45_pins_were_wrong(pair_of_nod
     assert await node.guess(host, PIN) == "refused"
 
 
-async def test_an_address_is_known_to_all_nodes_for_30_days(pair_of_nodes: LockNodes) -> None:
+async def test_an_address_is_familiar_to_all_nodes_for_30_days(pair_of_nodes: LockNodes) -> None:
     one, other = pair_of_nodes.nodes
     await one.log_in(HOME)
     await one.exhaust(ELSEWHERE)
@@ -203,7 +203,7 @@ async def test_an_address_is_known_to_all_nodes_for_30_days(pair_of_nodes: LockN
     assert await other.guess(HOME, PIN) == "refused"
 
 
-async def test_an_attached_device_keeps_its_address_known(pair_of_nodes: LockNodes) -> None:
+async def test_an_attached_device_keeps_its_address_familiar(pair_of_nodes: LockNodes) -> None:
     node, other = pair_of_nodes.nodes
     node.attached[ALICE] = {HOME}
     for _ in range(60):
@@ -288,7 +288,7 @@ async def test_a_device_that_sets_a_pin_fills_the_daily_buckets_but_not_the_year
     assert checked == 45
 
 
-async def test_an_address_of_a_removed_or_expired_lock_is_not_known_later(scene: Scene) -> None:
+async def test_an_address_of_a_removed_or_expired_lock_is_not_familiar_later(scene: Scene) -> None:
     database = Database(scene.network.database, "network")
     nodes = LockNodes(database)
     scene.clock = nodes.clock
@@ -352,7 +352,7 @@ async def test_a_lock_of_the_previous_release_works_and_all_its_addresses_are_ot
     assert await node.guess(ELSEWHERE, PIN) == "right"
 
 
-async def test_behind_proxies_the_clients_address_is_known(scene: Scene) -> None:
+async def test_behind_proxies_the_clients_address_is_familiar(scene: Scene) -> None:
     trusted = (ipaddress.ip_network("127.0.0.0/8"),)
     await scene.start(trusted_proxies=trusted)
     assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=PIN))[0] == 201
@@ -368,7 +368,7 @@ async def test_behind_proxies_the_clients_address_is_known(scene: Scene) -> None
     for _ in range(5):
         refused = await scene.register("127.0.0.1", code=code, pin=WRONG_PIN, forwarded="198.51.100.7")
         assert reason(refused) == (401, "wrong_pin")
-    # A proxy's own address is not known.
+    # A proxy's own address is not familiar.
     code = await scene.code("127.0.0.1")
     assert reason(await scene.register("127.0.0.1", code=code, pin=PIN)) == (429, "rate_limited")
     home = "203.0.113.1, 2001:db8:1:2:ffff::9"

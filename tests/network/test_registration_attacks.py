@@ -156,7 +156,7 @@ async def test_a_pin_is_6_to_20_digits(scene: Scene, pin: str) -> None:
     assert reason(await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=pin)) == (400, "invalid")
 
 
-async def test_pin_guesses_of_others_delay_an_owner_by_at_most_a_day(scene: Scene) -> None:
+async def test_five_wrong_pins_of_others_delay_an_owner_at_an_unfamiliar_address_by_a_day(scene: Scene) -> None:
     await scene.start()
     assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
     code = await scene.code("127.0.0.9")
@@ -238,7 +238,7 @@ async def test_codes_requested_in_advance_allow_no_more_than_ten_wrong_guesses(s
             with contextlib.suppress(Unauthorized):
                 await nodes[n % 2].check(ALICE, f"127.0.2.{n}", "x")
         assert count_tries("wrong") - before == 10
-        # Codes that nobody tries reserve nothing once they have expired.
+        # Untried codes reserve nothing once they have expired.
         scene.clock.advance(10 * DAY)
         for n in range(10):
             await nodes[0].issue(ALICE, f"127.0.3.{n}")

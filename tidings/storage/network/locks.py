@@ -34,7 +34,7 @@ class Lock:
     pin_hash: Annotated[str, types.key(255)] = dataclasses.field(repr=False)
     # Last time that the device was seen, Unix milliseconds, accurate to one hour.
     active_at: types.UnixMilliseconds
-    # As in `PinBuckets`: wrong PINs from addresses that are not known.
+    # As in `PinBuckets`: wrong PINs from addresses that are not familiar.
     daily_full_at: types.UnixMilliseconds = 0
     yearly_full_at: types.UnixMilliseconds = 0
     # Likewise from familiar addresses.
