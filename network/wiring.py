@@ -110,7 +110,7 @@ class Routing:
         """
         settings, clock = self.settings, self.clock
         store = SqlMailbox(self.database)
-        directory = Directory(self.database, settings.rate_limits, clock, settings.trusted_proxies)
+        directory = Directory(self.database, settings.rate_limits, clock, trusted=settings.trusted_proxies)
         mailboxes = Mailboxes(store, settings.quotas, clock, weight_of=directory.rate_limits.weight_of)
         parts, last_seq = (store, directory.recipients, mailboxes), await store.last_seq()
         options: dict[str, Any] = {

@@ -27,7 +27,7 @@ class Directory:
     """
 
     def __init__(
-        self, database: Database, rate_limits: DeviceRateLimits, clock: Clock, trusted: tuple[Network, ...] = ()
+        self, database: Database, rate_limits: DeviceRateLimits, clock: Clock, *, trusted: tuple[Network, ...] = ()
     ) -> None:
         """trusted: proxies whose `X-Forwarded-For` is believed."""
         self.rate_limits = DeviceRateLimiter(rate_limits, clock)
