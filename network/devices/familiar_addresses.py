@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import hmac
 from collections.abc import Collection, Mapping
@@ -48,9 +49,10 @@ class FamiliarAddresses:
         """
         total = 0
         for page in pages(list(seen), PAGE):
-            due = await self.database.query(lambda c, page=page: self._list_due(c, seen, page, now), patience=PATIENCE)
+            listing = functools.partial(self._list_due, seen=seen, numbers=page, now=now)
+            due = await self.database.query(listing, patience=PATIENCE)
             if due:
-                await self.database.persist(lambda c, due=due: _save(c, due), patience=PATIENCE)
+                await self.database.persist(functools.partial(_save, rows=due), patience=PATIENCE)
             total += len(due)
         return total
 
