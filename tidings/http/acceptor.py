@@ -14,6 +14,7 @@ from collections.abc import Callable
 from prometheus_client import Counter
 
 from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
+from tidings.http.dismissals import Dismissals
 from tidings.net import unauthenticated
 from tidings.net.socket_server import SocketServer
 from tidings.net.tls_server import Handshakes
@@ -25,9 +26,6 @@ WAITED = Counter("tidings_strangers_waited_total", "Connections that waited befo
 
 # Seconds that a connection may wait for a slot.
 PATIENCE = 10.0
-# After a 503 the connection stays open so that its client reads the response before a reset discards it: seconds and
-# bytes read until it is closed, and connections in this state. When that many linger, further ones are reset.
-_LINGER, _LINGER_BYTES, _LINGERING = 1.0, 64 * 1024, 256
 # Connections refused per period of `_PERIOD` seconds; after that none is accepted until the period ends.
 _TURNED_AWAY, _PERIOD = 100, 0.05
 # Addresses whose waiting connections are tried in one pass, and seconds between two passes.
@@ -87,8 +85,8 @@ class HttpAcceptor(SocketServer):
 
     Each address has a queue in order of arrival, and the addresses are served round robin. Connections from addresses
     that have logged in within the last hour count towards a separate limit. A connection that may not wait, or has
-    waited too long, is refused: in plaintext and from a known address with 503 and `Retry-After`, otherwise with a
-    reset.
+    waited too long, is refused: from a known address with 503 and `Retry-After`, as far as `Dismissals` permits,
+    otherwise with a reset.
     """
 
     def __init__(
@@ -112,10 +110,14 @@ class HttpAcceptor(SocketServer):
         self._limiter = limiter
         self._tls = context
         self._handshakes = handshakes or Handshakes("http")
+        # Makes the responses of refused connections, and has no connection itself.
+        self._refusing: AdmittedProtocol | None = None
+        self._dismissals = Dismissals(
+            limiter.clock, self.begin, self._refusal, context=context, handshakes=self._handshakes
+        )
         self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
         # Waiting connections from known addresses (True) and from others (False).
         self._waiting_counts = {True: 0, False: 0}
-        self._lingering = 0
         self._next: asyncio.TimerHandle | None = None
         limiter.on_room.append(self._room)
 
@@ -130,6 +132,7 @@ class HttpAcceptor(SocketServer):
             for arrival in queue:
                 arrival.connection.close()
         self._waiting.clear()
+        self._dismissals.close()
 
     def taken(self, connection: socket.socket, host: str) -> None:
         self._arrived(_Arrival(connection, host, self._loop.time(), is_known=self._limiter.is_known(host)))
@@ -161,26 +164,16 @@ class HttpAcceptor(SocketServer):
 
     def _turn_away(self, arrival: _Arrival, reason: str) -> None:
         self._limiter.refused(arrival.host, reason)
-        if arrival.is_known and self._tls is None and self._lingering < _LINGERING:
-            self.begin(self._dismiss(arrival.connection))
-        else:
+        is_dismissed = arrival.is_known and self._dismissals.add(
+            arrival.connection, unauthenticated.key_of(arrival.host)
+        )
+        if not is_dismissed:
             _reset(arrival.connection)
 
-    async def _dismiss(self, connection: socket.socket) -> None:
-        """Send 503, then read and discard until the client closes or a `_LINGER` limit is reached."""
-        self._lingering += 1
-        try:
-            connection.send(self._make().response(503, "too many connections wait: try again in a second"))
-            connection.shutdown(socket.SHUT_WR)
-            left = _LINGER_BYTES
-            async with asyncio.timeout(_LINGER):
-                while left > 0 and (data := await self._loop.sock_recv(connection, 4096)):
-                    left -= len(data)
-        except (OSError, TimeoutError):
-            pass
-        finally:
-            self._lingering -= 1
-            connection.close()
+    def _refusal(self) -> bytes:
+        if self._refusing is None:
+            self._refusing = self._make()
+        return self._refusing.response(503, "too many connections wait: try again in a second")
 
     def _enter(self, arrival: _Arrival) -> Refusal | None:
         key = unauthenticated.key_of(arrival.host)

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from tidings.http import dismissals
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.protocol import HttpLimits, HttpProtocol
 from tidings.net.socket_server import SocketServer
@@ -31,10 +32,11 @@ _CLOSING = 0.02
 def affordable(connections: int, limits: UnauthenticatedSettings) -> int:
     """Return the number of connections that the process has descriptors for, at most `connections`.
 
-    Descriptors of waiting connections are set aside. Raises the process's soft limit as far as needed and possible.
+    Descriptors of connections that wait or are refused are set aside. Raises the process's soft limit as far as needed
+    and possible.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    own = _OWN_DESCRIPTORS + limits.waiting + limits.waiting_known
+    own = _OWN_DESCRIPTORS + limits.waiting + limits.waiting_known + dismissals.QUEUED + dismissals.IN_PROGRESS
     wanted = connections + own
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

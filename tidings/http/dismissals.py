@@ -1,0 +1,166 @@
+"""Refuse accepted connections with a response, over TLS after their handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import ssl
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tidings.aio import service
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
+from tidings.net.tls_server import Handshakes
+
+# Connections that wait to be dismissed.
+QUEUED = 2_048
+# Connections being dismissed at a time; over TLS those of one address, so that others keep slots for handshakes.
+IN_PROGRESS, HANDSHAKES_EACH = 256, 16
+# TLS handshakes for dismissals of one address: at once, and then per second (a handshake takes about 1.5 ms of CPU).
+BURST, RATE = 2_048, 32.0
+# Addresses with remembered handshakes.
+_REMEMBERED = 10_000
+# Seconds between two passes, and dismissals started in a pass: in plaintext, and with a handshake.
+_PAUSE, _STARTED, _STARTED_TLS = 0.02, 64, 8
+# Seconds that a client may take until its request starts, and then to read the response and close the connection; bytes
+# that it may send in these seconds.
+_LINGER, _LINGER_BYTES = 1.0, 64 * 1024
+
+
+class _Dismissal(asyncio.Protocol):
+    """Connection that is sent one response, then read until its client closes it.
+
+    The response waits for the start of the request: clients may treat an earlier one as an error. Closing while unread
+    bytes are left would send a reset, which discards the response.
+    """
+
+    def __init__(self, response: bytes) -> None:
+        self._response = response
+        self._left = _LINGER_BYTES
+        self._transport: asyncio.Transport | None = None
+        self.has_data = asyncio.Event()
+        self.is_closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left > 0:
+            self.has_data.set()
+        else:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.has_data.set()
+        self.is_closed.set()
+
+    def respond(self) -> None:
+        """Write the response. Without effect on a closed connection."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._response)
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+
+    def abort(self) -> None:
+        """Close the connection, if it has a transport."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Dismissals:
+    """Queue of connections that are refused with a response; addresses are served round robin."""
+
+    clock: Clock
+    # Runs a task until the server closes.
+    begin: Callable[[Coroutine[Any, Any, None]], object]
+    # Returns the response, after which the connection closes.
+    respond: Callable[[], bytes]
+    _: dataclasses.KW_ONLY
+    context: ssl.SSLContext | None  # for TLS; `None` for plaintext
+    handshakes: Handshakes  # limits and counts the TLS handshakes
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queues: OrderedDict[str, deque[socket.socket]] = OrderedDict()
+        self._queued = 0
+        # Dismissals in progress by address.
+        self._in_progress: Counter[str] = Counter()
+        self._rate = TokenBuckets[str](self.clock, rate=RATE, burst=BURST, remembered=_REMEMBERED)
+        self._next: asyncio.TimerHandle | None = None
+
+    def add(self, connection: socket.socket, key: str) -> bool:
+        """Dismiss a connection soon. Returns false, and does nothing, when too many are to be dismissed.
+
+        key: of its address.
+        """
+        if self._queued >= QUEUED or (self.context is not None and self._rate.take(key)):
+            return False
+        self._queues.setdefault(key, deque()).append(connection)
+        self._queued += 1
+        self._schedule()
+        return True
+
+    def close(self) -> None:
+        """Close the connections that wait to be dismissed."""
+        if self._next is not None:
+            self._next.cancel()
+        for queue in self._queues.values():
+            for connection in queue:
+                connection.close()
+        self._queues.clear()
+        self._queued = 0
+
+    def _schedule(self) -> None:
+        if self._queued and self._next is None:
+            self._next = self._loop.call_later(_PAUSE, self._begin_some)
+
+    def _begin_some(self) -> None:
+        self._next = None
+        left = _STARTED if self.context is None else _STARTED_TLS
+        passed_over = 0
+        while left and passed_over < len(self._queues) and self._in_progress.total() < IN_PROGRESS:
+            key, queue = self._queues.popitem(last=False)
+            if self._take_slot(key):
+                self._queued -= 1
+                self.begin(self._dismiss(queue.popleft(), key))
+                left, passed_over = left - 1, 0
+            else:
+                passed_over += 1
+            if queue:
+                # Behind the other addresses: round robin.
+                self._queues[key] = queue
+        self._schedule()
+
+    def _take_slot(self, key: str) -> bool:
+        if self.context is not None and (
+            self._in_progress[key] >= HANDSHAKES_EACH
+            or not self.handshakes.has_room(key)
+            or not self.handshakes.enter(key)
+        ):
+            return False
+        self._in_progress[key] += 1
+        return True
+
+    async def _dismiss(self, connection: socket.socket, key: str) -> None:
+        dismissal = _Dismissal(self.respond())
+        try:
+            if self.context is None:
+                await self._loop.connect_accepted_socket(lambda: dismissal, connection)
+            else:
+                await self.handshakes.shake(lambda: dismissal, connection, self.context, key)
+            await service.wait_for(dismissal.has_data, _LINGER)
+            dismissal.respond()
+            await service.wait_for(dismissal.is_closed, _LINGER)
+        except (OSError, asyncio.CancelledError):
+            connection.close()
+        finally:
+            dismissal.abort()
+            self._in_progress[key] -= 1
+            if not self._in_progress[key]:
+                del self._in_progress[key]
