@@ -32,6 +32,8 @@ class Stats:
         self._counting = asyncio.Lock()
         # By number; empty for the installation. At most one per number.
         self._counted: dict[str, tuple[float, list[Metric]]] = {}
+        # The last failure, with its time.
+        self._failed: tuple[float, Exception] | None = None
 
     async def app(self, account: str = "") -> Mapping[str, Sequence[Metric]]:
         """Return the metrics of the only Coreapp under "", or of several by name without those that are unreachable.
@@ -68,12 +70,20 @@ class Stats:
 
         account: number whose rows are counted; empty for all
         """
-        # One at a time: concurrent requests get the result of the first.
+        # One at a time: concurrent requests get the result of the first, or its error, so that none waits twice.
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
         async with self._counting:
             now = self._clock.monotonic()
             counted = self._counted.get(account)
             if counted is None or now - counted[0] > BELIEVED:
-                counted = self._counted[account] = (now, await self._count(account))
+                if self._failed is not None and self._failed[0] > asked:
+                    raise self._failed[1]
+                try:
+                    counted = self._counted[account] = (now, await self._count(account))
+                except Exception as error:
+                    self._failed = loop.time(), error
+                    raise
             return {"": counted[1]}
 
     async def _count(self, account: str) -> list[Metric]:
