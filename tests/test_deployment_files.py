@@ -173,6 +173,20 @@ def test_prometheus_scrapes_only_over_tls() -> None:
     assert {job["job_name"]: job.get("scheme") for job in jobs} == dict.fromkeys(METRICS, "https")
 
 
+def test_prometheus_verifies_the_certificate_of_every_process() -> None:
+    text = (ROOT / "docker" / "monitoring" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+    for job in yaml.safe_load(text)["scrape_configs"]:
+        tls, role = job["tls_config"], job["job_name"]
+        assert tls == {"ca_file": "/run/secrets/tls/ca.pem", "server_name": tls["server_name"]}
+        for name in ("docker-compose.yml", "docker-compose.multi.yml"):
+            # A certificate has the name of its role and those that follow it.
+            services = yaml.safe_load((ROOT / "docker" / name).read_text(encoding="utf-8"))["services"]
+            (words,) = [word for word in services["provision"]["command"] if word.partition("=")[0] == role]
+            assert tls["server_name"] in words.replace("=", ",").split(","), (name, role)
+            api = services.get("webapp", services.get("webapp-1"))["environment"]
+            assert role != "webapp" or tls["server_name"] not in api["WA_WEB_SERVERNAME"]
+
+
 def test_kubernetes_probes_and_scrape_annotations_use_https() -> None:
     for role in METRICS:
         text = (KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from tidings.http.server import affordable
 from tidings.installation import data_directory
 from tidings.keys import checks
 from tidings.keys.media_links import MediaLinks
-from tidings.net import exposure
+from tidings.net import exposure, tls
 from tidings.net.tls import CertificateWatch
 from tidings.objects import identity
 from tidings.objects.identity import StoreIdentity
@@ -246,7 +246,8 @@ def _logins(
 def _tls(settings: Settings, database: Database, safe: SecretSealer, clock: Clock) -> ServerTLS | None:
     if not settings.tls:
         return None
-    return ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
+    own = tls.server("api_inside", settings.tls_files) if settings.tls_files.chain else None
+    return ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock, own=own)
 
 
 def _test_mode(

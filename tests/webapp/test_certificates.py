@@ -20,6 +20,8 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
 from tidings.config.env import SettingsError
 from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.net import tls as net_tls
+from tidings.net.tls import FileContext
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -256,12 +258,45 @@ async def test_plain_http_on_the_https_port_closes_the_connection(database: Data
         assert (await webapp.get("/v1/health", await webapp.made())).status_code == 401
 
 
-async def make(database: Database, *names: str, clock: ManualClock | None = None) -> tls.ServerTLS:
+async def make(
+    database: Database, *names: str, clock: ManualClock | None = None, own: FileContext | None = None
+) -> tls.ServerTLS:
     made = tls.ServerTLS(
-        database, "15550000000", safe=SecretSealer(b"s" * 32), names=names, clock=clock or ManualClock(NOW.timestamp())
+        database,
+        "15550000000",
+        safe=SecretSealer(b"s" * 32),
+        names=names,
+        clock=clock or ManualClock(NOW.timestamp()),
+        own=own,
     )
     await made.load()
     return made
+
+
+async def test_callers_that_name_the_process_get_its_certificate_and_others_that_of_the_api(
+    database: Database, tmp_path: Path
+) -> None:
+    files = AUTHORITY.files(tmp_path, "webapp", "webapp", "webapp.internal")
+    made = await make(database, "webapp", own=net_tls.server("api_inside", files))
+    generated = await made.authorities()
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=made.context)
+
+    async def is_verified(name: str, authority: bytes) -> bool:
+        port = server.sockets[0].getsockname()[1]
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(authority), server_hostname=name)
+        except ssl.SSLCertVerificationError:
+            return False
+        writer.transport.abort()
+        return True
+
+    async with server:
+        # `webapp` is in both certificates.
+        assert await is_verified("webapp", generated)
+        assert not await is_verified("webapp", AUTHORITY.pem)
+        assert await is_verified("webapp.internal", AUTHORITY.pem)
+        assert not await is_verified("webapp.internal", generated)
+        assert not await is_verified("other.internal", AUTHORITY.pem)
 
 
 @pytest.mark.parametrize("content", [b"x", KEY, KEY + AUTHORITY.pem, KEY + b"x" + AUTHORITY.pem[:300]])

@@ -96,6 +96,13 @@ class FileContext(ssl.SSLContext):
         self._stamp = self._look()
         self._current = make(files)
         self.ends = self._read_ends()
+        self.names = _read_names(files.chain)
+
+    @property
+    def current(self) -> ssl.SSLContext:
+        """Context with the present content of the files, for a handshake that another context started."""
+        self.refresh()
+        return self._current
 
     def refresh(self) -> None:
         """Read the files again if they have changed."""
@@ -107,6 +114,7 @@ class FileContext(ssl.SSLContext):
         try:
             self._current = self._make(self._files)
             self.ends = self._read_ends()
+            self.names = _read_names(self._files.chain)
         except UnusableCertificate as error:
             log.error("tls.not_reloaded", extra={"use": self.use, "error": str(error)})
             return
@@ -286,6 +294,18 @@ def _read_certificates(path: str) -> list[x509.Certificate]:
         raise UnusableCertificate(f"{path}: {error.strerror or error}") from error
     except ValueError:
         raise UnusableCertificate(f"{path} holds no certificates in PEM") from None
+
+
+def _read_names(chain: str) -> frozenset[str]:
+    """Return the host names in the first certificate of a file; none without a file."""
+    if not chain:
+        return frozenset()
+    try:
+        extension = _read_certificates(chain)[0].extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (ValueError, x509.ExtensionNotFound):
+        # OpenSSL accepts certificates whose extensions this parser refuses.
+        return frozenset()
+    return frozenset(extension.value.get_values_for_type(x509.DNSName))
 
 
 def _missing(*paths: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.net import tls
+from tidings.net.tls import FileContext
 from tidings.storage.business import certificates
 from tidings.storage.database import Connection, Database
 from webapp.http.pem import CertificateBundle, UnusablePem
@@ -30,10 +31,14 @@ class ServerTLS:
     safe: SecretSealer
     names: tuple[str, ...]  # host names and addresses that clients call, for the generated certificate
     clock: Clock
+    # Certificate of this process, for callers inside the installation; `None` without one.
+    own: FileContext | None = None
 
     def __post_init__(self) -> None:
         self._current: ssl.SSLContext | None = None
         self._pem = b""
+        # Names in the certificate of the API.
+        self._names: frozenset[str] = frozenset()
         self._unusable: bytes | None = None
         self.context = _context()
         self.context.sni_callback = self._choose
@@ -50,7 +55,7 @@ class ServerTLS:
         if not self._pem:
             # The context in which handshakes start must have a certificate, too.
             await asyncio.to_thread(_load, bundle.pem, self.context)
-        self._current, self._pem = fresh, bundle.pem
+        self._current, self._pem, self._names = fresh, bundle.pem, frozenset(bundle.names)
         tls.EXPIRY.labels("api", "certificate").set(bundle.ends.timestamp())
         log.info("tls.certificate", extra={"names": ",".join(bundle.names)})
 
@@ -59,7 +64,10 @@ class ServerTLS:
         return (await self._find()).authorities
 
     def _choose(self, socket: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        if self._current is not None:
+        if self.own is not None and name not in self._names and name in self.own.names:
+            # The caller trusts the installation's authority, such as Prometheus.
+            socket.context = self.own.current
+        elif self._current is not None:
             socket.context = self._current
 
     async def _find(self) -> CertificateBundle:
