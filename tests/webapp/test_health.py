@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 
 import msgspec
 import pytest
+from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.coreapp.signals import soon
 from tests.manual_clock import ManualClock
-from tests.webapp.conftest import Serve, Served, body, check_headers, code
+from tests.webapp.cloud.conftest import APP, NUMBER, WABA
+from tests.webapp.conftest import Serve, Served, check_headers, code
 from tests.webapp.coreapp_links import ScriptedMap, noticed, owner
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.secrets.api_key import ApiKey
@@ -19,6 +22,8 @@ from tidings.secrets.first_password import FirstPassword
 from tidings.storage.business import layouts
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
+from tidings.wire.cloud.identity import ObjectKind
+from webapp.api.cloud.endpoints import ENDPOINTS
 from webapp.api.health import service
 
 KEY = "an API key of the tests"
@@ -88,15 +93,38 @@ async def test_the_root_path_answers_a_load_balancer_without_a_token(api: Served
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-async def test_the_api_key_is_accepted_only_for_health_and_metrics(serve: Serve) -> None:
+# As in the On-Premises API, the key also reads statistics.
+MONITORED = {
+    *("/v1/health", "/metrics", "/v1/metrics"),
+    *("/v1/stats", "/v1/stats/app", "/v1/stats/db", "/v1/stats/app/internal", "/v1/stats/db/internal"),
+}
+PUBLIC = {"/", "/health/live", "/health/ready", "/openapi.json", "/docs", "/docs/{name}"}
+
+
+async def test_the_api_key_is_accepted_only_to_read_health_metrics_and_statistics(serve: Serve) -> None:
     api = await serve(api_key=ApiKey(KEY))
     headers = {"Authorization": f"Apikey {KEY}"}
-    for path in ("/v1/health", "/metrics", "/v1/metrics"):
-        assert (await api.http.get(path, headers=headers)).status_code == 200
+    for path in MONITORED:
+        assert (await api.http.get(path, headers=headers)).status_code == 200, path
         for wrong in ({"Authorization": f"Apikey {KEY[:-1]}"}, {"Authorization": "Apikey"}, {}):
-            assert code(await api.http.get(path, headers=wrong)) == (401, 1005)
-    for path in ("/v1/messages", "/v1/contacts", "/v1/users/logout"):
-        assert code(await api.http.post(path, json=body("message_text"), headers=headers)) == (401, 1005)
+            assert code(await api.http.get(path, headers=wrong)) == (401, 1005), path
+    routes = [route for route in api.parts.app.router.routes if isinstance(route, APIRoute)]
+    others = {(method, route.path) for route in routes for method in set(route.methods or ()) - {"HEAD"}}
+    others -= {("GET", path) for path in MONITORED | PUBLIC}
+    assert len(others) > 70
+    for method, path in others:
+        filled = re.sub(r"\{[a-z_]+\}", "1", path)
+        assert code(await api.http.request(method, filled, headers=headers)) == (401, 1005), (method, path)
+
+
+async def test_the_api_key_opens_nothing_of_the_cloud_api(serve: Serve) -> None:
+    api = await serve(api_key=ApiKey(KEY), cloud_api=True)
+    nodes: dict[str, str] = {ObjectKind.NUMBER: NUMBER, ObjectKind.WABA: WABA, ObjectKind.APP: APP}
+    for kind, edge, method in ENDPOINTS:
+        path = f"/v25.0/{nodes.get(kind, kind)}/{edge}"
+        answer = await api.http.request(method, path, headers={"Authorization": f"Apikey {KEY}"})
+        assert answer.status_code in (401, 404), (method, path)
+        assert answer.json()["error"]["code"] in (100, 104, 190, 2500), (method, path)
 
 
 async def test_without_a_configured_api_key_every_key_is_refused(api: Served) -> None:
