@@ -13,6 +13,8 @@ OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Content-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
 # Bytes that are sent at once.
 BLOCK = 64 * 1024
+# Seconds that a connection waits for others.
+GATHERING = 12.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +59,13 @@ ALL = {**HEADS, **BODIES, **SILENT, **BOMB}
 class HostileHost:
     """Host that answers each request in one form, each connection in a thread, at line speed. A context manager."""
 
-    def __init__(self, form: Form, tls: ssl.SSLContext | None = None, *, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self, form: Form, tls: ssl.SSLContext | None = None, *, address: str = "127.0.0.1", together: int = 1
+    ) -> None:
         """Create the host at a loopback address.
 
         tls: context for TLS, with one record per part that is sent at once; None for plain HTTP.
+        together: connections that are open before the first of them gets a response, at most `GATHERING` seconds.
         """
         self._form = form
         self._tls = tls
@@ -72,6 +77,9 @@ class HostileHost:
         self.url = f"http://{address}:{self.port}/"
         self.sent = 0  # bytes accepted by all connections
         self.connections = 0  # connections accepted so far
+        self.most_open = 0  # connections open at once, at most
+        self._together = together
+        self._are_together = threading.Event()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -79,6 +87,7 @@ class HostileHost:
 
     def __exit__(self, *error: object) -> None:
         self._is_stopped.set()
+        self._are_together.set()
         # Wakes the thread that accepts connections.
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
@@ -95,6 +104,9 @@ class HostileHost:
                 with self._lock:
                     self._open.append(connection)
                     self.connections += 1
+                    self.most_open = max(self.most_open, len(self._open))
+                    if self.most_open >= self._together:
+                        self._are_together.set()
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -110,6 +122,7 @@ class HostileHost:
 
     def _answer(self, connection: socket.socket) -> None:
         connection.recv(BLOCK)
+        self._are_together.wait(GATHERING)
         self._send(connection, self._form.head)
         block = self._form.block()
         while block:
