@@ -23,8 +23,9 @@ IN_PROGRESS, HANDSHAKES_EACH = 256, 16
 BURST, RATE = 2_048, 32.0
 # Addresses with remembered handshakes.
 _REMEMBERED = 10_000
-# Seconds between two passes, and dismissals started in a pass: in plaintext, and with a handshake.
-_PAUSE, _STARTED, _STARTED_TLS = 0.02, 64, 8
+# Seconds between two passes; dismissals started in a pass, in plaintext and with a handshake; addresses without a free
+# slot that a pass tries.
+_PAUSE, _STARTED, _STARTED_TLS, _TRIED = 0.02, 64, 8, 32
 # Seconds that a client may take until its request starts, and then to read the response and close the connection; bytes
 # that it may send in these seconds.
 _LINGER, _LINGER_BYTES = 1.0, 64 * 1024
@@ -124,7 +125,7 @@ class Dismissals:
         self._next = None
         left = _STARTED if self.context is None else _STARTED_TLS
         passed_over = 0
-        while left and passed_over < len(self._queues) and self._in_progress.total() < IN_PROGRESS:
+        while left and passed_over < min(len(self._queues), _TRIED) and self._in_progress.total() < IN_PROGRESS:
             key, queue = self._queues.popitem(last=False)
             if self._take_slot(key):
                 self._queued -= 1
