@@ -24,6 +24,10 @@ pytestmark = pytest.mark.whole_system
 
 # Duration of the cut in seconds, and number of messages offered during it.
 CUT_SECONDS, OFFERED = 14.0, 497
+# Seconds from the cut until the shards have moved, and messages that are not accepted. On a busy machine the move may
+# take longer by `SLOWER` times the slowest response before the cut, in the same run, and each second costs a second's
+# messages.
+MOVE_SECONDS, REFUSED, SLOWER = 8.0, 50, 3.0
 PACE = {"TIDINGS_ROBOTS_PER_KIND": "8", "TIDINGS_MESSAGES_RATE": "10000", "TIDINGS_MESSAGES_BURST": "10000"}
 NUMBERS = [f"1555011{n:04}" for n in range(8)]
 
@@ -43,6 +47,7 @@ class Offer:
         self.accepted: list[str] = []
         self.statuses: collections.Counter[int] = collections.Counter()
         self.refusals: collections.Counter[str] = collections.Counter()
+        self.slowest = 0.0  # seconds of the slowest response
 
     async def run(self, count: int, seconds: float) -> None:
         """Send `count` messages within `seconds`. Returns after the last response."""
@@ -56,10 +61,12 @@ class Offer:
     async def _post(self) -> None:
         message = {"to": next(self._numbers), "type": "text", "text": {"body": "hello"}}
         answer: Any
+        began = asyncio.get_running_loop().time()
         try:
             status, answer = await self._business.call("POST", "/v1/messages", message)
         except NoAnswer:
             status, answer = 0, {}
+        self.slowest = max(self.slowest, asyncio.get_running_loop().time() - began)
         self.statuses[status] += 1
         if status == 201:
             self.accepted.append(answer["messages"][0]["id"])
@@ -84,7 +91,7 @@ async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
             await business.check_contacts(NUMBERS)
             offer = Offer(business)
             await offer.run(40, 2.0)
-            before = len(offer.accepted)
+            before, slack = len(offer.accepted), SLOWER * offer.slowest
             way.shut()
             loop = asyncio.get_running_loop()
             asyncio.get_running_loop().call_later(CUT_SECONDS, way.open)
@@ -101,9 +108,9 @@ async def test_shards_of_a_coreapp_that_no_webapp_reaches_move_under_load(
             await offer.run(40, 2.0)
         finally:
             await way.stop()
-        assert took[0] > 5.0
+        assert 5.0 < took[0] <= MOVE_SECONDS + slack
         # 125 without the reports of Webapps. Messages in flight at the start of the cut have an unknown outcome.
-        assert refused < 100
+        assert refused <= REFUSED + slack * OFFERED / CUT_SECONDS
         assert set(offer.statuses) <= {201, 500, 503}
         assert {refusal for refusal in offer.refusals if refusal.startswith("500")} <= {"500/1014"}
         accepted = set(offer.accepted)

@@ -33,6 +33,8 @@ from webapp.membership import WebappMembership
 
 # Timeout in seconds of steps that take 6 s on an idle machine.
 PATIENCE = 60.0
+# Times the duration of a few messages before the cut, in the same run, by which a busy machine may take longer.
+SLOWER = 3.0
 # Interval of heartbeats that a busy machine can keep.
 PACE = {"heartbeat_seconds": 0.5}
 
@@ -268,7 +270,9 @@ async def test_an_owner_that_no_webapp_reaches_releases_its_shards_after_5_secon
 ) -> None:
     phones = await live_phones(servers)
     webapp = await scene.add_webapp("w1")
+    began = asyncio.get_running_loop().time()
     await webapp.sends(*NUMBERS)
+    usual = asyncio.get_running_loop().time() - began
     before = await scene.released()
     async with Stream(webapp):
         if cut == "packets are lost":
@@ -281,7 +285,7 @@ async def test_an_owner_that_no_webapp_reaches_releases_its_shards_after_5_secon
         assert len(records) == 2
         for record in records:
             assert record.ending == leases.RELEASED, "handed over, not taken"
-            assert 5_000 <= record.ended_at - since <= 35_000
+            assert 5_000 <= record.ended_at - since <= 8_000 + 1_000 * SLOWER * usual
     # The Coreapp that was cut off responds to earlier requests, too late.
     if cut == "packets are lost":
         scene.way.open()
