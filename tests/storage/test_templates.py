@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tests.conftest import DatabaseFactory
-from tidings.storage.business import service_windows, templates
+from tidings.storage import database_clock
+from tidings.storage.business import service_windows, template_events, templates
 from tidings.storage.business.service_windows import Unread
 from tidings.storage.business.templates import TemplateRow
 
@@ -88,3 +89,81 @@ async def test_unread_messages_up_to_the_named_one_of_a_recipient_are_listed(dat
         assert await service_windows.delete_unread_before(connection, ACCOUNT, 104, 2) == 2
         assert await service_windows.delete_unread_before(connection, ACCOUNT, 104, 2) == 1
         assert set(await service_windows.list_unread(connection, ACCOUNT, "1", "m9", limit=99)) == {"m8", "m9"}
+
+
+async def test_each_change_of_a_template_has_an_event_and_nothing_else_has_one(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    first, second = make("a"), make("a", "de")
+    async with database.transaction() as connection:
+        before = await database_clock.read(connection)
+        assert await templates.add_template(connection, first)
+        await templates.put_templates(connection, ACCOUNT, [first, second])
+        assert await template_events.list_events(connection, ACCOUNT, limit=10) == []
+        moved = dataclasses.replace(first, status="PAUSED", quality="RED", category="MARKETING")
+        info = {"title": "SECOND_PAUSE", "description": "why"}
+        await templates.put_templates(connection, ACCOUNT, [moved, second], reason="NONE", info=info)
+        unrated = dataclasses.replace(second, quality="UNKNOWN", quality_at=7, edits=[1, 2])
+        await templates.put_templates(connection, ACCOUNT, [unrated])
+    async with database.transaction() as connection:
+        assert await templates.delete_templates(connection, ACCOUNT, "a") == 2
+        assert await templates.add_template(connection, make("b", account="1"))
+        assert await templates.delete_templates(connection, "1", "b") == 1
+    async with database.transaction() as connection:
+        found = await template_events.list_events(connection, ACCOUNT, limit=10)
+        changed = [(e.name, e.language, e.namespace, e.kind, e.old_value, e.new_value, e.reason) for e in found]
+        assert changed == [
+            ("a", "en", "ns", "status", "APPROVED", "PAUSED", "NONE"),
+            ("a", "en", "ns", "quality", "UNKNOWN", "RED", None),
+            ("a", "en", "ns", "category", "UTILITY", "MARKETING", None),
+            ("a", "de", "ns", "status", "APPROVED", "DELETED", None),
+            ("a", "en", "ns", "status", "PAUSED", "DELETED", None),
+        ]
+        assert [event.info for event in found] == [info, {}, {}, {}, {}]
+        assert {event.category for event in found[:3]} == {"MARKETING"}
+        assert all(before <= event.created_at < before + 60_000 for event in found)
+        ids = [event.id for event in found]
+        assert len(set(ids)) == 5
+        assert all(len(event_id) == 36 and event_id.startswith("evt_") for event_id in ids)
+        assert await template_events.list_events(connection, ACCOUNT, limit=2) == found[:2]
+        await template_events.delete(connection, ids[:4])
+        assert await template_events.list_events(connection, ACCOUNT, limit=10) == found[4:]
+        assert len(await template_events.list_events(connection, "1", limit=10)) == 1
+
+
+async def test_reviews_end_by_the_clock_of_the_database(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        assert await templates.next_review(connection, ACCOUNT) is None
+        now = await database_clock.read(connection)
+        pending = dataclasses.replace(make("due"), status="PENDING", review_at=now)
+        for row in (
+            pending,
+            dataclasses.replace(pending, name="later", review_at=now + 3_600_000),
+            dataclasses.replace(pending, name="by_hand", review_at=None),
+            dataclasses.replace(pending, name="rejected", status="REJECTED"),
+            dataclasses.replace(pending, account="1"),
+        ):
+            assert await templates.add_template(connection, row)
+        wait = await templates.next_review(connection, ACCOUNT)
+        assert wait is not None
+        assert -60 < wait <= 0
+        assert await templates.approve_due(connection, ACCOUNT) == 1
+        wait = await templates.next_review(connection, ACCOUNT)
+        assert wait is not None
+        assert 3_500 < wait <= 3_600
+        version = await templates.find_version(connection, ACCOUNT)
+        assert await templates.approve_due(connection, ACCOUNT) == 0
+        assert await templates.find_version(connection, ACCOUNT) == version
+    async with database.transaction() as connection:
+        found = {row.name: (row.status, row.review_at) for row in await templates.list_templates(connection, ACCOUNT)}
+        assert found == {
+            "due": ("APPROVED", None),
+            "later": ("PENDING", now + 3_600_000),
+            "by_hand": ("PENDING", None),
+            "rejected": ("REJECTED", now),
+        }
+        (event,) = await template_events.list_events(connection, ACCOUNT, limit=10)
+        assert (event.name, event.old_value, event.new_value) == ("due", "PENDING", "APPROVED")
+        assert [row.status for row in await templates.list_templates(connection, "1")] == ["PENDING"]

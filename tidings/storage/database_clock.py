@@ -11,3 +11,8 @@ def now(connection: AsyncConnection) -> sa.ColumnElement[int]:
     if connection.dialect.name == "sqlite":
         return sa.literal_column("CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)", sa.BigInteger)
     return sa.literal_column("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000", sa.BigInteger)
+
+
+async def read(connection: AsyncConnection) -> int:
+    """Return the present time, Unix milliseconds."""
+    return int((await connection.execute(sa.select(now(connection)))).scalar_one())

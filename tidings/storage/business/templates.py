@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
-from tidings.storage.business import changes
+from tidings.storage import database_clock, types
+from tidings.storage.business import changes, template_events
 from tidings.storage.business.tables import metadata
+from tidings.storage.business.template_events import TemplateEvent
 from tidings.storage.database import insert_or_ignore
 
 # Increases with each change of an account's templates, so that a process that caches them detects it by a short query.
@@ -23,6 +24,10 @@ versions = metadata.table(
 
 
 POSITIONAL, NAMED = "POSITIONAL", "NAMED"  # formats of parameters
+# Statuses that have an effect here. Templates in other statuses are imported.
+APPROVED, PENDING, REJECTED, PAUSED, DISABLED = "APPROVED", "PENDING", "REJECTED", "PAUSED", "DISABLED"
+UNRATED = "UNKNOWN"  # quality of a template that has not been rated
+NO_REASON = "NONE"  # reason of a status for which no other one is given
 Key = tuple[str, str, str]  # namespace, name, language
 
 
@@ -42,6 +47,19 @@ class TemplateRow:
     created_at: types.UnixMilliseconds
     # `POSITIONAL` for numbered parameters, `NAMED` for named ones.
     parameter_format: Annotated[str, types.key(16)] = POSITIONAL
+    # Time of the database's clock at which a PENDING template is approved; None: when the operator approves it.
+    review_at: Annotated[int | None, types.milliseconds()] = None
+    # Why it is REJECTED; None for no reason and in other statuses.
+    rejected_reason: Annotated[str | None, types.key(32)] = None
+    # GREEN, YELLOW, RED or UNKNOWN, and when it was rated; None: it has not been rated.
+    quality: Annotated[str | None, types.key(16)] = None
+    quality_at: Annotated[int | None, types.milliseconds()] = None
+    # Category before the last change of it; None for none.
+    previous_category: Annotated[str | None, types.key(32)] = None
+    # Times of the edits of the last 30 days that count against the limit, Unix milliseconds.
+    edits: Annotated[Sequence[int], types.json(list[int], 255), sa.DefaultClause("[]")] = dataclasses.field(
+        default_factory=list
+    )
 
     @property
     def key(self) -> Key:
@@ -56,51 +74,90 @@ async def add_template(connection: AsyncConnection, template: TemplateRow) -> bo
     """Add a new template. Returns false when its namespace has one of that name in that language."""
     await lock(connection, template.account)
     named = _named(template.account, template.name, template.language, template.namespace)
-    if await _count(connection, named):
+    if await _find(connection, named):
         return False
     await connection.execute(table.insert(), [dataclasses.asdict(template)])
     await _bump(connection, template.account)
     return True
 
 
-async def put_templates(connection: AsyncConnection, account: str, templates: Sequence[TemplateRow]) -> None:
-    """Add templates of an account, and replace those with the same keys."""
+async def put_templates(
+    connection: AsyncConnection,
+    account: str,
+    templates: Sequence[TemplateRow],
+    *,
+    reason: str = NO_REASON,
+    info: Mapping[str, str] | None = None,
+) -> None:
+    """Add templates of an account, and replace those with the same keys. Changed values are to be reported.
+
+    reason, info: of all changes of the status, as `TemplateEvent` has them; None for no words
+    """
     if not templates:
         return
-    await lock(connection, account)
+    version = await lock(connection, account)
+    before = {template.key: template for template in await list_templates(connection, account)}
     for template in templates:
         named = _named(account, template.name, template.language, template.namespace)
         await connection.execute(table.delete().where(named))
     await connection.execute(table.insert(), [dataclasses.asdict(template) for template in templates])
+    changed = [
+        (template, kind, old, new)
+        for template in templates
+        if (stored := before.get(template.key)) is not None
+        for kind, old, new in _differences(stored, template)
+    ]
+    await _report(connection, account, version + 1, changed, reason=reason, info=info)
     await _bump(connection, account)
+
+
+async def approve_due(connection: AsyncConnection, account: str) -> int:
+    """Approve the templates of an account whose review has ended. Returns their number."""
+    await lock(connection, account)
+    due = sa.and_(_pending(account), table.c.review_at <= database_clock.now(connection))
+    approved = [
+        dataclasses.replace(template, status=APPROVED, review_at=None) for template in await _find(connection, due)
+    ]
+    await put_templates(connection, account, approved)
+    return len(approved)
+
+
+async def next_review(connection: AsyncConnection, account: str) -> float | None:
+    """Return the seconds until the next template is to be approved, at most 0 if one is due; None for none."""
+    left = sa.func.min(table.c.review_at) - database_clock.now(connection)
+    found = (await connection.execute(sa.select(left).where(_pending(account)))).scalar_one()
+    return None if found is None else int(found) / 1000
 
 
 async def delete_templates(
     connection: AsyncConnection, account: str, name: str, language: str | None = None, namespace: str | None = None
 ) -> int:
-    """Delete a template in one or all languages and one or all namespaces. Returns the number of rows deleted."""
-    await lock(connection, account)
+    """Delete a template in one or all languages and one or all namespaces. Returns the number of rows deleted.
+
+    The deletions are to be reported.
+    """
+    version = await lock(connection, account)
     named = _named(account, name, language, namespace)
-    found = await _count(connection, named)
+    found = await _find(connection, named)
     if found:
         await connection.execute(table.delete().where(named))
+        deleted = [(row, template_events.STATUS, row.status, template_events.DELETED) for row in found]
+        await _report(connection, account, version + 1, deleted, reason=None)
         await _bump(connection, account)
-    return found
+    return len(found)
 
 
 async def list_templates(connection: AsyncConnection, account: str) -> list[TemplateRow]:
     """List all templates of an account, by name, language and namespace."""
-    rows = await connection.execute(
-        sa.select(table).where(table.c.account == account).order_by(table.c.name, table.c.language, table.c.namespace)
-    )
-    return [TemplateRow(*row) for row in rows]
+    return await _find(connection, table.c.account == account)
 
 
-async def lock(connection: AsyncConnection, account: str) -> None:
-    """Lock the account's templates against other changes until the end of the transaction."""
+async def lock(connection: AsyncConnection, account: str) -> int:
+    """Lock the account's templates against other changes until the end of the transaction. Returns their version."""
     # The row must exist before it can be locked.
     await connection.execute(insert_or_ignore(connection, versions), [{"account": account, "version": 0}])
-    await connection.execute(sa.select(versions).where(versions.c.account == account).with_for_update())
+    locked = sa.select(versions.c.version).where(versions.c.account == account).with_for_update()
+    return int((await connection.execute(locked)).scalar_one())
 
 
 async def find_version(connection: AsyncConnection, account: str) -> int:
@@ -118,8 +175,65 @@ def _named(account: str, name: str, language: str | None, namespace: str | None)
     return sa.and_(*found)
 
 
-async def _count(connection: AsyncConnection, named: sa.ColumnElement[bool]) -> int:
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(table).where(named))).scalar_one())
+def _pending(account: str) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.account == account, table.c.status == PENDING, table.c.review_at.is_not(None))
+
+
+async def _find(connection: AsyncConnection, chosen: sa.ColumnElement[bool]) -> list[TemplateRow]:
+    rows = await connection.execute(
+        sa.select(table).where(chosen).order_by(table.c.name, table.c.language, table.c.namespace)
+    )
+    return [TemplateRow(*row) for row in rows]
+
+
+def _differences(before: TemplateRow, after: TemplateRow) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, old value and new value of each change that is reported."""
+    if before.status != after.status:
+        yield template_events.STATUS, before.status, after.status
+    if (before.quality or UNRATED) != (after.quality or UNRATED):
+        yield template_events.QUALITY, before.quality or UNRATED, after.quality or UNRATED
+    if before.category != after.category:
+        yield template_events.CATEGORY, before.category, after.category
+
+
+async def _report(
+    connection: AsyncConnection,
+    account: str,
+    version: int,
+    changed: Sequence[tuple[TemplateRow, str, str, str]],
+    *,
+    reason: str | None,
+    info: Mapping[str, str] | None = None,
+) -> None:
+    """Write the events of changes: template, kind, old value and new value of each.
+
+    version: that the changes make
+    """
+    if not changed:
+        return
+    now = await database_clock.read(connection)
+    await template_events.add(
+        connection,
+        [
+            TemplateEvent(
+                id=template_events.event_id(account, version, place, now),
+                account=account,
+                version=version,
+                place=place,
+                kind=kind,
+                namespace=template.namespace,
+                name=template.name,
+                language=template.language,
+                category=template.category,
+                old_value=old,
+                new_value=new,
+                reason=reason if kind == template_events.STATUS else None,
+                info=info or {} if kind == template_events.STATUS else {},
+                created_at=now,
+            )
+            for place, (template, kind, old, new) in enumerate(changed)
+        ],
+    )
 
 
 async def _bump(connection: AsyncConnection, account: str) -> None:

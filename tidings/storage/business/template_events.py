@@ -1,0 +1,86 @@
+"""Changes of templates that are to be reported to the callbacks of the Cloud API.
+
+A row is written in the transaction of its change, and deleted in the transaction that stores its callback.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import add_rows, any_of, delete_listed
+
+# Kinds: values of the status, the quality or the category have changed.
+STATUS, QUALITY, CATEGORY = "status", "quality", "category"
+DELETED = "DELETED"  # value of `new_value` for a template that was deleted
+# Keys of `info`.
+TITLE, DESCRIPTION, RECOMMENDATION = "title", "description", "recommendation"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TemplateEvent:
+    """Change of one value of a template."""
+
+    # Event id of the callback that reports it.
+    id: Annotated[str, types.key(64)]
+    account: Annotated[str, types.key(20)]
+    # Version of the account's templates that the change made.
+    version: Annotated[int, sa.BigInteger()]
+    # Position among the events of this version, from 0.
+    place: int
+    # `STATUS`, `QUALITY` or `CATEGORY`.
+    kind: Annotated[str, types.key(16)]
+    namespace: Annotated[str, types.key(64)]
+    name: Annotated[str, types.key(512)]
+    language: Annotated[str, types.key(16)]
+    # Category of the template after the change.
+    category: Annotated[str, types.key(32)]
+    old_value: Annotated[str, types.key(32)]
+    new_value: Annotated[str, types.key(32)]
+    # Reason of a status as the Cloud API names it; None for a deletion.
+    reason: Annotated[str | None, types.key(32)]
+    # Words of the operator about a status, by `TITLE`, `DESCRIPTION` and `RECOMMENDATION`.
+    info: Annotated[Mapping[str, str], types.json(dict[str, str])]
+    created_at: types.UnixMilliseconds
+
+
+table = metadata.table_of(
+    TemplateEvent,
+    "template_events",
+    sa.Index("template_events_by_account", "account", "version", "place"),
+    key=("id",),
+)
+
+
+_DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
+
+
+def event_id(account: str, version: int, place: int, created_at: int) -> str:
+    """Return the event id of a change. It is the same on every copy of the database and at any time."""
+    name = f"template {account} {version} {place} {created_at}".encode()
+    return f"evt_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
+
+
+async def add(connection: AsyncConnection, events: Sequence[TemplateEvent]) -> None:
+    """Add events. Those that exist stay unchanged."""
+    await add_rows(connection, table, events)
+
+
+async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """Delete events that have a callback, or that no callback is to report."""
+    await delete_listed(connection, _DELETE, "ids", ids)
+
+
+async def list_events(connection: AsyncConnection, account: str, *, limit: int) -> Sequence[TemplateEvent]:
+    """List the oldest events of an account in the order of the changes, at most `limit`."""
+    rows = await connection.execute(
+        sa.select(table).where(table.c.account == account).order_by(table.c.version, table.c.place).limit(limit)
+    )
+    return [TemplateEvent(*row) for row in rows]
