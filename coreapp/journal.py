@@ -40,6 +40,7 @@ from tidings.storage.business import (
     service_windows,
     sessions,
     shards,
+    template_events,
     undecrypted,
 )
 from tidings.storage.business.base_keys import BASE_KEYS
@@ -197,6 +198,8 @@ class Change:
     finished_callbacks: Sequence[int] = merging.part_of(_Callbacks)
     failed_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     dead_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
+    # ids of events of templates that have a callback, or that none is to report
+    ended_template_events: Sequence[str] = merging.rows(template_events.delete)
     # quarantined deliveries, which the network may delete
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined

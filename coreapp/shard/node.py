@@ -98,6 +98,7 @@ class ShardNode:
         self.numbers = CoreappNumbers(settings.account, functools.partial(make_number, self.process))
         self._changes.on(changes.SETTINGS, self.numbers.load)
         self._changes.on(changes.CERTIFICATES, self.numbers.load)
+        self._changes.on(changes.TEMPLATES, self._wake_templates)
         self.shards = OpenShards()
         self.shards.on_change(self._follow_open_shards)
         # Set while this process answers for all shards that it has claimed, of which there is one at least.
@@ -197,6 +198,11 @@ class ShardNode:
             create = functools.partial(shards.create_shards_of, number=number, count=self._settings.shards)
             await self._database.commit(create)
         return bool(missing)
+
+    async def _wake_templates(self) -> None:
+        """Have the changes of templates reported, because those of some number have changed."""
+        for number in self.numbers:
+            self.process.shared.template_changes.wake(number.first_shard)
 
     async def _change_layout(self, survey: Survey, block: int) -> None:
         """Give up all shards of a number for a change of how many there are, and make the change when all processes

@@ -81,8 +81,8 @@ class Shard:
             self.webhook.deliveries,
             self.webhook.cloud_deliveries,
             self.retention,
-            # The number has one pool of pre-keys, which the first shard maintains.
-            *((self.prekey_maintenance,) if self.context.lease.is_first else ()),
+            # The number has one pool of pre-keys and one list of templates, which the first shard maintains.
+            *((self.prekey_maintenance, self.webhook.template_events) if self.context.lease.is_first else ()),
             # Started for a single shard too: other shards of an earlier layout may have left messages.
             self.cross_shard_reader,
             self.media.downloads,

@@ -13,11 +13,19 @@ from coreapp.cloud_subscription import MESSAGES, CloudSubscription
 from coreapp.context import ShardContext
 from coreapp.webhook import bodies
 from coreapp.webhook.bodies import DescribedIdentity
-from coreapp.webhook.cloud import messages, statuses
+from coreapp.webhook.cloud import messages, statuses, templates
 from coreapp.webhook.cloud.statuses import ReportedStatus
 from coreapp.webhook.inbound import Inbound, InboundSystem
 from tidings.storage.business import callbacks
-from tidings.storage.business.callbacks import CLOUD_ERROR, CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_SUBJECT, Callback
+from tidings.storage.business.callbacks import (
+    CLOUD_ACCOUNT,
+    CLOUD_ERROR,
+    CLOUD_MESSAGE,
+    CLOUD_STATUS,
+    CLOUD_SUBJECT,
+    Callback,
+)
+from tidings.storage.business.template_events import TemplateEvent
 from tidings.wire import addresses, codes
 
 _MAX_SUBJECT = 64  # characters
@@ -109,6 +117,17 @@ def cloud_status(
         due_at=due_at,
     )
     made.event = callbacks.status_event(cloud_subject(status.message_id), status.recipient, int(status.reached))
+    return made
+
+
+def template_change(context: ShardContext, event: TemplateEvent) -> Callback | None:
+    """Return the callback of the Cloud API about a change of a template; None where it is not reported."""
+    cloud = context.config.cloud
+    if cloud is None or not cloud.wants(templates.FIELDS[event.kind]):
+        return None
+    body = templates.body(cloud.identity, event)
+    made = _cloud(context, f"template:{templates.id_of(event)}", CLOUD_ACCOUNT, body, recipient="", request_id="")
+    made.event = event.id
     return made
 
 

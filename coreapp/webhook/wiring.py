@@ -15,6 +15,7 @@ from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rehearsal import WebhookRehearsal
 from coreapp.webhook.status_delay import StatusDelay
 from coreapp.webhook.target import CurrentTargets
+from coreapp.webhook.template_events import TemplateEvents
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.testing import numbers
@@ -31,6 +32,7 @@ class Webhook:
     cloud_deliveries: Deliveries  # service that posts those in the format of the Cloud API
     dead_letters: DeadLetters
     purge: CallbackPurge
+    template_events: TemplateEvents  # service of the first shard that reports changes of templates
 
 
 CLOUD_USER_AGENT = "facebookexternalua"
@@ -95,4 +97,5 @@ def wire_webhook(context: ShardContext) -> Webhook:
         cloud_deliveries=cloud_deliveries,
         dead_letters=DeadLetters(context, queue),
         purge=CallbackPurge(context, queue),
+        template_events=TemplateEvents(context),
     )

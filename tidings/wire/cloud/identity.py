@@ -75,6 +75,11 @@ def derived_id(kind: ObjectKind, *parts: str) -> str:
     return _FIRST_DIGITS[kind] + str(int.from_bytes(digest[:16]) % 10**15).zfill(15)
 
 
+def template_id(account: str, namespace: str, name: str, language: str) -> str:
+    """Return the id of a template in one language."""
+    return derived_id(ObjectKind.TEMPLATE, account, namespace, name, language)
+
+
 class IdentityDirectory:
     """Identities of an installation's business numbers, which may change."""
 

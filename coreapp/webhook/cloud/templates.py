@@ -1,0 +1,92 @@
+"""Changes of templates as the Cloud API's webhooks show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coreapp.webhook.cloud import envelope
+from tidings.storage.business import templates
+from tidings.storage.business.template_events import (
+    CATEGORY,
+    DESCRIPTION,
+    QUALITY,
+    RECOMMENDATION,
+    STATUS,
+    TITLE,
+    TemplateEvent,
+)
+from tidings.wire.cloud import identity
+from tidings.wire.cloud.identity import NumberIdentity
+
+FIELDS: Mapping[str, str] = {
+    STATUS: "message_template_status_update",
+    QUALITY: "message_template_quality_update",
+    CATEGORY: "template_category_update",
+}
+"""Fields of webhooks by the kind of the event."""
+
+REINSTATED = "REINSTATED"  # event of a disabled template that is approved
+# Titles and descriptions of `other_info`, for which the operator gives no others.
+_PAUSED = ("FIRST_PAUSE", "The template is paused until it is approved again.")
+_UNPAUSED = ("UNPAUSE", "The template is no longer paused.")
+_DISABLED = ("DISABLED", "The template is disabled.")
+
+
+def id_of(event: TemplateEvent) -> str:
+    return identity.template_id(event.account, event.namespace, event.name, event.language)
+
+
+def body(account: NumberIdentity, event: TemplateEvent) -> bytes:
+    """Return the body of a webhook about a change of a template."""
+    seconds = event.created_at // 1000
+    value: Mapping[str, Any]
+    if event.kind == STATUS:
+        value = _status(event, seconds)
+    elif event.kind == QUALITY:
+        value = {"previous_quality_score": event.old_value, "new_quality_score": event.new_value, **_named(event)}
+    else:
+        value = {**_named(event), "previous_category": event.old_value, "new_category": event.new_value}
+    return envelope.of_account(account, FIELDS[event.kind], value, seconds)
+
+
+def _named(event: TemplateEvent) -> dict[str, Any]:
+    """Return the fields that name a template."""
+    return {
+        "message_template_id": int(id_of(event)),
+        "message_template_name": event.name,
+        "message_template_language": event.language.replace("_", "-"),
+    }
+
+
+def _status(event: TemplateEvent, seconds: int) -> Mapping[str, Any]:
+    """Return the value of a change of the status.
+
+    seconds: Unix time of the change
+    """
+    reached = event.new_value
+    is_reinstated = (event.old_value, reached) == (templates.DISABLED, templates.APPROVED)
+    value = {
+        "event": REINSTATED if is_reinstated else reached,
+        **_named(event),
+        "reason": event.reason,
+        "message_template_category": event.category,
+    }
+    if reached == templates.DISABLED:
+        value["disable_info"] = {"disable_date": str(seconds)}
+        value["other_info"] = _other_info(event, _DISABLED)
+    elif reached == templates.PAUSED:
+        value["other_info"] = _other_info(event, _PAUSED)
+    elif (event.old_value, reached) == (templates.PAUSED, templates.APPROVED):
+        value["other_info"] = _other_info(event, _UNPAUSED)
+    elif reached == templates.REJECTED and DESCRIPTION in event.info:
+        value["rejection_info"] = {
+            "reason": event.info[DESCRIPTION],
+            "recommendation": event.info.get(RECOMMENDATION, ""),
+        }
+    return value
+
+
+def _other_info(event: TemplateEvent, default: tuple[str, str]) -> Mapping[str, str]:
+    title, description = default
+    return {"title": event.info.get(TITLE, title), "description": event.info.get(DESCRIPTION, description)}
