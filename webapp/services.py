@@ -74,6 +74,7 @@ from webapp.api.profile.service import ProfileService
 from webapp.api.stats.service import Stats
 from webapp.api.stickerpacks.service import Stickerpacks
 from webapp.api.support import Support
+from webapp.api.templates.review import TemplateReview
 from webapp.api.templates.service import Templates
 from webapp.api.testing.mode import TestMode
 from webapp.api.testing.robots_link import RobotsLink
@@ -178,7 +179,8 @@ def assemble(
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
     links = _links(settings, shard_map, calls, numbers)
     logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
-    templates = Templates(database, settings.account, clock, owner_of=numbers.waba_owner)
+    review = TemplateReview(settings.template_review_ms)
+    templates = Templates(database, settings.account, clock, review=review, owner_of=numbers.waba_owner)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
     tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)

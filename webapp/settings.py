@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from webapp.auth import password_rule
 from webapp.http import pem
 
 COREAPP_PORT = 6252
+# Value of a review that only the operator ends, and the longest one that ends by itself: 30 days.
+BY_HAND, MAX_REVIEW_MS = "never", 30 * 24 * 3600 * 1000
 
 
 def _coreapp(raw: str) -> tuple[str, int]:
@@ -100,6 +103,16 @@ def _throttle_status(raw: str) -> int:
     return int(env.parse_choice(raw, "400", "429"))
 
 
+def _review_ms(raw: str) -> float | None:
+    if not raw:
+        return None
+    if raw.lower() == BY_HAND:
+        return math.inf
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 10 and int(raw) <= MAX_REVIEW_MS):
+        raise env.wrong(f"is neither {BY_HAND} nor a whole number from 0 to {MAX_REVIEW_MS}")
+    return float(raw)
+
+
 class Settings(settings.ProcessSettings):
     """Settings of a Webapp. `/v1/support` reports the free space of `data_dir`."""
 
@@ -159,6 +172,9 @@ class Settings(settings.ProcessSettings):
     cloud_throttle_status: Annotated[int, env.text(_throttle_status)] = env.variable(
         "TIDINGS_CLOUD_THROTTLE_STATUS", 400
     )
+    # milliseconds until a created or edited template is approved, infinite for an approval by the operator only; `None`
+    # for one without a review
+    template_review_ms: Annotated[float | None, env.text(_review_ms)] = env.variable("TIDINGS_TEMPLATE_REVIEW_MS", "")
     # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
     testing: env.Flag = switch.TESTING
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.

@@ -60,6 +60,7 @@ ENDPOINTS: Mapping[tuple[str, str, str], Handler] = {
     (ObjectKind.WABA, "message_templates", "DELETE"): templates.delete,
     (ObjectKind.TEMPLATE, "", "GET"): templates.show,
     (ObjectKind.TEMPLATE, "", "POST"): templates.edit,
+    (ObjectKind.TEMPLATE, "unpause", "POST"): templates.unpause,
     (ObjectKind.APP, "", "GET"): tokens.show_app,
     (ObjectKind.APP, "subscriptions", "GET"): callbacks.list_all,
     (ObjectKind.APP, "subscriptions", "POST"): callbacks.subscribe,

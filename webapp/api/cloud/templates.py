@@ -1,4 +1,4 @@
-"""Message templates: `/{waba-id}/message_templates` and `GET /{template-id}`."""
+"""Message templates: `/{waba-id}/message_templates`, `/{template-id}` and `/{template-id}/unpause`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 from fastapi import Response
 
-from tidings.storage.business.templates import TemplateRow
-from tidings.wire.cloud.identity import ObjectKind, derived_id
+from tidings.storage.business.templates import NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
+from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import ALREADY_EXISTS
 from webapp.api.cloud import errors, fields, handles
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
+from webapp.api.templates import decisions, schemas
+from webapp.api.templates.review import EditRefused
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
 from webapp.http import bodies
@@ -21,14 +23,11 @@ from webapp.http.errors import InvalidRequest
 NODE_TYPE = "WhatsAppMessageTemplate"
 EXISTS, UNKNOWN = 2388043, 2593002  # subcodes
 MAX_IDS = 100
-EDITABLE = ("APPROVED", "REJECTED", "PAUSED")  # statuses
 SHOWN_LIMIT = 6_000  # templates; that of a verified portfolio, which is not enforced
-_DEFAULT = ("name", "parameter_format", "components", "language", "status", "category", "id")
+_DEFAULT = ("name", "parameter_format", "components", "language", "status", "category")
 _OPTIONAL = (
     "previous_category",
     "sub_category",
-    "quality_score",
-    "rejected_reason",
     "message_send_ttl_seconds",
     "library_template_name",
     "cta_url_link_tracking_opted_out",
@@ -40,32 +39,42 @@ _DEFINED = ("name", "language", "category", "parameter_format", "components")
 
 
 def id_of(template: TemplateRow) -> str:
-    return derived_id(ObjectKind.TEMPLATE, template.account, template.namespace, template.name, template.language)
+    return template_id(template.account, template.namespace, template.name, template.language)
 
 
-def describe(template: TemplateRow) -> dict[str, Any]:
-    """Return all fields of a template."""
-    return {
+def describe(template: TemplateRow, asked: object) -> dict[str, Any]:
+    """Return the requested fields of a template. Raises `GraphError` for an unknown one.
+
+    asked: value of `fields`; `None` for the default fields, which are those that have a value
+    """
+    rated_at = template.created_at if template.quality_at is None else template.quality_at
+    described: dict[str, Any] = {
         "name": template.name,
         "parameter_format": template.parameter_format,
         "components": template.components,
         "language": template.language,
         "status": template.status,
         "category": template.category,
+        "quality_score": {"score": template.quality or UNRATED, "date": rated_at // 1000},
+        "rejected_reason": template.rejected_reason or NO_REASON,
         "id": id_of(template),
     }
+    if template.previous_category is not None:
+        described["previous_category"] = template.previous_category
+    has_value = {
+        "previous_category": template.previous_category is not None,
+        "quality_score": template.quality is not None,
+        "rejected_reason": template.status == REJECTED,
+    }
+    default = (*_DEFAULT, *(name for name, shown in has_value.items() if shown), "id")
+    return fields.select(described, asked, node_type=NODE_TYPE, default=default, optional=_OPTIONAL)
 
 
 async def list_all(call: CloudCall) -> Response:
     call.require_admin()
     query = call.query()
     found = [template for template in await call.find(Templates).list(call.caller) if _matches(template, query)]
-    entries = [
-        fields.select(
-            describe(template), query.get("fields"), node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL
-        )
-        for template in found
-    ]
+    entries = [describe(template, query.get("fields")) for template in found]
     page = listed(entries, [id_of(template) for template in found], call)
     asked = query.get("summary")
     if isinstance(asked, str) and asked:
@@ -88,7 +97,7 @@ def _matches(template: TemplateRow, query: Mapping[str, Any]) -> bool:
         "status": lambda value: value == template.status.lower(),
         "category": lambda value: value == template.category.lower(),
         "language": lambda value: value == template.language.lower(),
-        "quality_score": lambda value: value == "unknown",
+        "quality_score": lambda value: value == (template.quality or UNRATED).lower(),
     }
     return all(
         any(check(value) for value in values) for name, check in checks.items() if (values := _values(query.get(name)))
@@ -105,10 +114,7 @@ async def show(call: CloudCall) -> Response:
     template = await _find(call)
     if template is None:
         raise call.unsupported()
-    asked = call.query().get("fields")
-    return call.answer(
-        fields.select(describe(template), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
-    )
+    return call.answer(describe(template, call.query().get("fields")))
 
 
 async def _find(call: CloudCall) -> TemplateRow | None:
@@ -117,7 +123,7 @@ async def _find(call: CloudCall) -> TemplateRow | None:
 
 
 async def create(call: CloudCall) -> Response:
-    """Create a template. It is approved at once."""
+    """Create a template. Without a review it is approved at once."""
     call.require_admin()
     parameters = await call.parameters()
     for name in ("name", "language", "category", "components"):
@@ -146,15 +152,37 @@ async def edit(call: CloudCall) -> Response:
     changes = {name: parameters[name] for name in ("category", "components") if parameters.get(name) is not None}
     if not changes:
         raise errors.missing("components")
-    if stored.status not in EDITABLE:
-        raise errors.invalid(f"a template with the status {stored.status} cannot be edited")
-    definition = bodies.check(Definition, {**describe(stored), "namespace": stored.namespace, **changes})
     await handles.check_samples(call, changes.get("components"))
-    if definition.category != stored.category and stored.status == "APPROVED":
-        raise errors.invalid("category: that of an approved template cannot be changed")
-    if not await call.find(Templates).replace(call.caller, definition.row(stored.account, stored.created_at)):
+    templates = call.find(Templates)
+
+    def change(present: TemplateRow, now: int) -> TemplateRow:
+        wanted = bodies.check(Definition, {**schemas.describe(present), **changes})
+        return templates.review.edit(present, wanted.row(present.account, present.created_at), now)
+
+    try:
+        changed = await templates.change(call.caller, stored.key, change)
+    except EditRefused as refused:
+        raise errors.invalid(str(refused)) from None
+    if changed is None:
         raise call.unsupported()
     return call.success()
+
+
+async def unpause(call: CloudCall) -> Response:
+    """Approve a paused template. For any other one the response has the reason why nothing was changed."""
+    call.require_admin()
+    stored = await _find(call)
+    if stored is None:
+        raise call.unsupported()
+    if stored.status != PAUSED:
+        return call.answer({"success": False, "reason": f"The template has the status {stored.status}."})
+    if await call.find(Templates).change(call.caller, stored.key, lambda present, now: _unpaused(present)) is None:
+        raise call.unsupported()
+    return call.success()
+
+
+def _unpaused(template: TemplateRow) -> TemplateRow:
+    return decisions.approve(template) if template.status == PAUSED else template
 
 
 async def delete(call: CloudCall) -> Response:

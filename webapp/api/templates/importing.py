@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,6 +11,7 @@ import pydantic
 
 from tidings.storage.business.templates import Key, TemplateRow
 from tidings.wire.codes import ALREADY_EXISTS, PARAMETER_INVALID
+from webapp.api.templates.review import redefine
 from webapp.api.templates.schemas import Definition, Namespace
 from webapp.http import bodies
 from webapp.http.bodies import Body
@@ -90,11 +91,19 @@ class ImportPlan:
             raise InvalidRequest([Problem(entry.problem.code, str(entry)) for entry in self.refused])
 
 
-def plan(wanted: Import, account: str, existing: Sequence[TemplateRow], now: int) -> ImportPlan:
+def plan(
+    wanted: Import,
+    account: str,
+    existing: Sequence[TemplateRow],
+    now: int,
+    *,
+    submit: Callable[[TemplateRow], TemplateRow] | None = None,
+) -> ImportPlan:
     """Return the changes that an import makes.
 
     existing: all templates of the account
     now: Unix milliseconds
+    submit: returns a template without a `status` as it enters the review; None if there is no review
     """
     there = {template.key: template for template in existing}
     seen: set[Key] = set()
@@ -103,24 +112,36 @@ def plan(wanted: Import, account: str, existing: Sequence[TemplateRow], now: int
     refused: list[EntryRefused] = []
     for place, entry in enumerate(wanted.data):
         try:
-            row = bodies.check(Definition, _definition(entry, wanted.namespace)).row(account, now)
+            definition = bodies.check(Definition, _definition(entry, wanted.namespace))
         except InvalidRequest as error:
             details = "; ".join(problem.details for problem in error.problems)
             refused.append(EntryRefused(place, _name_of(entry), Problem(error.problems[0].code, details)))
             continue
-        old = there.get(row.key)
+        row = definition.row(account, now)
+        old, is_submitted = there.get(row.key), submit is not None and "status" not in definition.model_fields_set
+        if old is not None:
+            row = _replacing(old, row, status=old.status if is_submitted else row.status)
         if row.key in seen:
             problem = Problem(PARAMETER_INVALID, "is there twice")
             refused.append(EntryRefused(place, _name_of(entry), problem))
-        elif old is not None and dataclasses.replace(row, created_at=old.created_at) == old:
+        elif old is not None and row == old:
             unchanged.append(old)
         elif old is not None and not wanted.replace:
             problem = Problem(ALREADY_EXISTS, "there is another template with this name in this language and namespace")
             refused.append(EntryRefused(place, _name_of(entry), problem))
         else:
-            keep.append(row)
+            row = dataclasses.replace(row, created_at=now)
+            keep.append(submit(row) if submit is not None and is_submitted else row)
         seen.add(row.key)
     return ImportPlan(keep, unchanged, refused)
+
+
+def _replacing(old: TemplateRow, new: TemplateRow, *, status: str) -> TemplateRow:
+    """Return a stored template with the definition of an imported one, and a status."""
+    row = redefine(old, new)
+    if status == old.status:
+        return row
+    return dataclasses.replace(row, status=status, review_at=None, rejected_reason=None)
 
 
 def _name_of(entry: Any) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from tidings.aio.clock import Clock
-from tidings.storage import outages
+from tidings.storage import database_clock, outages
 from tidings.storage.business import templates
-from tidings.storage.business.templates import TemplateRow
+from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ALREADY_EXISTS, NOT_FOUND
 from webapp.api.templates import importing
 from webapp.api.templates.importing import Import
+from webapp.api.templates.review import TemplateReview
 from webapp.api.templates.schemas import Definition
 from webapp.auth.tokens import Caller
 from webapp.http.errors import InvalidRequest
@@ -23,24 +25,33 @@ log = logging.getLogger(__name__)
 
 # Templates of one name: by language, then by namespace.
 Languages = Mapping[str, Mapping[str, TemplateRow]]
+# Returns a changed template; called with the stored one and the time of the database's clock, Unix milliseconds.
+Change = Callable[[TemplateRow, int], TemplateRow]
 
 
 class Templates:
     """Templates of each WABA that uses them, all cached in memory. Changes by other processes are visible within a
     second.
 
-    The templates of a WABA belong to the number that owns it. A name that is not cached is looked up at once, so that a
-    new template can be used immediately.
+    The templates of a WABA belong to the number that owns it. A name that is not cached or not approved is looked up at once, so that a new template can be used immediately.
     """
 
     def __init__(
-        self, database: Database, account: str, clock: Clock, *, owner_of: Callable[[str], str] = lambda number: number
+        self,
+        database: Database,
+        account: str,
+        clock: Clock,
+        *,
+        review: TemplateReview,
+        owner_of: Callable[[str], str] = lambda number: number,
     ) -> None:
         """Create the service.
 
-        owner_of: returns the number that owns the WABA of a number
         account: number whose templates are cached from the start; those of others are when they are first used
+        review: review that created and edited templates pass through
+        owner_of: returns the number that owns the WABA of a number
         """
+        self.review = review
         self._database = database
         self._clock = clock
         self._owner_of = owner_of
@@ -59,7 +70,8 @@ class Templates:
         account = self._owner_of(account)
         found = self._of(account).get(name, {})
         here = found.get(language, {})
-        if not here or (namespace is not None and namespace not in here):
+        named = [template for template in here.values() if namespace in (None, template.namespace)]
+        if not any(template.status == APPROVED for template in named):
             await self._load(account)
             found = self._of(account).get(name, {})
         return list(found.get(language, {}).values()), list(found)
@@ -70,37 +82,55 @@ class Templates:
             return await templates.list_templates(connection, account)
 
     async def create(self, caller: Caller, definition: Definition) -> TemplateRow:
-        """Create a template. Raises `InvalidRequest` when one of this name, language and namespace exists."""
+        """Create a template. Without a `status` it passes through the review.
+
+        Raises `InvalidRequest` when one of this name, language and namespace exists.
+        """
         account = self._owner_of(caller.account)
         row = definition.row(account, int(self._clock.now() * 1000))
-        if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
+
+        async def work(connection: Connection) -> TemplateRow | None:
+            made = row
+            if "status" not in definition.model_fields_set:
+                made = self.review.submit(row, await database_clock.read(connection))
+            return made if await templates.add_template(connection, made) else None
+
+        made = await self._database.persist(work, patience=5.0)
+        if made is None:
             details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
         await self._refresh(account)
         log.info(
             "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
-        return row
+        return made
 
-    async def replace(self, caller: Caller, row: TemplateRow) -> bool:
-        """Replace a template by one of the same name, language and namespace. Returns false when none exists."""
+    async def change(self, caller: Caller, key: Key, change: Change) -> TemplateRow | None:
+        """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`."""
         account = self._owner_of(caller.account)
+        made: TemplateRow | None = None
 
-        async def work(connection: Connection) -> bool:
+        async def work(connection: Connection) -> TemplateRow | None:
+            nonlocal made
             await templates.lock(connection, account)
             existing = await templates.list_templates(connection, account)
-            if row.key not in {template.key for template in existing}:
-                return False
-            await templates.put_templates(connection, account, [row])
-            return True
+            stored = next((template for template in existing if template.key == key), None)
+            if stored is None or stored == made:
+                # There is none, or an earlier attempt has changed it.
+                return stored
+            made = change(stored, await database_clock.read(connection))
+            if made != stored:
+                await templates.put_templates(connection, account, [made])
+            return made
 
-        if not await self._database.persist(work, patience=5.0):
-            return False
-        await self._refresh(account)
-        log.info(
-            "template.replaced", extra={"template": row.name, "language": row.language, "username": caller.username}
-        )
-        return True
+        changed = await self._database.persist(work, patience=5.0)
+        if changed is not None:
+            await self._refresh(account)
+            log.info(
+                "template.changed",
+                extra={"template": changed.name, "language": changed.language, "username": caller.username},
+            )
+        return changed
 
     async def import_all(self, caller: Caller, wanted: Import) -> Sequence[TemplateRow]:
         """Import all templates of an export.
@@ -114,7 +144,10 @@ class Templates:
         async def work(connection: Connection) -> importing.ImportPlan:
             await templates.lock(connection, account)
             existing = await templates.list_templates(connection, account)
-            found = importing.plan(wanted, account, existing, now)
+            submit = None
+            if self.review.is_required:
+                submit = functools.partial(self.review.submit, now=await database_clock.read(connection))
+            found = importing.plan(wanted, account, existing, now, submit=submit)
             if not found.refused:
                 await templates.put_templates(connection, account, found.keep)
             return found
