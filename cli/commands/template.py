@@ -1,9 +1,10 @@
-"""`tidings template`: creates, imports, lists and deletes message templates."""
+"""`tidings template`: creates, imports, lists, reviews and deletes message templates."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import os
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 import pydantic
 
-from cli import chosen_number, guard
+from cli import chosen_number, guard, template_decisions
 from cli.settings import NumberSettings
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import templates
@@ -46,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("name", metavar="NAME")
     delete.add_argument("--language", help="only in this language (default: in all)")
     delete.add_argument("--namespace", help="only in this namespace (default: in all)")
-    for action in (create, importing, listing, delete):
+    decisions = template_decisions.add_actions(actions.add_parser)
+    for action in (create, importing, listing, delete, *decisions):
         chosen_number.add_option(action)
 
 
@@ -60,6 +62,10 @@ def run(options: argparse.Namespace) -> int:
         return _import(where, account, options)
     if options.action == "list":
         return _list(where, account, as_json=options.json)
+    if options.action in template_decisions.ACTIONS:
+        decide = functools.partial(template_decisions.decide, account=account, options=options)
+        print(*asyncio.run(_change(where, decide)), sep="\n")
+        return 0
     return _delete(where, account, options.name, options.language, options.namespace)
 
 

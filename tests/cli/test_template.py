@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,69 @@ def test_an_import_is_all_or_nothing_unless_valid_templates_are_to_be_kept(
     assert (partly.returncode, partly.stdout.splitlines()[-1]) == (1, "3 imported, 0 existing, 1 refused")
     whole = run("template", "import", str(EXPORTED), **data)
     assert (whole.returncode, whole.stdout) == (0, "1 imported, 3 existing, 0 refused\n")
+
+
+def test_the_operator_reviews_pauses_rates_and_moves_templates(data: dict[str, str], tmp_path: Path) -> None:
+    definition = {"name": "order", "language": "en", "components": [{"type": "BODY", "text": "Hi"}]}
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps([{**definition, "status": "PENDING"}, {**definition, "language": "de"}]))
+    assert run("template", "create", str(file), **data).returncode == 0
+
+    def act(*words: str) -> str:
+        done = run("template", *words, **data)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert act("approve", "order") == "order  en  PENDING -> APPROVED\n"
+    assert act("pause", "order", "--language", "de", "--reason", "second_pause", "--explanation", "blocked") == (
+        "order  de  APPROVED -> PAUSED\n"
+    )
+    assert act("approve", "order") == "order  de  PAUSED -> APPROVED\n"
+    words = ("--reason", "INVALID_FORMAT", "--explanation", "why", "--recommendation", "how")
+    assert act("reject", "order", "--language", "en", *words) == "order  en  APPROVED -> REJECTED\n"
+    assert act("disable", "order", "--language", "de", "--reason", "SCAM") == "order  de  APPROVED -> DISABLED\n"
+    assert act("quality", "order", "yellow", "--language", "de") == "order  de  UNKNOWN -> YELLOW\n"
+    assert act("category", "order", "MARKETING") == (
+        "order  de  UTILITY -> MARKETING\norder  en  UTILITY -> MARKETING\n"
+    )
+    assert "order  en  MARKETING  REJECTED  Hi" in act("list")
+    with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+        columns = "kind, language, old_value, new_value, reason, info"
+        found = connection.execute(f"SELECT {columns} FROM template_events ORDER BY version, place").fetchall()
+        rejected = connection.execute("SELECT rejected_reason FROM templates WHERE language = 'en'").fetchall()
+    assert [(*row[:5], json.loads(row[5])) for row in found] == [
+        ("status", "en", "PENDING", "APPROVED", "NONE", {}),
+        ("status", "de", "APPROVED", "PAUSED", "NONE", {"title": "SECOND_PAUSE", "description": "blocked"}),
+        ("status", "de", "PAUSED", "APPROVED", "NONE", {}),
+        ("status", "en", "APPROVED", "REJECTED", "INVALID_FORMAT", {"description": "why", "recommendation": "how"}),
+        ("status", "de", "APPROVED", "DISABLED", "SCAM", {}),
+        ("quality", "de", "UNKNOWN", "YELLOW", None, {}),
+        ("category", "de", "UTILITY", "MARKETING", None, {}),
+        ("category", "en", "UTILITY", "MARKETING", None, {}),
+    ]
+    assert rejected == [("INVALID_FORMAT",)]
+
+
+def test_impossible_decisions_change_nothing_and_are_explained(data: dict[str, str], tmp_path: Path) -> None:
+    definition = {"name": "order", "language": "en", "components": [{"type": "BODY", "text": "Hi"}]}
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps([definition, {**definition, "language": "fr", "status": "PENDING"}]))
+    assert run("template", "create", str(file), **data).returncode == 0
+    for words, line in (
+        (("approve", "nothing"), "there is no template nothing$"),
+        (("approve", "order", "--language", "it"), "there is no template order in it$"),
+        (("approve", "order", "--language", "en"), "order is APPROVED already$"),
+        (
+            ("pause", "order"),
+            "order in fr is PENDING: only templates that are APPROVED can become PAUSED$",
+        ),
+        (("quality", "order", "UNKNOWN"), "order is UNKNOWN already$"),
+        (("reject", "order", "--recommendation", "how"), "--recommendation needs --explanation"),
+        (("approve", "order", "--number", "15550000009"), "15550000009 is not a number of this installation"),
+    ):
+        assert_one_line(run("template", *words, **data), 1, f"tidings template: {line}")
+    for words in (("reject", "order", "--reason", "UGLY"), ("quality", "order", "BLUE"), ("category", "order", "X")):
+        assert_one_line(run("template", *words, **data), 2, ".*invalid choice")
+    listed = run("template", "list", **data).stdout
+    assert "order  en  UTILITY  APPROVED" in listed
+    assert "order  fr  UTILITY  PENDING" in listed

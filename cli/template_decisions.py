@@ -1,0 +1,133 @@
+"""Actions of `tidings template` by which the operator reviews, pauses, rates and moves templates."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+
+from cli import guard
+from tidings.storage import database_clock
+from tidings.storage.business import template_events, templates
+from tidings.storage.business.templates import NO_REASON, TemplateRow
+from tidings.storage.database import Connection
+from webapp.api.templates import decisions
+from webapp.api.templates.decisions import ImpossibleDecision
+
+CATEGORIES = ("MARKETING", "UTILITY", "AUTHENTICATION")
+# Names of the actions, with the help of each.
+_ACTIONS: Mapping[str, str] = {
+    "approve": "approve a pending or rejected template; let a paused or disabled one be sent again",
+    "reject": "reject a template",
+    "pause": "pause an approved template until it is approved again",
+    "disable": "disable a template until it is approved again",
+    "quality": "set the quality of a template",
+    "category": "move a template to another category",
+}
+ACTIONS = frozenset(_ACTIONS)
+_WORDS = ("reason", "explanation", "recommendation")  # options of some actions
+
+
+def add_actions(add_parser: Callable[..., argparse.ArgumentParser]) -> Sequence[argparse.ArgumentParser]:
+    """Add the actions and their options. Returns their parsers.
+
+    add_parser: creates the parser of an action
+    """
+    made = {name: add_parser(name, help=text) for name, text in _ACTIONS.items()}
+    for action in made.values():
+        action.add_argument("name", metavar="NAME")
+    _add_choice(made["quality"], "quality", decisions.QUALITIES)
+    _add_choice(made["category"], "category", CATEGORIES)
+    for name, choices in (
+        ("reject", decisions.REASONS),
+        ("pause", decisions.PAUSES),
+        ("disable", decisions.REASONS),
+    ):
+        made[name].add_argument(
+            "--reason", type=str.upper, choices=choices, help=f"one of {', '.join(choices)}", metavar="REASON"
+        )
+        made[name].add_argument("--explanation", metavar="TEXT", help="words about it for the webhook")
+    made["reject"].add_argument(
+        "--recommendation", metavar="TEXT", help="advice for the webhook, which needs --explanation"
+    )
+    for action in made.values():
+        action.add_argument("--language", help="only in this language (default: in all)")
+        action.add_argument("--namespace", help="only in this namespace (default: in all)")
+    return list(made.values())
+
+
+def _add_choice(action: argparse.ArgumentParser, name: str, choices: Sequence[str]) -> None:
+    listed = f"one of {', '.join(choices)}"
+    action.add_argument(name, metavar=name.upper(), type=str.upper, choices=choices, help=listed)
+
+
+async def decide(connection: Connection, account: str, options: argparse.Namespace) -> Sequence[str]:
+    """Change the templates that the options name, all or none. Returns a line about each changed one.
+
+    The changes are to be reported to the callback of the number's app. Raises `CommandFailure` for unknown templates,
+    for impossible changes, and if nothing is to be changed.
+    """
+    await templates.lock(connection, account)
+    found = [one for one in await templates.list_templates(connection, account) if _is_meant(one, options)]
+    if not found:
+        where = "".join(f" in {value}" for value in (options.language, options.namespace) if value)
+        raise guard.CommandFailure(f"there is no template {options.name}{where}")
+    now = await database_clock.read(connection)
+    try:
+        decided = [_decided(one, options, now) for one in found]
+    except ImpossibleDecision as error:
+        raise guard.CommandFailure(str(error)) from None
+    changed = [(one, made) for one, made in zip(found, decided, strict=True) if made != one]
+    if not changed:
+        raise guard.CommandFailure(f"{options.name} is {_value(found[0], options.action)} already")
+    reason, info = _words(options)
+    await templates.put_templates(connection, account, [made for _, made in changed], reason=reason, info=info)
+    return [
+        f"{one.name}  {one.language}  {_value(one, options.action)} -> {_value(made, options.action)}"
+        for one, made in changed
+    ]
+
+
+def _is_meant(template: TemplateRow, options: argparse.Namespace) -> bool:
+    return (
+        template.name == options.name
+        and options.language in (None, template.language)
+        and options.namespace in (None, template.namespace)
+    )
+
+
+def _decided(template: TemplateRow, options: argparse.Namespace, now: int) -> TemplateRow:
+    """Return a template after the action. Raises `ImpossibleDecision`."""
+    match options.action:
+        case "approve":
+            return decisions.approve(template)
+        case "reject":
+            return decisions.reject(template, options.reason)
+        case "pause":
+            return decisions.pause(template)
+        case "disable":
+            return decisions.disable(template)
+        case "quality":
+            return decisions.rate(template, options.quality, now)
+    return decisions.recategorise(template, options.category)
+
+
+def _value(template: TemplateRow, action: str) -> str:
+    """Return the value that an action changes."""
+    if action == "quality":
+        return template.quality or templates.UNRATED
+    return template.category if action == "category" else template.status
+
+
+def _words(options: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
+    """Return the reason and the further words for the webhook about a status. Raises `CommandFailure`."""
+    words: dict[str, str | None] = {name: getattr(options, name, None) for name in _WORDS}
+    reason, explanation, recommendation = (words[name] for name in _WORDS)
+    if recommendation and not explanation:
+        raise guard.CommandFailure("--recommendation needs --explanation: a webhook has both or none")
+    is_pause = options.action == "pause"
+    info = {
+        template_events.TITLE: reason if is_pause else None,
+        template_events.DESCRIPTION: explanation,
+        template_events.RECOMMENDATION: recommendation,
+    }
+    return NO_REASON if is_pause or reason is None else reason, {name: text for name, text in info.items() if text}
