@@ -12,8 +12,8 @@ from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
 # Subjects: application settings; all kinds of `certificates`, such as the API's certificate, webhook authorities and
-# webhook secrets; templates; revoked tokens; addresses from which users log in; numbers of the installation;
-# blocked users.
+# webhook secrets; templates; revoked tokens; addresses from which users log in; numbers of the installation; blocked
+# users; limits of numbers in the Cloud API.
 SETTINGS = "settings"
 CERTIFICATES = "certificates"
 TEMPLATES = "templates"
@@ -21,6 +21,7 @@ TOKENS = "tokens"
 LOGINS = "logins"
 NUMBERS = "numbers"
 BLOCKED_USERS = "blocked_users"
+CLOUD_LIMITS = "cloud_limits"
 
 table = metadata.table(
     "changes",
