@@ -49,6 +49,7 @@ from webapp.api.certificates.service import Certificates
 from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.block_list import BlockList
 from webapp.api.cloud.facade import Facade
+from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
 from webapp.api.cloud.number_settings import CloudNumberSettings
 from webapp.api.cloud.pictures import PictureLinks
 from webapp.api.cloud.qr_code_list import QrCodeList
@@ -195,6 +196,7 @@ def assemble(
         [
             *(authenticator, tokens, common.limits, logins.users, templates, metrics),
             BodyLimit(settings.max_body),
+            NumberSendingLimits(SendingLimits(settings.cloud_pair_limit)),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             RegistrationService(database, links, hasher),
             *_files(settings, database, files, clock),

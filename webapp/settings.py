@@ -175,6 +175,8 @@ class Settings(settings.ProcessSettings):
     # milliseconds until a created or edited template is approved, infinite for an approval by the operator only; `None`
     # for one without a review
     template_review_ms: Annotated[float | None, env.text(_review_ms)] = env.variable("TIDINGS_TEMPLATE_REVIEW_MS", "")
+    # limit the messages of the Cloud API to one recipient
+    cloud_pair_limit: env.Flag = env.variable("TIDINGS_CLOUD_PAIR_LIMIT", False)
     # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
     testing: env.Flag = switch.TESTING
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
+from coreapp.accepting.pair_rate import PairRate
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.groups.requests import GroupRequests
@@ -12,9 +14,14 @@ from coreapp.peers.wiring import ShardPeers
 from tidings.testing import numbers
 from tidings.testing.numbers import TestKind
 from tidings.wire import codes, core
+from tidings.wire.cloud.codes import PAIR_RATE
 
 GROUP = "group"  # recipient type
 ANOTHER_IDENTITY = "the recipient's identity is not the one whose hash the request names"
+TOO_MANY_TO_ONE = (
+    "Message failed to send because there were too many messages sent from this phone number to the same phone number in a "
+    "short period of time."
+)
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
 BLOCKED = "the business has blocked the recipient"
 FAILS_BY_NUMBER = "messages to this test number fail (docs/testing.md)"
@@ -28,13 +35,16 @@ class CheckFailure:
     details: str
 
 
-@dataclasses.dataclass(eq=False, repr=False, slots=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class RecipientChecks:
     """Checks of the recipients of one account's messages."""
 
     context: ShardContext
     peers: ShardPeers
     groups: GroupRequests
+
+    def __post_init__(self) -> None:
+        self._pair_rate = PairRate(self.context.clock)
 
     async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
         """Load what is not in memory and check the recipient. Returns None for a message that can be sent. Raises
@@ -83,3 +93,10 @@ class RecipientChecks:
             self.groups.require_sendable(question.to)
         else:
             self.peers.identities.require_acknowledged(question.to)
+
+    def count(self, question: core.AcceptMessage) -> None:
+        """Count a message that is accepted unless its pair rate is exceeded; then raise `RequestRefused`."""
+        if question.pair_limited:
+            wait = self._pair_rate.take(question.to)
+            if wait:
+                raise RequestRefused(PAIR_RATE, TOO_MANY_TO_ONE, math.ceil(wait))

@@ -191,6 +191,7 @@ class JobQueue:
         """
         self._checks.require_sendable(question)
         self._admission.check()
+        self._checks.count(question)
         return self._commit(self._draft(question))
 
     def _draft(self, question: core.AcceptMessage) -> _Draft:
@@ -265,6 +266,7 @@ class JobQueue:
     async def _fail(self, question: core.AcceptMessage, failure: CheckFailure) -> str:
         """Accept a message that will never be sent: it gets an id, and the webhook a failed status."""
         self._admission.check()
+        self._checks.count(question)
         message = self._message(question, Status.FAILED)
         self._track(question, message.id)
         try:

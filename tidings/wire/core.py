@@ -76,6 +76,8 @@ class AcceptMessage(Frame, tag="accept_message"):
     # Hash of the recipient's identity that the business knows, as in `Identity`; empty for none. A message to a
     # recipient with another identity gets the status failed with 480.
     identity_hash: str = ""
+    # Refuse the message with 131056 over the Cloud API's pair rate.
+    pair_limited: bool = False
 
 
 class GetIdentity(Frame, tag="get_identity"):

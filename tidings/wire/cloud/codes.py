@@ -30,6 +30,7 @@ REENGAGEMENT = 131047
 UNSUPPORTED_TYPE = 131051
 MEDIA_DOWNLOAD = 131052
 MEDIA_UPLOAD = 131053
+PAIR_RATE = 131056
 PARAMETER_COUNT = 132000
 TEMPLATE_MISSING = 132001
 TEXT_TOO_LONG = 132005
@@ -74,6 +75,7 @@ CODES: Mapping[int, CloudCode] = {
     UNSUPPORTED_TYPE: CloudCode("Unsupported message type"),
     MEDIA_DOWNLOAD: CloudCode("Media download error"),
     MEDIA_UPLOAD: CloudCode("Media upload error"),
+    PAIR_RATE: CloudCode("(Business Account, Consumer Account) pair rate limit hit"),
     PARAMETER_COUNT: CloudCode("Number of parameters does not match the expected number of params"),
     TEMPLATE_MISSING: CloudCode("Template name does not exist in the translation", 404),
     TEXT_TOO_LONG: CloudCode("Translated text too long"),
@@ -102,7 +104,6 @@ FURTHER: Mapping[int, CloudCode] = {
     131048: CloudCode("Spam rate limit hit"),
     131049: CloudCode("This message was not delivered to maintain healthy ecosystem engagement."),
     131050: CloudCode("User has stopped marketing messages"),
-    131056: CloudCode("(Business Account, Consumer Account) pair rate limit hit"),
     131057: CloudCode("Account in maintenance mode", 500),
     132068: CloudCode("Flow is blocked"),
     132069: CloudCode("Flow is throttled"),

@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidings.wire.cloud import v1_codes
 from tidings.wire.cloud.codes import (
     CAPABILITY,
     CODES,
     INVALID_PARAMETER,
+    PAIR_RATE,
     PARAMETER_INVALID,
     PARAMETER_MISSING,
     RATE_LIMIT,
@@ -23,6 +25,7 @@ from webapp.http.errors import APIError, BodyTooLarge, InducedFailure, Problem, 
 OAUTH, GRAPH_METHOD = "OAuthException", "GraphMethodException"
 UNKNOWN_PATH = 2500
 EXPIRED = 463  # subcode of an expired token
+_THROTTLED = frozenset((RATE_LIMIT, PAIR_RATE))  # codes with the HTTP status of rate limits
 _THROUGHPUT = "Cloud API message throughput has been reached."
 _MAX_ID = 100  # characters of an id from a path that an error repeats
 
@@ -144,6 +147,10 @@ def translate(error: APIError, throttle_status: int) -> GraphError:
         return coded(error.cloud_code, first.details, status=error.status, retry_after=error.retry_after)
     if isinstance(error, BodyTooLarge):
         return coded(INVALID_PARAMETER, first.details, status=413)
+    if v1_codes.is_of_message(first.code):
+        # The Coreapp refuses by limits that only the Cloud API has.
+        status = throttle_status if first.code in _THROTTLED else None
+        return coded(first.code, first.details, status=status, retry_after=error.retry_after)
     code = at_once(first.code)
     if code == RATE_LIMIT:
         return coded(RATE_LIMIT, _THROUGHPUT, status=throttle_status, retry_after=error.retry_after)

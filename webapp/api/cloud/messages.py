@@ -12,6 +12,7 @@ from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLATE_MISSING
 from webapp.api.cloud import answers, errors
 from webapp.api.cloud.calls import CloudCall, text_of
+from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
 from webapp.api.media.service import MediaStore
 from webapp.api.messages.hydration import CountMismatch
 from webapp.api.messages.later import LATER_MODELS
@@ -49,6 +50,7 @@ async def post(call: CloudCall) -> Response:
 
 
 async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
+    limits = call.find(NumberSendingLimits).of(call.caller.account)
     limit = call.find(NumberLimits).of(call.caller.account).messages
     if limit.share.is_short():
         await limit.share.replenished()
@@ -58,7 +60,7 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         await _resolve_files(call, kind, value.get(kind))
     message = bodies.check(LATER_MODELS[kind], value)
     try:
-        sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters))
+        sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
     except InvalidRequest as error:
         raise explained(error, message) from None
     return call.answer(describe(sent, message), kind=answers.MESSAGING)
@@ -158,7 +160,7 @@ async def _resolve_files(call: CloudCall, kind: str, content: object) -> None:
         held["id"] = found
 
 
-def _origin(call: CloudCall, parameters: Mapping[str, Any]) -> RequestOrigin:
+def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimits) -> RequestOrigin:
     data = _text(parameters, "biz_opaque_callback_data", MAX_CALLBACK_DATA)
     known = _text(parameters, "recipient_identity_key_hash", 64)
     state = call.request.scope["state"]
@@ -168,6 +170,7 @@ def _origin(call: CloudCall, parameters: Mapping[str, Any]) -> RequestOrigin:
         callback_data=data,
         checked_late=True,
         identity_hash=known,
+        pair_limited=limits.is_pair_limited,
     )
 
 

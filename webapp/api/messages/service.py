@@ -79,6 +79,7 @@ class RequestOrigin:
     callback_data: str = ""
     checked_late: bool = False
     identity_hash: str = ""
+    pair_limited: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ class Messages:
                 callback_data=origin.callback_data,
                 checked_late=origin.checked_late,
                 identity_hash=origin.identity_hash,
+                pair_limited=origin.pair_limited,
             )
 
         def make_again(n: int) -> core.AcceptMessage:
