@@ -145,6 +145,7 @@ class Common:
     membership: WebappMembership
     leases: Leases
     limits: NumberLimits
+    cloud_limits: NumberSendingLimits
     changes: Watch
 
 
@@ -194,9 +195,8 @@ def assemble(
     testing, rules = _test_mode(settings, links, access)
     app = webapp.app.create(
         [
-            *(authenticator, tokens, common.limits, logins.users, templates, metrics),
+            *(authenticator, tokens, common.limits, common.cloud_limits, logins.users, templates, metrics),
             BodyLimit(settings.max_body),
-            NumberSendingLimits(SendingLimits(settings.cloud_pair_limit)),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             RegistrationService(database, links, hasher),
             *_files(settings, database, files, clock),
@@ -317,10 +317,14 @@ def _common(settings: Settings, database: Database, clock: Clock) -> Common:
     membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
     watch = Watch(database)
     watch.look(membership.look)
+    sending = NumberSendingLimits(database, SendingLimits(settings.cloud_pair_limit, settings.cloud_tier))
+    if settings.cloud_api:
+        watch.on(changes.CLOUD_LIMITS, sending.poll)
     return Common(
         membership=membership,
         leases=leases,
         limits=by_number,
+        cloud_limits=sending,
         changes=watch,
     )
 
@@ -475,6 +479,8 @@ async def run(
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock(), files=files)
         await parts.numbers.start(patience=DATABASE_SECONDS)
+        if settings.cloud_api:
+            await parts.common.cloud_limits.poll()
         await parts.media.claim()
         await parts.common.membership.start()
         if made := await parts.logins.start():

@@ -23,6 +23,7 @@ from tidings.secrets.first_password import FirstPassword
 from tidings.secrets.process_secrets import WebappSecrets
 from tidings.testing import switch
 from tidings.wire import addresses
+from tidings.wire.cloud.tiers import TIERS, UNLIMITED
 from webapp.auth import password_rule
 from webapp.http import pem
 
@@ -177,6 +178,8 @@ class Settings(settings.ProcessSettings):
     template_review_ms: Annotated[float | None, env.text(_review_ms)] = env.variable("TIDINGS_TEMPLATE_REVIEW_MS", "")
     # limit the messages of the Cloud API to one recipient
     cloud_pair_limit: env.Flag = env.variable("TIDINGS_CLOUD_PAIR_LIMIT", False)
+    # messaging limit of numbers in the Cloud API that have none of their own
+    cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
     # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
     testing: env.Flag = switch.TESTING
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.

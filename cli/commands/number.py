@@ -1,4 +1,4 @@
-"""`tidings number`: adds, lists, pauses and removes the numbers that an installation sends from."""
+"""`tidings number`: adds, lists, limits, pauses and removes the numbers that an installation sends from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from cli import choices, guard, process
+from cli import choices, guard, number_limits, process
 from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("resume", "serve a paused number again"),
     ):
         actions.add_parser(action, help=text).add_argument("number", metavar="NUMBER")
+    number_limits.add_arguments(actions.add_parser("limits", help="show and change its limits in the Cloud API"))
     remove = actions.add_parser("remove", help="remove a number with its users, settings, messages and templates")
     remove.add_argument("number", metavar="NUMBER")
     remove.add_argument(
@@ -76,6 +77,9 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
         if options.action == "add":
             waba_of = _digits(options.waba_of) if options.waba_of is not None else ""
             return await _add(database, settings, number, waba_of=waba_of, is_registered=options.registered)
+        if options.action == "limits":
+            await _change(database, functools.partial(_require, number=number))
+            return await number_limits.run(database, number, options)
         if options.action == "remove":
             return await _remove(database, number, drop=options.drop)
         return await _set_state(database, number, PAUSED if options.action == "pause" else ACTIVE)

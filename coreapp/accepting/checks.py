@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from coreapp.accepting.pair_rate import PairRate
+from coreapp.accepting.reached_recipients import ReachedRecipients
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.groups.requests import GroupRequests
@@ -19,8 +20,8 @@ from tidings.wire.cloud.codes import PAIR_RATE
 GROUP = "group"  # recipient type
 ANOTHER_IDENTITY = "the recipient's identity is not the one whose hash the request names"
 TOO_MANY_TO_ONE = (
-    "Message failed to send because there were too many messages sent from this phone number to the same phone number in a "
-    "short period of time."
+    "Message failed to send because there were too many messages sent from this phone number to the same phone number "
+    "in a short period of time."
 )
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
 BLOCKED = "the business has blocked the recipient"
@@ -45,6 +46,7 @@ class RecipientChecks:
 
     def __post_init__(self) -> None:
         self._pair_rate = PairRate(self.context.clock)
+        self._reached = ReachedRecipients(self.context, self.peers.window)
 
     async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
         """Load what is not in memory and check the recipient. Returns None for a message that can be sent. Raises
@@ -67,7 +69,13 @@ class RecipientChecks:
         window = self.peers.window
         if window.needs_window(question.kind) and not await window.is_open(question.to):
             return CheckFailure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
+        if question.recipient_limit:
+            await self._reached.admit(question.to, question.recipient_limit)
         return None
+
+    async def close(self) -> None:
+        """Answer the pending requests."""
+        await self._reached.close()
 
     async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:
         """Return the reason why a message of the Cloud API fails; None for none. Raises `RequestRefused`."""

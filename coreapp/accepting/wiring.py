@@ -21,6 +21,7 @@ from coreapp.webhook.wiring import Webhook
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Accepting:
+    checks: RecipientChecks
     requests: MessageRequests
     jobs: JobQueue
     purge: JobPurge
@@ -40,9 +41,10 @@ def wire_accepting(
 ) -> Accepting:
     """Nothing that the last owner left is resumed yet."""
     keys = IdempotencyKeys(context)
+    checks = RecipientChecks(context, peers, groups.requests)
     jobs = JobQueue(
         context,
-        RecipientChecks(context, peers, groups.requests),
+        checks,
         keys,
         delay=webhook.delay,
         statuses=statuses,
@@ -54,4 +56,4 @@ def wire_accepting(
     places = (media.preparation_queue, groups.sender, sending.encryption, context.quarantine)
     jobs.expiry.look_in(places, sending.transmitter)
     purge = JobPurge(context=context, tracker=statuses.tracker, places=places, transmitter=sending.transmitter)
-    return Accepting(requests=requests, jobs=jobs, purge=purge, idempotency_keys=keys)
+    return Accepting(checks=checks, requests=requests, jobs=jobs, purge=purge, idempotency_keys=keys)

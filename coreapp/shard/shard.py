@@ -100,6 +100,7 @@ class Shard:
             EPOCH.labels(self.context.shard).set(0)
             await self.peers.contacts.close()
             await self.accepting.requests.close()
+            await self.accepting.checks.close()
             await self.accepting.idempotency_keys.close()
             await self.media.close()
             await self.groups.close()

@@ -123,3 +123,17 @@ def test_the_subscription_of_a_shared_waba_outlives_a_number_that_shares_it(
         connection.commit()
         assert run("number", "remove", "15550000001", **data).returncode == 0
         assert connection.execute("SELECT waba_id FROM cloud_subscriptions").fetchall() == [(waba,)]
+
+
+def test_the_messaging_limit_of_a_number_is_shown_and_changed(data: dict[str, str]) -> None:
+    assert run("migrate", **data).returncode == 0
+    assert run("number", "list", **data).returncode == 0
+    first = "15550000000"
+    assert "messaging   default (TIDINGS_CLOUD_MESSAGING_TIER)\n" in run("number", "limits", first, **data).stdout
+    changed = run("number", "limits", f"+{first}", "--messaging", "TIER_250", **data)
+    assert changed.returncode == 0, changed.stderr
+    assert "messaging   TIER_250\n" in changed.stdout
+    assert "messaging   TIER_250\n" in run("number", "limits", first, **data).stdout
+    assert "messaging   default" in run("number", "limits", first, "--messaging", "default", **data).stdout
+    assert run("number", "limits", first, "--messaging", "TIER_7", **data).returncode == 2
+    assert_one_line(run("number", "limits", "15550000002", **data), 1, ".*is not a number of this installation")

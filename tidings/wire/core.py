@@ -78,6 +78,9 @@ class AcceptMessage(Frame, tag="accept_message"):
     identity_hash: str = ""
     # Refuse the message with 131056 over the Cloud API's pair rate.
     pair_limited: bool = False
+    # Refuse the message with 131048 if its recipient is outside the service window, and this number of others were
+    # reached there within 24 hours; 0 for no limit.
+    recipient_limit: int = 0
 
 
 class GetIdentity(Frame, tag="get_identity"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.webapp.cloud.conftest import Cloud, details, error
+from tests.webapp.cloud.conftest import NUMBER, WABA, Cloud, details, error
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.business import cloud_limits
+from tidings.storage.database import Database
 from tidings.wire import core
 
 
@@ -16,6 +18,22 @@ async def served(serve: Serve, coreapp: FakeCoreapp, **changes: object) -> Cloud
     await found.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     return Cloud(found, found.http)
+
+
+async def change(cloud: Cloud, database: Database, account: str = "15550000000", **values: object) -> None:
+    """Change limits of a number as another process does, and have the Webapp read them."""
+    async with database.transaction() as connection:
+        await cloud_limits.change(connection, account, values)
+    await cloud.served.parts.common.changes.run_once()
+
+
+async def tiers(cloud: Cloud) -> tuple[str, str, str]:
+    """Return the messaging limit as number and WABA show it."""
+    fields = "messaging_limit_tier,whatsapp_business_manager_messaging_limit"
+    number = (await cloud.http.get(f"/{NUMBER}", params={"fields": fields})).json()
+    waba = (await cloud.http.get(f"/{WABA}", params={"fields": "whatsapp_business_manager_messaging_limit"})).json()
+    shown = number["whatsapp_business_manager_messaging_limit"], waba["whatsapp_business_manager_messaging_limit"]
+    return number["messaging_limit_tier"], *shown
 
 
 async def test_no_limit_is_on_by_default(cloud: Cloud, coreapp: FakeCoreapp) -> None:
@@ -41,3 +59,29 @@ async def test_messages_of_v1_have_no_pair_rate(serve: Serve, coreapp: FakeCorea
     assert (await cloud.served.send()).status_code == 201
     [question] = coreapp.asked(core.AcceptMessage)
     assert not question.pair_limited
+
+
+async def test_the_messaging_limit_of_a_number_takes_precedence_over_that_of_the_installation(
+    serve: Serve, coreapp: FakeCoreapp, database: Database
+) -> None:
+    cloud = await served(serve, coreapp, cloud_tier="TIER_1K")
+    await cloud.send()
+    assert await tiers(cloud) == ("TIER_1K", "TIER_1K", "TIER_1K")
+    await change(cloud, database, tier="TIER_250")
+    await cloud.send()
+    assert await tiers(cloud) == ("TIER_250", "TIER_250", "TIER_250")
+    await change(cloud, database, tier="TIER_OF_A_LATER_RELEASE")
+    assert (await tiers(cloud))[0] == "TIER_1K"
+    await change(cloud, database, tier="TIER_UNLIMITED")
+    await cloud.send()
+    assert await tiers(cloud) == ("TIER_UNLIMITED", "TIER_UNLIMITED", "TIER_UNLIMITED")
+    await cloud.served.send()
+    asked = coreapp.asked(core.AcceptMessage)
+    assert [question.recipient_limit for question in asked] == [1000, 250, 0, 0]
+
+
+async def test_a_refusal_by_the_messaging_limit_is_an_error(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.AcceptMessage, 131048, "too many recipients")
+    refused = await cloud.send()
+    assert error(refused) == (400, 131048, "(#131048) Spam rate limit hit")
+    assert details(refused) == "too many recipients"

@@ -27,6 +27,7 @@ RECIPIENT_IS_SENDER = 131021
 UNDELIVERABLE = 131026
 PAYMENT = 131042
 REENGAGEMENT = 131047
+SPAM_RATE = 131048
 UNSUPPORTED_TYPE = 131051
 MEDIA_DOWNLOAD = 131052
 MEDIA_UPLOAD = 131053
@@ -72,6 +73,7 @@ CODES: Mapping[int, CloudCode] = {
     UNDELIVERABLE: CloudCode("Message undeliverable"),
     PAYMENT: CloudCode("Business eligibility payment issue"),
     REENGAGEMENT: CloudCode("Re-engagement message"),
+    SPAM_RATE: CloudCode("Spam rate limit hit"),
     UNSUPPORTED_TYPE: CloudCode("Unsupported message type"),
     MEDIA_DOWNLOAD: CloudCode("Media download error"),
     MEDIA_UPLOAD: CloudCode("Media upload error"),
@@ -101,7 +103,6 @@ FURTHER: Mapping[int, CloudCode] = {
     131031: CloudCode("Account has been locked", 403),
     131037: CloudCode("WhatsApp provided number needs display name approval before message can be sent."),
     131045: CloudCode("Incorrect certificate", 500),
-    131048: CloudCode("Spam rate limit hit"),
     131049: CloudCode("This message was not delivered to maintain healthy ecosystem engagement."),
     131050: CloudCode("User has stopped marketing messages"),
     131057: CloudCode("Account in maintenance mode", 500),

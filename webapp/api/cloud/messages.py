@@ -171,6 +171,7 @@ def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimit
         checked_late=True,
         identity_hash=known,
         pair_limited=limits.is_pair_limited,
+        recipient_limit=limits.recipients,
     )
 
 

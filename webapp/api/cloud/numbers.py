@@ -14,6 +14,7 @@ from tidings.wire.cloud.identity import NumberIdentity
 from webapp.api.account.service import RegistrationService
 from webapp.api.cloud import callbacks, errors, fields
 from webapp.api.cloud.calls import CloudCall, text_of
+from webapp.api.cloud.limits import NumberSendingLimits
 from webapp.api.cloud.lists import listed
 from webapp.api.cloud.number_settings import CloudNumberSettings
 
@@ -38,7 +39,6 @@ _OPTIONAL = (
     "last_onboarded_time",
     "username",
 )
-_UNLIMITED = "TIER_UNLIMITED"
 _PIN_DIGITS = 6
 
 
@@ -74,6 +74,7 @@ async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, An
     """Return all fields of a number."""
     state = await call.find(RegistrationService).state(identity.account)
     automation = await call.find(CloudNumberSettings).find(identity.account, AUTOMATION)
+    limits = call.find(NumberSendingLimits).of(identity.account)
     able = "AVAILABLE" if state.registered else "BLOCKED"
     return {
         "id": identity.phone_number_id,
@@ -92,8 +93,8 @@ async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, An
         "new_name_status": "NONE",
         "status": "CONNECTED" if state.registered else "DISCONNECTED",
         "search_visibility": "NON_VISIBLE",
-        "messaging_limit_tier": _UNLIMITED,
-        "whatsapp_business_manager_messaging_limit": _UNLIMITED,
+        "messaging_limit_tier": limits.tier,
+        "whatsapp_business_manager_messaging_limit": limits.tier,
         "platform_type": "CLOUD_API",
         "throughput": {"level": "STANDARD"},
         "webhook_configuration": await callbacks.configuration(call, identity),

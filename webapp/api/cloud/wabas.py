@@ -8,6 +8,7 @@ from fastapi import Response
 
 from webapp.api.cloud import callbacks, fields
 from webapp.api.cloud.calls import CloudCall
+from webapp.api.cloud.limits import NumberSendingLimits
 from webapp.api.cloud.lists import listed
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.tokens import APP_NAME
@@ -45,7 +46,7 @@ def describe(call: CloudCall) -> dict[str, Any]:
         "country": "US",
         "status": "ACTIVE",
         "is_enabled_for_insights": False,
-        "whatsapp_business_manager_messaging_limit": "TIER_UNLIMITED",
+        "whatsapp_business_manager_messaging_limit": call.find(NumberSendingLimits).of(identity.account).tier,
         "health_status": {
             "can_send_message": "AVAILABLE",
             "entities": [{"entity_type": "WABA", "id": identity.waba_id, "can_send_message": "AVAILABLE"}],

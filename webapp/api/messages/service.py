@@ -80,6 +80,7 @@ class RequestOrigin:
     checked_late: bool = False
     identity_hash: str = ""
     pair_limited: bool = False
+    recipient_limit: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class Messages:
                 checked_late=origin.checked_late,
                 identity_hash=origin.identity_hash,
                 pair_limited=origin.pair_limited,
+                recipient_limit=origin.recipient_limit,
             )
 
         def make_again(n: int) -> core.AcceptMessage:
