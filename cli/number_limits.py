@@ -1,13 +1,16 @@
-"""`tidings number limits`: shows and changes the limits of a number in the Cloud API."""
+"""`tidings number limits` and `recipients`: the limits of a number in the Cloud API, and its test recipients."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
+from cli import guard
 from tidings.storage.business import cloud_limits
-from tidings.storage.business.cloud_limits import CloudLimits
+from tidings.storage.business.cloud_limits import MAX_TEST_RECIPIENTS, CloudLimits
 from tidings.storage.database import Connection, Database
+from tidings.wire import addresses, phone_numbers
 from tidings.wire.cloud.tiers import TIERS
 
 _DEFAULT = "default"
@@ -22,6 +25,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIER",
         help=f"messaging limit: {', '.join(TIERS)}, or {_DEFAULT} for TIDINGS_CLOUD_MESSAGING_TIER",
     )
+    parser.add_argument("--test", choices=("on", "off"), help="test mode, in which only its recipients are sent to")
+
+
+def add_recipient_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the number and the options of `recipients`."""
+    parser.add_argument("number", metavar="NUMBER", help="number of this installation")
+    parser.add_argument("--add", metavar="RECIPIENT", help=f"recipient to add; {MAX_TEST_RECIPIENTS} at most")
+    parser.add_argument("--remove", metavar="RECIPIENT", help="recipient to remove")
+
+
+async def run_recipients(database: Database, number: str, options: argparse.Namespace) -> int:
+    """Remove and add a test recipient, and print all. The number must exist."""
+    added, removed = (_recipient(text) if text else "" for text in (options.add, options.remove))
+
+    async def work(connection: Connection) -> Collection[str]:
+        if removed and not await cloud_limits.remove_recipient(connection, number, removed):
+            raise guard.CommandFailure(f"{removed} is no test recipient of {number}")
+        if added:
+            try:
+                await cloud_limits.add_recipient(connection, number, added)
+            except cloud_limits.TooManyTestRecipients:
+                raise guard.CommandFailure(
+                    f"{number} has {MAX_TEST_RECIPIENTS} test recipients, which is the limit: remove one first"
+                ) from None
+        return (await cloud_limits.list_recipients(connection)).get(number, ())
+
+    found = await database.commit(work)
+    for recipient in sorted(found):
+        print(recipient)
+    print(f"{len(found)} of at most {MAX_TEST_RECIPIENTS} test recipients")
+    return 0
+
+
+def _recipient(text: str) -> str:
+    found = phone_numbers.normalise(text)
+    if found is None or not addresses.is_wa_id(found):
+        raise guard.CommandFailure(f"{text[:40]!r} is no phone number: give country code and number")
+    return found
 
 
 async def run(database: Database, number: str, options: argparse.Namespace) -> int:
@@ -35,6 +76,7 @@ async def run(database: Database, number: str, options: argparse.Namespace) -> i
 
     found = await database.commit(work)
     print(f"messaging   {found.tier or f'{_DEFAULT} (TIDINGS_CLOUD_MESSAGING_TIER)'}")
+    print(f"test mode   {'on' if found.is_test else 'off'}")
     return 0
 
 
@@ -43,4 +85,6 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if options.messaging is not None:
         values["tier"] = "" if options.messaging == _DEFAULT else options.messaging
+    if options.test is not None:
+        values["is_test"] = options.test == "on"
     return values

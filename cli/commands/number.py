@@ -52,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         actions.add_parser(action, help=text).add_argument("number", metavar="NUMBER")
     number_limits.add_arguments(actions.add_parser("limits", help="show and change its limits in the Cloud API"))
+    recipients = actions.add_parser("recipients", help="list and change the recipients of a number in test mode")
+    number_limits.add_recipient_arguments(recipients)
     remove = actions.add_parser("remove", help="remove a number with its users, settings, messages and templates")
     remove.add_argument("number", metavar="NUMBER")
     remove.add_argument(
@@ -77,9 +79,10 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
         if options.action == "add":
             waba_of = _digits(options.waba_of) if options.waba_of is not None else ""
             return await _add(database, settings, number, waba_of=waba_of, is_registered=options.registered)
-        if options.action == "limits":
+        if options.action in ("limits", "recipients"):
             await _change(database, functools.partial(_require, number=number))
-            return await number_limits.run(database, number, options)
+            show = number_limits.run if options.action == "limits" else number_limits.run_recipients
+            return await show(database, number, options)
         if options.action == "remove":
             return await _remove(database, number, drop=options.drop)
         return await _set_state(database, number, PAUSED if options.action == "pause" else ACTIVE)

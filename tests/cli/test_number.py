@@ -126,8 +126,6 @@ def test_the_subscription_of_a_shared_waba_outlives_a_number_that_shares_it(
 
 
 def test_the_messaging_limit_of_a_number_is_shown_and_changed(data: dict[str, str]) -> None:
-    assert run("migrate", **data).returncode == 0
-    assert run("number", "list", **data).returncode == 0
     first = "15550000000"
     assert "messaging   default (TIDINGS_CLOUD_MESSAGING_TIER)\n" in run("number", "limits", first, **data).stdout
     changed = run("number", "limits", f"+{first}", "--messaging", "TIER_250", **data)
@@ -137,3 +135,19 @@ def test_the_messaging_limit_of_a_number_is_shown_and_changed(data: dict[str, st
     assert "messaging   default" in run("number", "limits", first, "--messaging", "default", **data).stdout
     assert run("number", "limits", first, "--messaging", "TIER_7", **data).returncode == 2
     assert_one_line(run("number", "limits", "15550000002", **data), 1, ".*is not a number of this installation")
+
+
+def test_test_recipients_are_added_listed_and_removed(data: dict[str, str]) -> None:
+    command = ("number", "recipients", "15550000000")
+    assert run(*command, **data).stdout == "0 of at most 5 test recipients\n"
+    for n in range(5):
+        added = run(*command, "--add", f"+1 555 011-000{n}", **data)
+        assert added.returncode == 0, added.stderr
+    assert added.stdout.splitlines() == [*(f"1555011000{n}" for n in range(5)), "5 of at most 5 test recipients"]
+    assert_one_line(run(*command, "--add", "15550110009", **data), 1, ".*has 5 test recipients, which is the limit")
+    assert_one_line(run(*command, "--remove", "15550110009", **data), 1, ".*15550110009 is no test recipient of")
+    changed = run(*command, "--remove", "15550110000", "--add", "15550110009", **data)
+    assert changed.stdout.splitlines()[-2:] == ["15550110009", "5 of at most 5 test recipients"]
+    assert_one_line(run(*command, "--add", "x", **data), 1, ".*is no phone number")
+    assert "test mode   on\n" in run("number", "limits", "15550000000", "--test", "on", **data).stdout
+    assert "test mode   off\n" in run("number", "limits", "15550000000", "--test", "off", **data).stdout

@@ -27,6 +27,13 @@ async def change(cloud: Cloud, database: Database, account: str = "15550000000",
     await cloud.served.parts.common.changes.run_once()
 
 
+async def allow(cloud: Cloud, database: Database, *recipients: str) -> None:
+    async with database.transaction() as connection:
+        for recipient in recipients:
+            await cloud_limits.add_recipient(connection, "15550000000", recipient)
+    await cloud.served.parts.common.changes.run_once()
+
+
 async def tiers(cloud: Cloud) -> tuple[str, str, str]:
     """Return the messaging limit as number and WABA show it."""
     fields = "messaging_limit_tier,whatsapp_business_manager_messaging_limit"
@@ -85,3 +92,43 @@ async def test_a_refusal_by_the_messaging_limit_is_an_error(cloud: Cloud, coreap
     refused = await cloud.send()
     assert error(refused) == (400, 131048, "(#131048) Spam rate limit hit")
     assert details(refused) == "too many recipients"
+
+
+@pytest.mark.parametrize(
+    ("to", "status"),
+    [
+        ("15550110001", 200),
+        ("+1 (555) 011-0001", 200),
+        (15550110001, 200),
+        ("15550110002", 400),
+        ("5550110001", 400),
+    ],
+)
+async def test_a_number_in_test_mode_sends_to_its_recipients_only(
+    cloud: Cloud, coreapp: FakeCoreapp, database: Database, to: object, status: int
+) -> None:
+    await allow(cloud, database, "15550110001")
+    assert (await cloud.send(to="15550110002")).status_code == 200
+    await change(cloud, database, is_test=True)
+    response = await cloud.send(to=to)
+    assert response.status_code == status, response.text
+    if status == 400:
+        assert error(response) == (400, 131030, "(#131030) Recipient phone number not in allowed list")
+        assert details(response).startswith("Recipient phone number not in allowed list")
+    assert len(coreapp.asked(core.AcceptMessage)) == 1 + (status == 200)
+    # v1 has no test numbers.
+    assert (await cloud.served.send(to="15550110002")).status_code == 201
+
+
+async def test_test_mode_is_shown_and_ends(cloud: Cloud, database: Database) -> None:
+    async def mode() -> str:
+        return str((await cloud.http.get(f"/{NUMBER}", params={"fields": "account_mode"})).json()["account_mode"])
+
+    assert await mode() == "LIVE"
+    await change(cloud, database, is_test=True)
+    assert await mode() == "SANDBOX"
+    assert error(await cloud.send(to="not a number"))[:2] == (400, 131009)
+    assert error(await cloud.send())[1] == 131030
+    await change(cloud, database, is_test=False)
+    assert await mode() == "LIVE"
+    assert (await cloud.send()).status_code == 200

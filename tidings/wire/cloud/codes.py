@@ -25,6 +25,7 @@ PARAMETER_INVALID = 131009
 SERVICE_UNAVAILABLE = 131016
 RECIPIENT_IS_SENDER = 131021
 UNDELIVERABLE = 131026
+RECIPIENT_NOT_ALLOWED = 131030
 PAYMENT = 131042
 REENGAGEMENT = 131047
 SPAM_RATE = 131048
@@ -71,6 +72,7 @@ CODES: Mapping[int, CloudCode] = {
     SERVICE_UNAVAILABLE: CloudCode("Service unavailable", 500),
     RECIPIENT_IS_SENDER: CloudCode("Recipient cannot be sender"),
     UNDELIVERABLE: CloudCode("Message undeliverable"),
+    RECIPIENT_NOT_ALLOWED: CloudCode("Recipient phone number not in allowed list"),
     PAYMENT: CloudCode("Business eligibility payment issue"),
     REENGAGEMENT: CloudCode("Re-engagement message"),
     SPAM_RATE: CloudCode("Spam rate limit hit"),
@@ -99,7 +101,6 @@ FURTHER: Mapping[int, CloudCode] = {
     80008: CloudCode("Rate limit issues"),
     130472: CloudCode("User's number is part of an experiment"),
     130497: CloudCode("Business account is restricted from messaging users in this country.", 403),
-    131030: CloudCode("Recipient phone number not in allowed list"),
     131031: CloudCode("Account has been locked", 403),
     131037: CloudCode("WhatsApp provided number needs display name approval before message can be sent."),
     131045: CloudCode("Incorrect certificate", 500),

@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from tidings.storage.business import cloud_limits
 from tidings.storage.business.cloud_limits import CloudLimits
 from tidings.storage.database import Database
+from tidings.wire.cloud.codes import RECIPIENT_NOT_ALLOWED
 from tidings.wire.cloud.tiers import TIERS, UNLIMITED
+from webapp.api.cloud import errors
+
+NOT_ALLOWED = (
+    "Recipient phone number not in allowed list: Add recipient phone number to recipient list and try again."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,11 +23,18 @@ class SendingLimits:
 
     is_pair_limited: bool = False
     tier: str = UNLIMITED  # messaging limit
+    # Recipients that a number in test mode may send to; `None` for any.
+    test_recipients: frozenset[str] | None = None
 
     @property
     def recipients(self) -> int:
         """Return the recipients that may be reached outside their service window in 24 hours; 0 for no limit."""
         return TIERS[self.tier]
+
+    def require_allowed(self, to: str) -> None:
+        """Raise `GraphError` for a recipient to whom a number in test mode may not send."""
+        if self.test_recipients is not None and to not in self.test_recipients:
+            raise errors.coded(RECIPIENT_NOT_ALLOWED, NOT_ALLOWED)
 
 
 class NumberSendingLimits:
@@ -41,8 +54,13 @@ class NumberSendingLimits:
         """Read the limits."""
         async with self._database.reading() as connection:
             rows = await cloud_limits.list_limits(connection)
-        self._own = {row.account: self._limits_of(row) for row in rows}
+            allowed = await cloud_limits.list_recipients(connection)
+        self._own = {row.account: self._limits_of(row, allowed.get(row.account, frozenset())) for row in rows}
 
-    def _limits_of(self, row: CloudLimits) -> SendingLimits:
-        # A later release may have tiers that this one does not know.
-        return dataclasses.replace(self._defaults, tier=row.tier if row.tier in TIERS else self._defaults.tier)
+    def _limits_of(self, row: CloudLimits, allowed: frozenset[str]) -> SendingLimits:
+        return dataclasses.replace(
+            self._defaults,
+            # A later release may have tiers that this one does not know.
+            tier=row.tier if row.tier in TIERS else self._defaults.tier,
+            test_recipients=allowed if row.is_test else None,
+        )

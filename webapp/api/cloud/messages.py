@@ -17,7 +17,7 @@ from webapp.api.media.service import MediaStore
 from webapp.api.messages.hydration import CountMismatch
 from webapp.api.messages.later import LATER_MODELS
 from webapp.api.messages.schemas import Addressed, TemplateMessage
-from webapp.api.messages.service import GROUP, Messages, RequestOrigin, SentMessage
+from webapp.api.messages.service import GROUP, Messages, RequestOrigin, SentMessage, digits
 from webapp.auth.authenticator import NumberLimits
 from webapp.http import bodies
 from webapp.http.errors import CoreappRefused, InvalidRequest
@@ -60,6 +60,7 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         await _resolve_files(call, kind, value.get(kind))
     message = bodies.check(LATER_MODELS[kind], value)
     try:
+        limits.require_allowed(digits(message.to))
         sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
     except InvalidRequest as error:
         raise explained(error, message) from None

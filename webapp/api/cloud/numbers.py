@@ -81,7 +81,7 @@ async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, An
         "is_official_business_account": False,
         "display_phone_number": display(identity.account),
         "verified_name": display(identity.account),
-        "account_mode": "LIVE",
+        "account_mode": "LIVE" if limits.test_recipients is None else "SANDBOX",
         "quality_rating": "GREEN",
         "quality_score": {"score": "GREEN"},
         "code_verification_status": "VERIFIED" if state.registered else "NOT_VERIFIED",
