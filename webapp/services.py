@@ -50,6 +50,7 @@ from webapp.api.cloud.access import CloudAccess, OpenAccess
 from webapp.api.cloud.block_list import BlockList
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
+from webapp.api.cloud.management_calls import ManagementCalls
 from webapp.api.cloud.number_settings import CloudNumberSettings
 from webapp.api.cloud.pictures import PictureLinks
 from webapp.api.cloud.qr_code_list import QrCodeList
@@ -191,7 +192,7 @@ def assemble(
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, numbers=numbers, is_local=is_local)
     directory, access = _cloud_access(settings, numbers)
-    facade = Facade(directory, access, throttle_status=settings.cloud_throttle_status) if settings.cloud_api else None
+    facade = _facade(settings, database, directory, access, clock=clock)
     testing, rules = _test_mode(settings, links, access)
     app = webapp.app.create(
         [
@@ -238,6 +239,17 @@ def _cloud_access(settings: Settings, numbers: Numbers) -> tuple[IdentityDirecto
         lambda accounts: directory.replace(derive(account, numbers.waba_owner(account)) for account in accounts)
     )
     return directory, CloudAccess(OpenAccess(directory, numbers, settings.account) if settings.cloud_open else None)
+
+
+def _facade(
+    settings: Settings, database: Database, directory: IdentityDirectory, access: CloudAccess, *, clock: Clock
+) -> Facade | None:
+    """Create the Cloud API; return `None` when it is off."""
+    if not settings.cloud_api:
+        return None
+    status = settings.cloud_throttle_status
+    calls = ManagementCalls(database, clock, throttle_status=status) if settings.cloud_management_limit else None
+    return Facade(directory, access, throttle_status=status, management=calls)
 
 
 def _logins(

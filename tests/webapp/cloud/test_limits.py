@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+import httpx
 import pytest
 
+from tests.manual_clock import ManualClock
 from tests.webapp.cloud.conftest import NUMBER, WABA, Cloud, details, error
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business import cloud_limits
+from tests.webapp.test_account import register
+from tidings.storage.business import cloud_calls, cloud_limits
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -132,3 +137,58 @@ async def test_test_mode_is_shown_and_ends(cloud: Cloud, database: Database) -> 
     await change(cloud, database, is_test=False)
     assert await mode() == "LIVE"
     assert (await cloud.send()).status_code == 200
+
+
+def usage(response: httpx.Response) -> tuple[str, int, int]:
+    """Return type, percentage and minutes to wait of `x-business-use-case-usage`."""
+    [(waba, [found])] = json.loads(response.headers["x-business-use-case-usage"]).items()
+    assert (waba, found["total_cputime"], found["total_time"]) == (WABA, 0, 0)
+    return found["type"], found["call_count"], found["estimated_time_to_regain_access"]
+
+
+@pytest.mark.parametrize("status", [400, 429])
+async def test_management_calls_of_an_hour_are_limited_for_all_webapps(
+    serve: Serve, coreapp: FakeCoreapp, status: int
+) -> None:
+    clock = ManualClock()
+    settings = {"clock": clock, "cloud_management_limit": True, "cloud_throttle_status": status}
+    one, other = await served(serve, coreapp, **settings), await served(serve, coreapp, **settings)
+    management = "whatsapp_business_management"
+    assert usage(await one.http.get(f"/{NUMBER}")) == (management, 0, 0)
+    assert usage(await other.http.get(f"/{WABA}/message_templates")) == (management, 1, 0)
+    clock.advance(1200)
+    for _ in range(99):
+        await one.http.get(f"/{WABA}")
+        last = await other.http.get(f"/{NUMBER}")
+    assert usage(last) == (management, 100, 0)
+    for cloud in (one, other):
+        refused = await cloud.http.get(f"/{WABA}")
+        assert error(refused) == (status, 80008, "(#80008) Rate limit issues")
+        assert usage(refused) == (management, 100, 40)
+        assert refused.headers["Retry-After"] == "2400"
+        assert usage(await cloud.send()) == ("whatsapp", 0, 0)
+        assert (await cloud.http.get("/me")).status_code == 200
+        assert (await cloud.http.get(f"/{NUMBER}/unknown")).status_code == 400
+    clock.advance(2400)
+    assert usage(await one.http.get(f"/{WABA}")) == (management, 99, 0)
+
+
+async def test_a_registered_number_may_make_5000_management_calls(
+    serve: Serve, coreapp: FakeCoreapp, database: Database
+) -> None:
+    clock = ManualClock()
+    cloud = await served(serve, coreapp, clock=clock, cloud_management_limit=True)
+    await register(database)
+    await cloud.http.get(f"/{NUMBER}")
+    async with database.transaction() as connection:
+        await connection.execute(cloud_calls.table.update().values(calls=4998))
+    assert usage(await cloud.http.get(f"/{NUMBER}"))[1:] == (99, 0)
+    assert usage(await cloud.http.get(f"/{NUMBER}"))[1:] == (100, 0)
+    assert error(await cloud.http.get(f"/{NUMBER}"))[1] == 80008
+
+
+async def test_management_calls_cost_no_statement_while_they_are_not_limited(cloud: Cloud, database: Database) -> None:
+    shown = await cloud.http.get(f"/{NUMBER}")
+    assert usage(shown) == ("whatsapp_business_management", 0, 0)
+    async with database.reading() as connection:
+        assert (await connection.execute(cloud_calls.table.select())).all() == []

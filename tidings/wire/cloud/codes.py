@@ -17,6 +17,7 @@ PERMISSION = 10
 INVALID_PARAMETER = 100
 TOKEN_REQUIRED = 104
 TOKEN_INVALID = 190
+MANAGEMENT_RATE = 80008
 RATE_LIMIT = 130429
 SOMETHING_WENT_WRONG = 131000
 ACCESS_DENIED = 131005
@@ -64,6 +65,7 @@ CODES: Mapping[int, CloudCode] = {
     INVALID_PARAMETER: CloudCode("Invalid parameter"),
     TOKEN_REQUIRED: CloudCode("An access token is required to request this resource.", 401),
     TOKEN_INVALID: CloudCode("Invalid OAuth access token - Cannot parse access token", 401),
+    MANAGEMENT_RATE: CloudCode("Rate limit issues"),
     RATE_LIMIT: CloudCode("Rate limit hit"),
     SOMETHING_WENT_WRONG: CloudCode("Something went wrong", 500),
     ACCESS_DENIED: CloudCode("Access denied", 403),
@@ -98,7 +100,6 @@ CODES: Mapping[int, CloudCode] = {
 FURTHER: Mapping[int, CloudCode] = {
     4: CloudCode("API Too Many Calls"),
     80007: CloudCode("Rate limit issues"),
-    80008: CloudCode("Rate limit issues"),
     130472: CloudCode("User's number is part of an experiment"),
     130497: CloudCode("Business account is restricted from messaging users in this country.", 403),
     131031: CloudCode("Account has been locked", 403),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import hashlib
 import os
@@ -23,7 +24,19 @@ NOT_CACHED = (b"cache-control", b"no-store")
 # The build of the servers, which clients only log.
 _REVISION = (b"x-fb-rev", b"1000000000")
 _USAGE = (b"x-app-usage", b'{"call_count":0,"total_cputime":0,"total_time":0}')
+USAGE = "x-business-use-case-usage"
 MESSAGING, MANAGEMENT = "whatsapp", "whatsapp_business_management"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallShare:
+    """Share of the calls of an hour that are used."""
+
+    percent: int = 0
+    wait: int = 0  # minutes until calls are admitted again; 0 while they are
+
+
+UNUSED = CallShare()
 
 
 def new_trace() -> str:
@@ -51,7 +64,7 @@ def answer(
     is_get: whether the response gets an `etag`
     """
     content = json_text.encode(value)
-    headers = [_JSON, _PRIVATE, *headers_of(version, trace), (b"x-business-use-case-usage", usage)]
+    headers = [_JSON, _PRIVATE, *headers_of(version, trace), (USAGE.encode(), usage)]
     if is_get:
         headers.append((b"etag", f'"{hashlib.sha256(content).hexdigest()[:40]}"'.encode()))
     return GraphResponse(content, status, headers)
@@ -83,13 +96,13 @@ def headers_of(version: Version, trace: str) -> Sequence[tuple[bytes, bytes]]:
 
 
 @functools.lru_cache(1_000)
-def usage_of(waba_id: str, kind: str) -> bytes:
-    """Return the share of the allowance for calls that is used: nothing, since no such limit applies."""
+def usage_of(waba_id: str, kind: str, share: CallShare = UNUSED) -> bytes:
+    """Return the value of `x-business-use-case-usage`."""
     entry: Mapping[str, Any] = {
         "type": kind,
-        "call_count": 0,
+        "call_count": share.percent,
         "total_cputime": 0,
         "total_time": 0,
-        "estimated_time_to_regain_access": 0,
+        "estimated_time_to_regain_access": share.wait,
     }
     return json_text.encode({waba_id: [entry]})

@@ -14,6 +14,7 @@ from fastapi import Request, Response
 from tidings.wire.cloud.codes import PERMISSION
 from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity
 from webapp.api.cloud import answers, errors
+from webapp.api.cloud.answers import UNUSED, CallShare
 from webapp.api.cloud.paths import Target
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, dependencies, headers
@@ -39,6 +40,7 @@ class CloudCall:
     caller: Caller
     identity: NumberIdentity  # of the caller's number
     directory: IdentityDirectory
+    share: CallShare = UNUSED  # of the management calls of an hour
 
     @property
     def request_id(self) -> str:
@@ -62,7 +64,7 @@ class CloudCall:
             value,
             self.target.version,
             self.trace,
-            usage=answers.usage_of(self.identity.waba_id, kind),
+            usage=answers.usage_of(self.identity.waba_id, kind, self.share if kind == answers.MANAGEMENT else UNUSED),
             is_get=self.request.scope["method"] == "GET",
         )
 

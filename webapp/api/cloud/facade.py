@@ -14,11 +14,12 @@ from tidings.observability.tracing import TRACES
 from tidings.storage.database import DatabaseError
 from tidings.wire.cloud.identity import IdentityDirectory, ObjectKind
 from tidings.wire.cloud.media_ids import is_media_id
-from webapp.api.cloud import answers, errors, paths, pictures
+from webapp.api.cloud import answers, errors, management_calls, paths, pictures
 from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.calls import CloudCall
 from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA, UPLOAD, name_of
 from webapp.api.cloud.errors import GraphError
+from webapp.api.cloud.management_calls import ManagementCalls
 from webapp.api.cloud.paths import Target
 from webapp.http import envelope
 from webapp.http.errors import APIError, Unauthenticated
@@ -47,11 +48,23 @@ class NamedRoute:
 class Facade:
     """The Cloud API of an installation."""
 
-    def __init__(self, directory: IdentityDirectory, access: CloudAccess, *, throttle_status: int) -> None:
-        """throttle_status: HTTP status of rate limits"""
+    def __init__(
+        self,
+        directory: IdentityDirectory,
+        access: CloudAccess,
+        *,
+        throttle_status: int,
+        management: ManagementCalls | None = None,
+    ) -> None:
+        """Create the API.
+
+        throttle_status: HTTP status of rate limits
+        management: limit on management calls; `None` for none
+        """
         self._directory = directory
         self._access = access
         self._throttle_status = throttle_status
+        self._management = management
         self._targets: LRU[str, Target] = LRU(1_000)
 
     def claims(self, path: str) -> bool:
@@ -114,6 +127,8 @@ class Facade:
         # Handlers check media and templates themselves.
         if handler is None or self._directory.is_foreign(target.node, caller.account):
             raise call.unsupported()
+        if self._management is not None and management_calls.is_counted(kind, target.edge):
+            call.share = await self._management.admit(call.identity)
         return await handler(call)
 
     def _kind(self, node: str) -> str:
