@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Collection
 from typing import Any
 
-from cli import guard
+from cli import choices, guard
 from tidings.storage.business import cloud_limits
-from tidings.storage.business.cloud_limits import MAX_TEST_RECIPIENTS, CloudLimits
+from tidings.storage.business.cloud_limits import HIGH, MAX_TEST_RECIPIENTS, STANDARD, CloudLimits
 from tidings.storage.database import Connection, Database
 from tidings.wire import addresses, phone_numbers
 from tidings.wire.cloud.tiers import TIERS
 
 _DEFAULT = "default"
+MAX_UPGRADE = 60  # seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(*TIERS, _DEFAULT),
         metavar="TIER",
         help=f"messaging limit: {', '.join(TIERS)}, or {_DEFAULT} for TIDINGS_CLOUD_MESSAGING_TIER",
+    )
+    parser.add_argument(
+        "--throughput",
+        choices=("standard", "high"),
+        help="TIDINGS_MESSAGES_RATE, or 1,000 messages a second after an upgrade",
+    )
+    parser.add_argument(
+        "--upgrade-seconds",
+        type=int,
+        choices=range(MAX_UPGRADE + 1),
+        default=MAX_UPGRADE,
+        metavar="SECONDS",
+        help="time for which messages are refused during the upgrade (default: %(default)s)",
     )
     parser.add_argument("--test", choices=("on", "off"), help="test mode, in which only its recipients are sent to")
 
@@ -67,24 +82,31 @@ def _recipient(text: str) -> str:
 
 async def run(database: Database, number: str, options: argparse.Namespace) -> int:
     """Change the limits that are given as options, and print all. The number must exist."""
-    values = _changes(options)
 
     async def work(connection: Connection) -> CloudLimits:
+        values = _changes(options, await cloud_limits.find(connection, number))
         if values:
             await cloud_limits.change(connection, number, values)
         return await cloud_limits.find(connection, number)
 
     found = await database.commit(work)
     print(f"messaging   {found.tier or f'{_DEFAULT} (TIDINGS_CLOUD_MESSAGING_TIER)'}")
+    upgrade = f", upgrade until {choices.utc(found.upgrade_ends_at)}" if found.upgrade_ends_at else ""
+    print(f"throughput  {found.throughput.lower()}{upgrade}")
     print(f"test mode   {'on' if found.is_test else 'off'}")
     return 0
 
 
-def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the columns to set."""
+def _changes(options: argparse.Namespace, present: CloudLimits) -> dict[str, Any]:
+    """Return the columns to set. A number with high throughput is not upgraded again."""
     values: dict[str, Any] = {}
     if options.messaging is not None:
         values["tier"] = "" if options.messaging == _DEFAULT else options.messaging
+    if options.throughput == "high" and present.throughput != HIGH:
+        ends_at = int(time.time() + options.upgrade_seconds) * 1000
+        values |= {"throughput": HIGH, "upgrade_ends_at": ends_at}
+    elif options.throughput == "standard":
+        values |= {"throughput": STANDARD, "upgrade_ends_at": 0}
     if options.test is not None:
         values["is_test"] = options.test == "on"
     return values

@@ -25,6 +25,7 @@ from tidings.secrets.api_key import API_KEY, OptionalKey
 from tidings.secrets.process_secrets import CoreappSecrets
 from tidings.testing import switch
 from tidings.wire.addresses import COUNTS
+from tidings.wire.cloud.tiers import TIERS, UNLIMITED
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 
@@ -110,6 +111,8 @@ class Settings(settings.ProcessSettings):
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
     # largest number of events in one webhook of the Cloud API
     cloud_batch: Annotated[int, env.integer(1, 50)] = env.variable("TIDINGS_CLOUD_WEBHOOK_BATCH", 1)
+    # messaging limit of numbers in the Cloud API that have none of their own
+    cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
     # start sessions only with recipients whose keys have post-quantum protection
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     # continue with recipients whose keys had post-quantum protection and no longer have it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -127,6 +128,7 @@ log = logging.getLogger(__name__)
 
 # Seconds that a request waits for the database, including for a connection, before the response is 503.
 DATABASE_SECONDS = 4.0
+HIGH_THROUGHPUT = 1_000.0  # messages per second of a number after the upgrade
 SHOWN_ONCE = "First password of admin, to be changed at the first login and shown only now: {}"
 
 
@@ -329,7 +331,12 @@ def _common(settings: Settings, database: Database, clock: Clock) -> Common:
     membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
     watch = Watch(database)
     watch.look(membership.look)
-    sending = NumberSendingLimits(database, SendingLimits(settings.cloud_pair_limit, settings.cloud_tier))
+    sending = NumberSendingLimits(
+        database,
+        clock,
+        SendingLimits(settings.cloud_pair_limit, settings.cloud_tier),
+        set_throughput=functools.partial(_set_throughput, settings, by_number),
+    )
     if settings.cloud_api:
         watch.on(changes.CLOUD_LIMITS, sending.poll)
     return Common(
@@ -339,6 +346,14 @@ def _common(settings: Settings, database: Database, clock: Clock) -> Common:
         cloud_limits=sending,
         changes=watch,
     )
+
+
+def _set_throughput(settings: Settings, limits: NumberLimits, account: str, is_high: bool) -> None:
+    """Set the rate of messages of a number, which v1 shares. Without a limit there is none."""
+    rate, burst = settings.messages_rate, settings.messages_burst
+    if rate:
+        least = HIGH_THROUGHPUT if is_high else 0.0
+        limits.of(account).messages.share.set_rate(max(rate, least), max(burst, least))
 
 
 def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls, numbers: Numbers) -> CoreappLinks:

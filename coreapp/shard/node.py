@@ -101,6 +101,7 @@ class ShardNode:
         self._changes.on(changes.TEMPLATES, self._wake_templates)
         self.shards = OpenShards()
         self.shards.on_change(self._follow_open_shards)
+        self._changes.on(changes.CLOUD_LIMITS, self._announce_limits)
         # Set while this process answers for all shards that it has claimed, of which there is one at least.
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
@@ -158,6 +159,11 @@ class ShardNode:
         with self._look.kicked_by(stop):
             while not stop.is_set() and not self._is_leaving:
                 await self._look.wait(await self.run_once())
+
+    async def _announce_limits(self) -> None:
+        """Called when limits of a number in the Cloud API were changed."""
+        for shard in self.shards:
+            shard.limit_events.kick()
 
     async def run_once(self) -> float:
         """Poll once and act on the result. Returns the seconds until the next poll."""

@@ -33,6 +33,7 @@ from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
 from coreapp.statuses.wiring import wire_statuses
 from coreapp.used_keys import UsedKeys
+from coreapp.webhook.limit_events import LimitEvents
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
 from tidings.aio import service
@@ -67,6 +68,7 @@ class Shard:
     accepting: Accepting
     receiving: Inbox
     prekey_maintenance: PreKeyMaintenance
+    limit_events: LimitEvents
     retention: RetentionService
     cross_shard_reader: CrossShardReader
 
@@ -81,8 +83,12 @@ class Shard:
             self.webhook.deliveries,
             self.webhook.cloud_deliveries,
             self.retention,
-            # The number has one pool of pre-keys and one list of templates, which the first shard maintains.
-            *((self.prekey_maintenance, self.webhook.template_events) if self.context.lease.is_first else ()),
+            # The number has one pool of pre-keys, one list of templates and one set of limits, which the first shard serves.
+            *(
+                (self.prekey_maintenance, self.webhook.template_events, self.limit_events)
+                if self.context.lease.is_first
+                else ()
+            ),
             # Started for a single shard too: other shards of an earlier layout may have left messages.
             self.cross_shard_reader,
             self.media.downloads,
@@ -209,6 +215,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         accepting=accepting,
         receiving=receiving,
         prekey_maintenance=maintenance,
+        limit_events=LimitEvents(context),
         retention=wire_retention(context, media.collector, media.unused_collector),
         cross_shard_reader=CrossShardReader(
             context, groups.notes, sending.encryption, tracker=statuses.tracker, handle=receiving.note

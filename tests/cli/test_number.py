@@ -151,3 +151,13 @@ def test_test_recipients_are_added_listed_and_removed(data: dict[str, str]) -> N
     assert_one_line(run(*command, "--add", "x", **data), 1, ".*is no phone number")
     assert "test mode   on\n" in run("number", "limits", "15550000000", "--test", "on", **data).stdout
     assert "test mode   off\n" in run("number", "limits", "15550000000", "--test", "off", **data).stdout
+
+
+def test_the_throughput_of_a_number_is_raised_once(data: dict[str, str]) -> None:
+    command = ("number", "limits", "15550000000")
+    assert "throughput  standard\n" in run(*command, **data).stdout
+    raised = run(*command, "--throughput", "high", **data)
+    assert re.search(r"throughput  high, upgrade until 20\d\d-\d\d-\d\d", raised.stdout)
+    assert run(*command, "--throughput", "high", "--upgrade-seconds", "0", **data).stdout == raised.stdout
+    assert "throughput  standard\n" in run(*command, "--throughput", "standard", **data).stdout
+    assert run(*command, "--throughput", "high", "--upgrade-seconds", "61", **data).returncode == 2

@@ -209,3 +209,24 @@ async def test_membership_reports_the_number_of_webapps(database: Database) -> N
     await second.run(stop)
     await watch.run_once()
     assert seen[0] == [2, 1]
+
+
+async def test_a_changed_rate_holds_for_all_webapps(database: Database, database_engine: str) -> None:
+    fleet = Fleet(database, 2)
+    await fleet.load([200, 200], 3)
+    for share in fleet.shares:
+        share.set_rate(300, 300)
+    await fleet.load([200, 200], 3)
+    fleet.forget()
+    await fleet.load([200, 200], 4)
+    assert sum(fleet.accepted) == pytest.approx(4 * 300, rel=0.05)
+
+
+async def test_a_changed_rate_keeps_the_tokens_of_a_single_webapp(database: Database) -> None:
+    fleet = Fleet(database, 1)
+    [share] = fleet.shares
+    assert [share.take() for _ in range(81)].count(0) == 80
+    share.set_rate(1000, 1000)
+    assert share.take() > 0
+    fleet.clock.advance(0.5)
+    assert [share.take() for _ in range(600)].count(0) == 500

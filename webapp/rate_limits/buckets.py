@@ -23,6 +23,12 @@ class TokenBucket:
         self._tokens = min(tokens, self._burst)
         self._filled_at = clock.monotonic()
 
+    @property
+    def tokens(self) -> float:
+        """Return the number of tokens that it holds."""
+        passed = self._clock.monotonic() - self._filled_at
+        return min(self._burst, self._tokens + passed * self._rate)
+
     def take(self) -> float:
         """Take one token. Returns 0.0 on success, otherwise the seconds until a token will be available."""
         if not self._rate:

@@ -83,6 +83,15 @@ class SharedLimit:
             self._own = TokenBucket(self._rate, self._burst, self._clock, tokens=self._tokens)
             self._release()
 
+    def set_rate(self, rate: float, burst: float) -> None:
+        """Change the rate and the burst, neither of which is or becomes unlimited. Tokens are kept."""
+        if (rate, max(burst, 1.0)) == (self._rate, self._burst):
+            return
+        self._rate, self._burst = rate, max(burst, 1.0)
+        if self._own is not None:
+            share = 1 / self._members if self.is_shared else 1.0
+            self._own = TokenBucket(rate * share, burst * share, self._clock, tokens=self._own.tokens)
+
     def is_short(self) -> bool:
         """Return whether a request should first wait for `replenished`, because the shared bucket may have tokens."""
         return self._own is None and self._tokens < 1 and self._clock.monotonic() >= self._empty_until

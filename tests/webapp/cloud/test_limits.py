@@ -192,3 +192,53 @@ async def test_management_calls_cost_no_statement_while_they_are_not_limited(clo
     assert usage(shown) == ("whatsapp_business_management", 0, 0)
     async with database.reading() as connection:
         assert (await connection.execute(cloud_calls.table.select())).all() == []
+
+
+async def level(cloud: Cloud) -> str:
+    found = (await cloud.http.get(f"/{NUMBER}", params={"fields": "throughput"})).json()
+    return str(found["throughput"]["level"])
+
+
+async def test_messages_are_refused_while_the_throughput_is_upgraded(
+    serve: Serve, coreapp: FakeCoreapp, database: Database
+) -> None:
+    clock = ManualClock()
+    cloud = await served(serve, coreapp, clock=clock)
+    ends_at = int(clock.now() + 30) * 1000
+    await change(cloud, database, throughput="HIGH", upgrade_ends_at=ends_at)
+    assert await level(cloud) == "STANDARD"
+    clock.advance(10.5)
+    refused = await cloud.send()
+    assert error(refused) == (500, 131057, "(#131057) Account in maintenance mode")
+    assert refused.headers["Retry-After"] == "20"
+    assert (await cloud.served.send()).status_code == 201
+    clock.advance(20)
+    assert (await cloud.send()).status_code == 200
+    assert await level(cloud) == "HIGH"
+    await change(cloud, database, throughput="STANDARD", upgrade_ends_at=0)
+    assert await level(cloud) == "STANDARD"
+
+
+async def test_a_number_with_high_throughput_sends_1000_messages_a_second(
+    serve: Serve, coreapp: FakeCoreapp, database: Database
+) -> None:
+    clock = ManualClock()
+    cloud = await served(serve, coreapp, clock=clock, messages_rate=80.0, messages_burst=80.0)
+
+    async def accepted(count: int) -> int:
+        return sum([(await cloud.http.post("/v1/messages", json={})).status_code == 400 for _ in range(count)])
+
+    assert await accepted(100) == 80
+    await change(cloud, database, throughput="HIGH", upgrade_ends_at=1)
+    clock.advance(1)
+    assert await accepted(1010) == 1000
+    await change(cloud, database, throughput="STANDARD", upgrade_ends_at=0)
+    clock.advance(1)
+    assert await accepted(100) == 80
+
+
+async def test_an_unlimited_number_stays_unlimited(serve: Serve, coreapp: FakeCoreapp, database: Database) -> None:
+    cloud = await served(serve, coreapp, messages_rate=0.0)
+    for throughput in ("HIGH", "STANDARD"):
+        await change(cloud, database, throughput=throughput)
+        assert {(await cloud.http.post("/v1/messages", json={})).status_code for _ in range(100)} == {400}

@@ -34,6 +34,7 @@ UNSUPPORTED_TYPE = 131051
 MEDIA_DOWNLOAD = 131052
 MEDIA_UPLOAD = 131053
 PAIR_RATE = 131056
+MAINTENANCE = 131057
 PARAMETER_COUNT = 132000
 TEMPLATE_MISSING = 132001
 TEXT_TOO_LONG = 132005
@@ -82,6 +83,7 @@ CODES: Mapping[int, CloudCode] = {
     MEDIA_DOWNLOAD: CloudCode("Media download error"),
     MEDIA_UPLOAD: CloudCode("Media upload error"),
     PAIR_RATE: CloudCode("(Business Account, Consumer Account) pair rate limit hit"),
+    MAINTENANCE: CloudCode("Account in maintenance mode", 500),
     PARAMETER_COUNT: CloudCode("Number of parameters does not match the expected number of params"),
     TEMPLATE_MISSING: CloudCode("Template name does not exist in the translation", 404),
     TEXT_TOO_LONG: CloudCode("Translated text too long"),
@@ -107,7 +109,6 @@ FURTHER: Mapping[int, CloudCode] = {
     131045: CloudCode("Incorrect certificate", 500),
     131049: CloudCode("This message was not delivered to maintain healthy ecosystem engagement."),
     131050: CloudCode("User has stopped marketing messages"),
-    131057: CloudCode("Account in maintenance mode", 500),
     132068: CloudCode("Flow is blocked"),
     132069: CloudCode("Flow is throttled"),
     133004: CloudCode("Server temporarily unavailable", 503),

@@ -50,7 +50,10 @@ async def post(call: CloudCall) -> Response:
 
 
 async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
-    limits = call.find(NumberSendingLimits).of(call.caller.account)
+    sending = call.find(NumberSendingLimits)
+    limits = sending.of(call.caller.account)
+    if limits.upgrade_ends_at:
+        sending.require_upgraded(limits)
     limit = call.find(NumberLimits).of(call.caller.account).messages
     if limit.share.is_short():
         await limit.share.replenished()

@@ -74,7 +74,8 @@ async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, An
     """Return all fields of a number."""
     state = await call.find(RegistrationService).state(identity.account)
     automation = await call.find(CloudNumberSettings).find(identity.account, AUTOMATION)
-    limits = call.find(NumberSendingLimits).of(identity.account)
+    sending = call.find(NumberSendingLimits)
+    limits = sending.of(identity.account)
     able = "AVAILABLE" if state.registered else "BLOCKED"
     return {
         "id": identity.phone_number_id,
@@ -96,7 +97,7 @@ async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, An
         "messaging_limit_tier": limits.tier,
         "whatsapp_business_manager_messaging_limit": limits.tier,
         "platform_type": "CLOUD_API",
-        "throughput": {"level": "STANDARD"},
+        "throughput": {"level": sending.throughput(identity.account)},
         "webhook_configuration": await callbacks.configuration(call, identity),
         **({AUTOMATION: automation} if automation else {}),
         "health_status": {

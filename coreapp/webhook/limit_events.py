@@ -1,0 +1,129 @@
+"""Webhooks of the Cloud API about changed limits of a number: its messaging limit and its throughput."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coreapp.context import ShardContext
+from coreapp.journal import Change
+from coreapp.webhook import events
+from coreapp.webhook.cloud import envelope
+from tidings.aio.service import Wakeup
+from tidings.storage.business import cloud_limits
+from tidings.storage.business.callbacks import CLOUD_ACCOUNT, Callback
+from tidings.storage.business.cloud_limits import HIGH, CloudLimits
+from tidings.storage.business.shards import LeaseLost
+from tidings.wire.cloud.tiers import TIERS
+
+log = logging.getLogger(__name__)
+
+QUALITY, CAPABILITY = "phone_number_quality_update", "business_capability_update"
+FIRST_WITH_PORTFOLIO_LIMITS = 24  # major version
+MAX_NUMBERS = 25  # numbers of a WABA, which the webhook states
+RETRY = 5.0  # seconds
+_SUBJECT = "limits"
+
+Value = Mapping[str, Any]
+
+
+def capability(tier: str, version: int) -> Value:
+    """Return the value of `business_capability_update`. No limit is -1.
+
+    version: major version of the webhooks
+    """
+    limit = TIERS[tier] or -1
+    if version >= FIRST_WITH_PORTFOLIO_LIMITS:
+        return {"max_daily_conversations_per_business": limit, "max_phone_numbers_per_waba": MAX_NUMBERS}
+    return {"max_daily_conversation_per_phone": limit, "max_phone_numbers_per_business": MAX_NUMBERS}
+
+
+def changed_tier(account: str, before: str, after: str) -> Value:
+    """Return the value of `phone_number_quality_update` about another messaging limit."""
+    order = list(TIERS)
+    event = "UPGRADE" if order.index(after) > order.index(before) else "DOWNGRADE"
+    return {"display_phone_number": account, "event": event, "old_limit": before, "current_limit": after}
+
+
+def raised_throughput(account: str, tier: str) -> Value:
+    """Return the value of `phone_number_quality_update` after an upgrade of the throughput."""
+    return {"display_phone_number": account, "event": "THROUGHPUT_UPGRADE", "current_limit": tier}
+
+
+class LimitEvents:
+    """Service of one number that posts its changed limits once. It runs with the first shard."""
+
+    name = "limit-events"
+
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        self._wakeup = Wakeup()
+
+    def kick(self) -> None:
+        """Called when limits may have changed."""
+        self._wakeup.kick()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises `LeaseLost`."""
+        with self._wakeup.kicked_by(stop):
+            while not stop.is_set():
+                try:
+                    pause = await self.run_once()
+                except LeaseLost:
+                    raise
+                except Exception as error:
+                    log.warning("limits.not_announced", extra={"error": repr(error)[:200]})
+                    pause = RETRY
+                await self._wakeup.wait(pause)
+
+    async def run_once(self) -> float | None:
+        """Post what has changed. Returns the seconds until an upgrade ends; None without one. Raises `LeaseLost`."""
+        context = self._context
+        row = await context.database.query(functools.partial(cloud_limits.find, account=context.account))
+        waits = max(row.upgrade_ends_at - context.now(), 0) if row.throughput == HIGH else 0
+        throughput = row.announced_throughput if waits else row.throughput
+        if (row.tier, throughput) != (row.announced_tier, row.announced_throughput):
+            made = self._callbacks(row, is_raised=throughput == HIGH != row.announced_throughput)
+            if made:
+                await context.journal.write(Change(context.account, new_callbacks=made))
+            # After a crash in between they are posted again, with the same `webhook-id`.
+            announced = functools.partial(
+                cloud_limits.set_announced, account=context.account, tier=row.tier, throughput=throughput
+            )
+            await context.persist(announced)
+        return waits / 1000 if waits else None
+
+    def _callbacks(self, row: CloudLimits, *, is_raised: bool) -> Sequence[Callback]:
+        """Return the callbacks about changed limits that are subscribed to.
+
+        is_raised: whether an upgrade of the throughput has ended
+        """
+        before, after = self._tier(row.announced_tier), self._tier(row.tier)
+        made: list[Callback | None] = []
+        if before != after:
+            made.append(self._callback(row, QUALITY, changed_tier(row.account, before, after)))
+            cloud = self._context.config.cloud
+            if cloud is not None:
+                made.append(self._callback(row, CAPABILITY, capability(after, cloud.version)))
+        if is_raised:
+            made.append(self._callback(row, QUALITY, raised_throughput(row.account, after)))
+        return [callback for callback in made if callback is not None]
+
+    def _tier(self, own: str) -> str:
+        return own if own in TIERS else self._context.settings.cloud_tier
+
+    def _callback(self, row: CloudLimits, field: str, value: Value) -> Callback | None:
+        """Return the callback with a value; None where the field is not subscribed to."""
+        cloud = self._context.config.cloud
+        if cloud is None or not cloud.wants(field):
+            return None
+        body = envelope.of_account(cloud.identity, field, value, int(self._context.clock.now()))
+        made = self._context.callback(events.cloud_subject(_SUBJECT), CLOUD_ACCOUNT, body)
+        made.volatile = False
+        name = f"{row.account} {field} {row.upgrade_ends_at} {row.announced_tier} {sorted(value.items())}"
+        made.event = f"evt_{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
+        return made
