@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from coreapp import webhook_secrets
+from coreapp.cloud_users import CloudUserIds, ShownUser
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import cloud_urls
 from tidings.storage.business import cloud_callbacks, cloud_settings, cloud_subscriptions
+from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.database import Connection
 from tidings.wire.cloud.identity import NumberIdentity
 
@@ -26,6 +29,15 @@ class CloudSubscription:
     api_url: str  # URL of the API, without a path, for the URLs of files; empty if it is not known
     shows_identity: bool  # whether webhooks name the identity of a message's sender
     secret: str = dataclasses.field(repr=False)  # secret of the app, which signs
+    users: CloudUserIds | None = None  # ids of users; None while they have none
+
+    def show(self, number: str) -> ShownUser:
+        """Return a user as webhooks show them."""
+        return self.users.show(number) if self.users is not None else ShownUser(number)
+
+    def to_store(self, *numbers: str) -> Sequence[CloudUser]:
+        """Return the rows of those users whose ids are to be stored with a webhook that names them."""
+        return self.users.to_store(*numbers) if self.users is not None else ()
 
     def wants(self, field: str) -> bool:
         """Return whether a webhook with this field is posted."""
@@ -33,13 +45,19 @@ class CloudSubscription:
 
 
 async def find(
-    connection: Connection, identity: NumberIdentity, *, safe: SecretSealer, first_secret: str
+    connection: Connection,
+    identity: NumberIdentity,
+    *,
+    safe: SecretSealer,
+    first_secret: str,
+    users: CloudUserIds | None = None,
 ) -> CloudSubscription | None:
     """Return the subscription of a number; `None` unless its app is subscribed to its WABA and there is a callback.
 
     The callback of the number overrides that of the WABA, which overrides that of the app.
 
     first_secret: the installation's first webhook secret
+    users: ids of users; None while they have none
     """
     rows = await cloud_callbacks.list_of(connection, (identity.phone_number_id, identity.waba_id, identity.app_id))
     if not rows or not await cloud_subscriptions.exists(connection, identity.waba_id, identity.app_id):
@@ -61,4 +79,5 @@ async def find(
         api_url=own.api_url,
         shows_identity=await cloud_settings.shows_identity(connection, identity.account),
         secret=webhook_secrets.app_secret(first_secret, identity.app_id),
+        users=users,
     )

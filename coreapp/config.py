@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from coreapp import cloud_subscription, webhook_secrets
+from coreapp import cloud_subscription, cloud_users, webhook_secrets
 from coreapp.cloud_subscription import CloudSubscription
+from coreapp.cloud_users import CloudUserIds
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.aio import service
 from tidings.aio.clock import Clock
@@ -16,6 +17,7 @@ from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.keys import webhook_url
 from tidings.storage.business import application_settings, blocked_users, certificates, changes, numbers
 from tidings.storage.business.application_settings import ApplicationSettings
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection, Database
 from tidings.wire.cloud.identity import derive
@@ -57,6 +59,11 @@ class Config:
     def on_change(self, call: Callable[[], None]) -> None:
         """Register `call` to be called after each change."""
         self._changed.append(call)
+
+    def note_stored_users(self, callbacks: Sequence[Callback]) -> None:
+        """Called with callbacks that are on disk, and the ids of their users with them."""
+        if self.cloud is not None and self.cloud.users is not None:
+            self.cloud.users.note_stored(callbacks)
 
     def preferences(self) -> Preferences:
         return self._preferences
@@ -117,8 +124,21 @@ class ConfigSource:
     name = "config"
 
     def __init__(
-        self, database: Database, account: str, *, safe: SecretSealer, secrets: WebhookSecrets, clock: Clock
+        self,
+        database: Database,
+        account: str,
+        *,
+        safe: SecretSealer,
+        secrets: WebhookSecrets,
+        clock: Clock,
+        with_user_ids: bool = False,
     ) -> None:
+        """Create the service.
+
+        with_user_ids: whether webhooks of the Cloud API name users by ids
+        """
+        self._with_user_ids = with_user_ids
+        self._users: CloudUserIds | None = None
         self._database = database
         self._account = account
         self._safe = safe
@@ -145,6 +165,8 @@ class ConfigSource:
         """Read the settings and put them in force before returning."""
         # One load at a time: an older result must not be applied after a newer one.
         async with self._loading:
+            if self._with_user_ids and self._users is None:
+                self._users = await cloud_users.find(self._database, derive(self._account), self._safe)
             async with self._database.reading() as connection:
                 settings = await application_settings.find_settings(connection, self._account)
                 kind = certificates.WEBHOOK_CA
@@ -152,7 +174,11 @@ class ConfigSource:
                 keys = await self._keys(connection)
                 identity = derive(self._account, await numbers.find_waba_owner(connection, self._account))
                 cloud = await cloud_subscription.find(
-                    connection, identity, safe=self._safe, first_secret=self._secrets.first.secret
+                    connection,
+                    identity,
+                    safe=self._safe,
+                    first_secret=self._secrets.first.secret,
+                    users=self._users,
                 )
                 await self._read_blocked(connection)
             found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud)

@@ -27,6 +27,7 @@ from tidings.storage import merging, outages
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import (
     callbacks,
+    cloud_users,
     contacts,
     group_changes,
     idempotency,
@@ -119,6 +120,8 @@ class _Callbacks:
         await self._drop_void(connection)
         new = [callback for callback in self.new if not callback.volatile]
         await callbacks.enqueue(connection, new, self.seal(new))
+        if users := [user for callback in new for user in callback.users]:
+            await cloud_users.add(connection, users)
         await callbacks.finish(connection, self._finished)
         failed = list(self._failed.values())
         await callbacks.reschedule(connection, failed, self.seal(failed))

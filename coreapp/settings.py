@@ -111,8 +111,10 @@ class Settings(settings.ProcessSettings):
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
     # largest number of events in one webhook of the Cloud API
     cloud_batch: Annotated[int, env.integer(1, 50)] = env.variable("TIDINGS_CLOUD_WEBHOOK_BATCH", 1)
-    # messaging limit of numbers in the Cloud API that have none of their own
+    # messaging limit in the Cloud API of numbers without an individual one
     cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
+    # name users by ids in webhooks of the Cloud API
+    cloud_user_ids: env.Flag = env.variable("TIDINGS_CLOUD_BSUID", False)
     # start sessions only with recipients whose keys have post-quantum protection
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     # continue with recipients whose keys had post-quantum protection and no longer have it

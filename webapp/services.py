@@ -58,6 +58,7 @@ from webapp.api.cloud.qr_code_list import QrCodeList
 from webapp.api.cloud.settings_changes import SettingsChanges
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.upload_sessions import UploadSessions
+from webapp.api.cloud.users import CloudUsers
 from webapp.api.cloud.verification import CallbackVerifier
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
@@ -282,6 +283,7 @@ def _test_mode(
         hosts=Hosts(settings.allowed_hosts),
         access=access,
         embedded=settings.embedded,
+        with_user_ids=settings.cloud_user_ids,
     )
     return mode, NumberRules(robots)
 
@@ -453,6 +455,7 @@ def _resources(
         BlockList(database, clock, announced),
         QrCodeList(database, clock),
         CloudNumberSettings(database, announced),
+        CloudUsers(database, enabled=settings.cloud_user_ids),
         CallbackVerifier(database, guard),
     ]
 

@@ -178,9 +178,11 @@ class Settings(settings.ProcessSettings):
     template_review_ms: Annotated[float | None, env.text(_review_ms)] = env.variable("TIDINGS_TEMPLATE_REVIEW_MS", "")
     # limit the messages of the Cloud API to one recipient
     cloud_pair_limit: env.Flag = env.variable("TIDINGS_CLOUD_PAIR_LIMIT", False)
+    # accept users' ids in messages of the Cloud API
+    cloud_user_ids: env.Flag = env.variable("TIDINGS_CLOUD_BSUID", False)
     # limit the management calls of the Cloud API
     cloud_management_limit: env.Flag = env.variable("TIDINGS_CLOUD_MANAGEMENT_LIMIT", False)
-    # messaging limit of numbers in the Cloud API that have none of their own
+    # messaging limit in the Cloud API of numbers without an individual one
     cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
     # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
     testing: env.Flag = switch.TESTING

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from coreapp import quarantine
 from coreapp.blame import blamed
-from coreapp.config import ConfigSource
 from coreapp.context import SharedLimits
 from coreapp.errors import ChangeRefused
 from coreapp.in_hand import InHand
@@ -21,7 +20,7 @@ from coreapp.shard.balancing import Move
 from coreapp.shard.health import Databases
 from coreapp.shard.layout_change import LayoutChange
 from coreapp.shard.membership import CoreappMembership, Survey
-from coreapp.shard.numbers import CoreappNumbers, make_number
+from coreapp.shard.numbers import CoreappNumbers, make_config, make_number
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.reach import OwnReach
 from coreapp.shard.shard import ProcessParts, open_shard
@@ -79,7 +78,7 @@ class ShardNode:
         secrets = settings.secrets
         safe = SecretSealer(*secrets.settings_key.keys, read=secrets.settings_key.read)
         webhook_secrets = WebhookSecrets(settings.account, secrets.webhook_secret, safe)
-        self.config = ConfigSource(database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
+        self.config = make_config(settings, database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
         self._changes = Watch(database)
         working = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
         self.process = ProcessParts(

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
+from coreapp.settings import Settings
 from coreapp.shard.shard import ProcessParts
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.aio import service
+from tidings.aio.clock import Clock
 from tidings.aio.service import Wakeup
 from tidings.aio.slots import Slots
+from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.storage.business import shard_blocks
 from tidings.storage.business.numbers import BusinessNumber
+from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +139,15 @@ class CoreappNumbers:
                 self._tasks[task] = parts.block
 
 
+def make_config(
+    settings: Settings, database: Database, number: str, *, safe: SecretSealer, secrets: WebhookSecrets, clock: Clock
+) -> ConfigSource:
+    """Create the reader of a number's settings."""
+    return ConfigSource(
+        database, number, safe=safe, secrets=secrets, clock=clock, with_user_ids=settings.cloud_user_ids
+    )
+
+
 def make_number(process: ProcessParts, number: str, block: int) -> NumberParts:
     """Create the parts of a number in this process.
 
@@ -145,7 +158,9 @@ def make_number(process: ProcessParts, number: str, block: int) -> NumberParts:
     registrar = Registrar(database, number, process.network, secrets.registration_key, masters)
     webhook_secrets = WebhookSecrets(number, secrets.webhook_secret, process.safe)
     if block:
-        config = ConfigSource(database, number, safe=process.safe, secrets=webhook_secrets, clock=process.clock)
+        config = make_config(
+            settings, database, number, safe=process.safe, secrets=webhook_secrets, clock=process.clock
+        )
         used_keys = UsedKeys(database, process.clock, account=number, is_first=False)
         shared = dataclasses.replace(process.shared, posts=Slots(), cloud_posts=Slots())
         process = dataclasses.replace(process, config=config, used_keys=used_keys, shared=shared)

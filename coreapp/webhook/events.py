@@ -74,9 +74,13 @@ def inbound(
             message,
             error,
             file_url=_file_url(context, cloud),
+            show=cloud.show,
             identity_hash=identity.hash if identity is not None and cloud.shows_identity else "",
         )
-        made.append(_cloud(context, message_id, CLOUD_MESSAGE, body, recipient=sender, request_id=request_id))
+        callback = _cloud(context, message_id, CLOUD_MESSAGE, body, recipient=sender, request_id=request_id)
+        renamed = message.content.new_wa_id if isinstance(message.content, InboundSystem) else ""
+        callback.users = cloud.to_store(sender, renamed) if renamed else cloud.to_store(sender)
+        made.append(callback)
     return made
 
 
@@ -110,13 +114,14 @@ def cloud_status(
         context,
         status.message_id,
         CLOUD_STATUS,
-        statuses.body(cloud.identity, status, cloud.version),
+        statuses.body(cloud.identity, status, cloud.version, cloud.show(status.recipient)),
         recipient=status.recipient,
         request_id=request_id,
         at=at,
         due_at=due_at,
     )
     made.event = callbacks.status_event(cloud_subject(status.message_id), status.recipient, int(status.reached))
+    made.users = cloud.to_store(status.recipient)
     return made
 
 

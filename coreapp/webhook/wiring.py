@@ -64,6 +64,8 @@ def wire_webhook(context: ShardContext) -> Webhook:
     # The delay comes first: the due time of a status must be known when the queue gets it.
     context.journal.on_callbacks(delay.committed)
     context.journal.on_callbacks(queue.offer)
+    if settings.cloud_user_ids:
+        context.journal.on_callbacks(config.note_stored_users)
     target = CurrentTargets(config, any_2xx=settings.accept_any_2xx)
     admission = CallbackAdmission(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
     deliveries = Deliveries(

@@ -12,6 +12,7 @@ from handset.attachments import pointers
 from handset.composing import Content
 from tidings.media import kinds
 from tidings.testing import numbers
+from tidings.testing.numbers import TestKind
 from tidings.wire import media_objects
 from tidings.wire.device import DELIVERED, READ
 
@@ -177,6 +178,8 @@ def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Acti
             delay = slow_delay(message.id)
             return SendReceipt(DELIVERED, delay), SendReceipt(READ, delay)
         case _:
+            if numbers.kind_of(message.number) is TestKind.NAMED:
+                return (*_READ, _echo(message))
             count = numbers.replies_of(message.number)
             return (*_READ, *(SendText(f"reply {position} of {count}") for position in range(1, count + 1)))
 

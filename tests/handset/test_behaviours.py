@@ -137,3 +137,8 @@ def test_robot_settings_have_the_documented_defaults(tmp_path: object) -> None:
     assert (settings.per_kind, settings.prekeys, settings.connections) == (100, 5, 2)
     assert str(settings.log_path) == f"{tmp_path}/robots.jsonl"
     assert "handset.db" in settings.database.url
+
+
+def test_a_test_number_with_a_user_name_echoes() -> None:
+    reaction = tuple(actions(behaviour_of("15550370007"), message("15550370007")))
+    assert reaction == (SendReceipt(wire.DELIVERED), SendReceipt(wire.READ), SendText("hello"))

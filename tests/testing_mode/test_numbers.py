@@ -19,7 +19,8 @@ from tidings.wire.cloud import v1_codes
         ("15550340000", TestKind.REORDERS),
         ("15550350010", TestKind.REPLIES),
         ("15550360000", TestKind.DROPS),
-        ("15550370000", None),
+        ("15550370000", TestKind.NAMED),
+        ("15550380000", None),
         ("15550290000", None),
         ("1555030102", None),
         ("155503010260", None),
@@ -40,6 +41,13 @@ def test_the_last_digits_are_a_code_a_delay_or_a_count() -> None:
     assert numbers.replies_of("15550350020") == 20
     assert numbers.replies_of("15550359999") == 500
     assert numbers.replies_of("15550140020") == 0
+
+
+def test_the_number_of_a_user_name_is_visible_only_while_users_have_no_ids() -> None:
+    assert numbers.visible("15550370007", with_ids=True) == ""
+    assert numbers.visible("15550370007", with_ids=False) == "15550370007"
+    assert numbers.visible("15550110001", with_ids=True) == "15550110001"
+    assert [numbers.username_of(number) for number in ("15550370007", "15550110001")] == ["user0007", ""]
 
 
 @pytest.mark.parametrize(

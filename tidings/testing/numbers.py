@@ -22,6 +22,7 @@ class TestKind(enum.Enum):
     REORDERS = "34"  # `delivered` is posted before `sent`
     REPLIES = "35"  # replies with NNNN messages at once
     DROPS = "36"  # the connection closes without a response after the message was accepted
+    NAMED = "37"  # echoes; its user has a user name, so that webhooks with ids of users do not show the number
 
     @property
     def is_sent_to(self) -> bool:
@@ -57,3 +58,16 @@ def delay_of(number: str) -> int:
 def replies_of(number: str) -> int:
     """Return the number of messages with which a number replies to one message, at most `MAX_REPLIES`; usually 0."""
     return min(int(number[-4:]), MAX_REPLIES) if kind_of(number) is TestKind.REPLIES else 0
+
+
+def username_of(number: str) -> str:
+    """Return the user name of a number's user; empty for most numbers."""
+    return f"user{number[-4:]}" if kind_of(number) is TestKind.NAMED else ""
+
+
+def visible(number: str, *, with_ids: bool) -> str:
+    """Return a number as ids of messages in the Cloud API contain it: empty for one whose user has a user name.
+
+    with_ids: whether users have ids, without which every number is visible
+    """
+    return "" if with_ids and username_of(number) else number

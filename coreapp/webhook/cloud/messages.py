@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from coreapp.webhook.cloud import envelope, errors
+from coreapp.cloud_users import ShownUser
+from coreapp.webhook.cloud import contacts, envelope, errors
 from coreapp.webhook.inbound import (
     Context,
     Inbound,
@@ -26,6 +27,7 @@ from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import MEDIA_DOWNLOAD
 from tidings.wire.cloud.identity import NumberIdentity
 
+CHANGED_USER_ID = "user_changed_user_id"
 _HEX = re.compile("[0-9a-f]{64}")
 _UNSUPPORTED = errors.unsupported()
 
@@ -40,6 +42,7 @@ def inbound(
     *,
     file_url: Callable[[str], str] | None = None,
     identity_hash: str = "",
+    show: Callable[[str], ShownUser] | None = None,
 ) -> bytes:
     """Return the body of a webhook about a message of a recipient.
 
@@ -47,21 +50,29 @@ def inbound(
     error: code and details of an error since the message was read; `None` for none
     file_url: makes the URL of a file by its id in the Cloud API; `None` to leave it out
     identity_hash: hash of the sender's identity; empty to leave it out
+    show: returns a user by number; `None` while users have no ids
     """
+    show = show or ShownUser
+    user = show(sender)
     entry: dict[str, Any] = {}
-    if message.context is not None and (context := _context(identity, sender, message.context)):
+    if message.context is not None and (context := _context(identity, user.number, message.context)):
         entry["context"] = context
     if message.referral is not None:
         entry["referral"] = message.referral
-    entry["from"] = sender
-    entry["id"] = wamid.encode(message_id, sender, by_recipient=True)
+    if user.number:
+        entry["from"] = user.number
+    if user.user_id:
+        entry["from_user_id"] = user.user_id
+    entry["id"] = wamid.encode(message_id, user.number, by_recipient=True)
     entry["timestamp"] = str(timestamp)
-    kind, parts = _content(identity, sender, message, error or message.error, file_url)
+    if isinstance(message.content, InboundSystem):
+        entry["type"] = "system"
+        entry["system"] = _system(user, show(message.content.new_wa_id), message.content, message.name)
+        return envelope.of_messages(identity, {"messages": [entry]})
+    kind, parts = _content(identity, user.number, message, error or message.error, file_url)
     entry["type"] = kind
     entry.update(parts)
-    if kind == "system":
-        return envelope.of_messages(identity, {"messages": [entry]})
-    contact: dict[str, Any] = {"profile": {"name": message.name or sender}, "wa_id": sender}
+    contact = contacts.describe(user, message.name)
     if identity_hash:
         contact["identity_key_hash"] = identity_hash
     return envelope.of_messages(identity, {"contacts": [contact], "messages": [entry]})
@@ -74,7 +85,10 @@ def _content(
     error: tuple[int, str] | None,
     file_url: Callable[[str], str] | None,
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the type of a message, and its fields that depend on the type."""
+    """Return the type of a message, and its fields that depend on the type.
+
+    sender: number of the sender; empty for one that is not visible
+    """
     content = message.content
     if isinstance(content, InboundMedia):
         if content.id is None:
@@ -89,9 +103,6 @@ def _content(
     if isinstance(content, Reaction):
         reaction = {"message_id": _reference(identity, sender, content.message_id)}
         return "reaction", {"reaction": reaction | ({"emoji": content.emoji} if content.emoji else {})}
-    if isinstance(content, InboundSystem):
-        body = content.body or f"User {sender} changed from {sender} to {content.new_wa_id}"
-        return "system", {"system": {"body": body, "wa_id": content.new_wa_id, "type": content.type}}
     if isinstance(content, InboundButton):
         return "button", {"button": {"payload": content.payload or content.text, "text": content.text}}
     if isinstance(content, InteractiveButton | InteractiveList | InteractiveFlow):
@@ -100,6 +111,19 @@ def _content(
     if content is None or describe is None:
         return "unsupported", _UNSUPPORTED
     return message.kind, {message.kind: describe(content)}
+
+
+def _system(before: ShownUser, after: ShownUser, content: InboundSystem, name: str) -> Mapping[str, Any]:
+    """Return the notice of a changed number: with the new number if both are visible, else with the new id.
+
+    name: name in the profile; empty for none
+    """
+    if before.number and after.number:
+        body = content.body or f"User {before.number} changed from {before.number} to {after.number}"
+        new_id = {"user_id": after.user_id} if after.user_id else {}
+        return {"body": body, "wa_id": after.number, **new_id, "type": content.type}
+    body = f"User {name or before.name} changed from {before.user_id} to {after.user_id}"
+    return {"body": body, "user_id": after.user_id, "type": CHANGED_USER_ID}
 
 
 def _contacts(cards: Any) -> Any:
@@ -153,7 +177,8 @@ def _context(identity: NumberIdentity, sender: str, context: Context) -> Mapping
         described["frequently_forwarded"] = True
     if context.id is not None:
         author = identity.account if _is_ours(context.id) else sender
-        described |= {"from": author, "id": _reference(identity, sender, context.id)}
+        described |= {"from": author} if author else {}
+        described["id"] = _reference(identity, sender, context.id)
     if context.referred_product is not None:
         described.setdefault("from", identity.account)
         described["referred_product"] = context.referred_product

@@ -7,8 +7,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from coreapp.cloud_users import ShownUser
 from coreapp.conversations import DAY, TEMPLATES
-from coreapp.webhook.cloud import envelope, errors
+from coreapp.webhook.cloud import contacts, envelope, errors
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
 from tidings.wire.cloud import wamid
@@ -38,17 +39,22 @@ def is_reported(status: ReportedStatus) -> bool:
     return status.error is None or status.error[0] != codes.EXPIRED
 
 
-def body(identity: NumberIdentity, status: ReportedStatus, version: int) -> bytes:
+def body(identity: NumberIdentity, status: ReportedStatus, version: int, user: ShownUser | None = None) -> bytes:
     """Return the body of a webhook about a status.
 
     version: major version of the webhooks
+    user: the recipient as webhooks show them; None for a number without an id
     """
+    user = user or ShownUser(status.recipient)
     entry: dict[str, Any] = {
-        "id": wamid.encode(status.message_id, status.recipient),
+        "id": wamid.encode(status.message_id, user.number),
         "status": _NAMES[status.reached],
         "timestamp": str(status.timestamp),
-        "recipient_id": status.recipient,
     }
+    if user.number:
+        entry["recipient_id"] = user.number
+    if user.user_id:
+        entry["recipient_user_id"] = user.user_id
     if status.callback_data:
         entry["biz_opaque_callback_data"] = status.callback_data
     if status.reached in (Status.SENT, Status.DELIVERED):
@@ -57,7 +63,10 @@ def body(identity: NumberIdentity, status: ReportedStatus, version: int) -> byte
         entry["pricing"] = _pricing(status)
     if status.error is not None:
         entry["errors"] = [errors.of_own(*status.error)]
-    return envelope.of_messages(identity, {"statuses": [entry]})
+    parts: dict[str, Any] = {}
+    if user.user_id and status.reached is not Status.FAILED:
+        parts["contacts"] = [contacts.describe(user)]
+    return envelope.of_messages(identity, {**parts, "statuses": [entry]})
 
 
 def category_of(status: ReportedStatus) -> str:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import (
     any_of,
@@ -92,6 +93,7 @@ class Callback:
     author: str = ""  # in memory only: valid only if the subject is a message of this recipient; empty: always valid
     recipient: str = ""  # in memory only: peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
+    users: Sequence[CloudUser] = ()  # in memory only: users whose ids it names, to be stored with it
 
     @property
     def is_cloud(self) -> bool:

@@ -1,5 +1,5 @@
 """Certificates and keys of an account: the API's own certificate, authorities that verify webhook servers, a public key
-of the business, and the secrets that sign callbacks. The first and the last are sealed."""
+of the business, the secrets that sign callbacks, and the key of users' ids. The first and the last two are sealed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ SELF_SIGNED = "self_signed"  # made by a Webapp if none was uploaded
 WEBHOOK_CA = "webhook_ca"
 FLOWS_KEY = "flows_key"  # the business's public key, as PEM
 WEBHOOK_SECRETS = "webhook_secrets"  # sealed like the first two; exists from the first rotation on
+CLOUD_USER_KEY = "cloud_user_key"  # derives ids of users in the Cloud API; sealed likewise
 
 table = metadata.table(
     "certificates",

@@ -23,7 +23,12 @@ CERTIFICATE = "certificate"
 PROVIDER = "provider"
 CLOUD_CALLBACK = "cloud callback"
 WEBHOOK_URL = "webhook url"
-_SEALED_CERTIFICATES = (certificates.EXTERNAL, certificates.SELF_SIGNED, certificates.WEBHOOK_SECRETS)
+_SEALED_CERTIFICATES = (
+    certificates.EXTERNAL,
+    certificates.SELF_SIGNED,
+    certificates.WEBHOOK_SECRETS,
+    certificates.CLOUD_USER_KEY,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

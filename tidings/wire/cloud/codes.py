@@ -35,6 +35,7 @@ MEDIA_DOWNLOAD = 131052
 MEDIA_UPLOAD = 131053
 PAIR_RATE = 131056
 MAINTENANCE = 131057
+USER_ID_UNUSABLE = 131062
 PARAMETER_COUNT = 132000
 TEMPLATE_MISSING = 132001
 TEXT_TOO_LONG = 132005
@@ -84,6 +85,7 @@ CODES: Mapping[int, CloudCode] = {
     MEDIA_UPLOAD: CloudCode("Media upload error"),
     PAIR_RATE: CloudCode("(Business Account, Consumer Account) pair rate limit hit"),
     MAINTENANCE: CloudCode("Account in maintenance mode", 500),
+    USER_ID_UNUSABLE: CloudCode("BSUID not usable here"),
     PARAMETER_COUNT: CloudCode("Number of parameters does not match the expected number of params"),
     TEMPLATE_MISSING: CloudCode("Template name does not exist in the translation", 404),
     TEXT_TOO_LONG: CloudCode("Translated text too long"),

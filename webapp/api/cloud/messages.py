@@ -13,11 +13,13 @@ from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLAT
 from webapp.api.cloud import answers, errors
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
+from webapp.api.cloud.users import CloudUsers, require_usable
 from webapp.api.media.service import MediaStore
 from webapp.api.messages.hydration import CountMismatch
 from webapp.api.messages.later import LATER_MODELS
 from webapp.api.messages.schemas import Addressed, TemplateMessage
 from webapp.api.messages.service import GROUP, Messages, RequestOrigin, SentMessage, digits
+from webapp.api.templates.service import Templates
 from webapp.auth.authenticator import NumberLimits
 from webapp.http import bodies
 from webapp.http.errors import CoreappRefused, InvalidRequest
@@ -59,25 +61,35 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         await limit.share.replenished()
     limit.spend()
     kind, value = read(parameters)
+    users = call.find(CloudUsers)
+    user_id = users.named(parameters)
+    if user_id:
+        value["to"] = await users.find_number(call.caller.account, user_id)
     if kind != "text":
         await _resolve_files(call, kind, value.get(kind))
     message = bodies.check(LATER_MODELS[kind], value)
+    if user_id and isinstance(message, TemplateMessage):
+        await require_usable(call.find(Templates), call.caller.account, message)
     try:
         limits.require_allowed(digits(message.to))
         sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
     except InvalidRequest as error:
         raise explained(error, message) from None
-    return call.answer(describe(sent, message), kind=answers.MESSAGING)
+    return call.answer(describe(sent, message, users.visible(sent.peer), user_id), kind=answers.MESSAGING)
 
 
-def describe(sent: SentMessage, message: Addressed) -> dict[str, Any]:
-    """Return the response to an accepted message."""
-    entry = {"id": wamid.encode(sent.id, sent.peer)}
+def describe(sent: SentMessage, message: Addressed, visible: str, user_id: str) -> dict[str, Any]:
+    """Return the response to an accepted message.
+
+    visible: the recipient's number as ids of messages contain it
+    user_id: id of the user that the message is addressed to; empty for a number
+    """
+    entry = {"id": wamid.encode(sent.id, visible)}
     if isinstance(message, TemplateMessage):
         entry["message_status"] = "accepted"
     return {
         "messaging_product": "whatsapp",
-        "contacts": [{"input": message.to, "wa_id": sent.peer}],
+        "contacts": [{"input": user_id, "user_id": user_id} if user_id else {"input": message.to, "wa_id": sent.peer}],
         "messages": [entry],
     }
 

@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from prometheus_client import Gauge
 
 from tidings.http.hosts import Hosts
+from tidings.testing import numbers
 from tidings.testing.faults import Fault, FaultFile, FaultTarget, TooManyFaults
 from tidings.wire import addresses, codes, core, recipients
 from tidings.wire.cloud import wamid
@@ -74,6 +75,7 @@ class TestMode:
     hosts: Hosts  # names by which clients may address the API, in addition to those of loopback
     access: CloudAccess  # check of tokens: those of v1 and of the Cloud API
     embedded: bool  # whether this installation may be emptied
+    with_user_ids: bool = False  # whether users have ids in the Cloud API
 
     def __post_init__(self) -> None:
         for target in FaultTarget:
@@ -119,13 +121,15 @@ class TestMode:
             _require(method, ("POST",), edge)
             body = await bodies.read_json(request, limit=dependencies.find(request, BodyLimit).bytes)
             sent = await self.robots.call(contents.read(body, number, caller.account))
-            entry = {"id": sent.id, "wamid": wamid.encode(sent.id, number, by_recipient=True)}
+            visible = numbers.visible(number, with_ids=self.with_user_ids)
+            entry = {"id": sent.id, "wamid": wamid.encode(sent.id, visible, by_recipient=True)}
             return answers.answer({"messages": [entry]}, status=201)
         _require(method, ("GET",), edge)
         after, limit = (_whole(request, name, default) for name, default in (("after", 0), ("limit", 100)))
         listed = recipients.ListShown(number, after, min(max(limit, 1), recipients.MAX_SHOWN))
         found = await self.robots.call(listed)
-        return answers.answer({"messages": [_shown(one, number) for one in found.shown], "typing": found.typing})
+        visible = numbers.visible(number, with_ids=self.with_user_ids)
+        return answers.answer({"messages": [_shown(one, visible) for one in found.shown], "typing": found.typing})
 
     async def _of_faults(self, request: Request, method: str) -> Response:
         _require(method, ("GET", "POST", "DELETE"), "faults")
@@ -180,7 +184,7 @@ def _whole(request: Request, name: str, default: int) -> int:
 def _shown(message: recipients.ShownMessage, number: str) -> Mapping[str, Any]:
     """Return a message as the API describes it. `text` joins the lines that a person reads.
 
-    number: recipient that shows the message
+    number: recipient that shows the message; empty for one whose number is not visible
     """
     described: dict[str, Any] = {
         "id": message.id,

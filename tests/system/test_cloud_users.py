@@ -1,0 +1,63 @@
+"""Ids of users on real processes: a user without a visible number writes, and is answered by the id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from harness.client import Business
+from harness.installation import Installation
+from tests.system.test_cloud_webhooks import APP, NUMBER, WABA, Receiver, app_secret
+from tests.web_server import serving
+
+pytestmark = pytest.mark.whole_system
+
+NAMED = "15550370007"
+
+
+async def subscribe(business: Business, url: str) -> None:
+    body = {
+        "object": "whatsapp_business_account",
+        "callback_url": f"{url}/hook",
+        "verify_token": "open sesame",
+        "fields": "messages",
+    }
+    assert await business.must("POST", f"/v25.0/{APP}/subscriptions", body) == {"success": True}
+    assert await business.must("POST", f"/v25.0/{WABA}/subscribed_apps", {}) == {"success": True}
+
+
+async def test_a_user_without_a_visible_number_is_answered_by_the_id(tmp_path: Path) -> None:
+    variables = {
+        "TIDINGS_ROBOTS_PER_KIND": "1",
+        "TIDINGS_CLOUD_API": "1",
+        "TIDINGS_CLOUD_BSUID": "1",
+        "TIDINGS_TESTING": "1",
+    }
+    async with Installation(tmp_path, None, variables) as installation:
+        await installation.start()
+        business = await installation.business()
+        receiver, app = Receiver(await app_secret(installation)), web.Application()
+        app.router.add_get("/hook", receiver.verify)
+        app.router.add_post("/hook", receiver.take)
+        async with serving(app) as url:
+            await subscribe(business, url)
+            path, text = f"/v25.0/{NUMBER}/messages", {"messaging_product": "whatsapp", "text": {"body": "hi"}}
+            first = (await business.must("POST", path, {**text, "to": NAMED}))["messages"][0]["id"]
+            await receiver.until(lambda: len(receiver.messages()) == 1 and len(receiver.statuses(first)) == 3)
+            (reply,) = receiver.messages()
+            assert "from" not in reply
+            user_id = reply["from_user_id"]
+            answer = await business.must("POST", path, {**text, "recipient": user_id})
+            assert answer["contacts"] == [{"input": user_id, "user_id": user_id}]
+            second = answer["messages"][0]["id"]
+            await receiver.until(lambda: len(receiver.messages()) == 2 and len(receiver.statuses(second)) == 3)
+        contacts = [contact for value in receiver.values for contact in value["contacts"]]
+        assert len(contacts) == 8
+        assert all(
+            contact == {"profile": {"name": contact["profile"]["name"], "username": "user0007"}, "user_id": user_id}
+            for contact in contacts
+        )
+        assert not any(NAMED in str(value) for value in receiver.values)
+        assert receiver.forged == 0
