@@ -83,7 +83,7 @@ class Shard:
             self.webhook.deliveries,
             self.webhook.cloud_deliveries,
             self.retention,
-            # The number has one pool of pre-keys, one list of templates and one set of limits, which the first shard serves.
+            # The number has one pool of pre-keys, list of templates and set of limits, which the first shard serves.
             *(
                 (self.prekey_maintenance, self.webhook.template_events, self.limit_events)
                 if self.context.lease.is_first

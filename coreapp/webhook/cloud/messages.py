@@ -72,7 +72,7 @@ def inbound(
     kind, parts = _content(identity, user.number, message, error or message.error, file_url)
     entry["type"] = kind
     entry.update(parts)
-    contact = contacts.describe(user, message.name)
+    contact = dict(contacts.describe(user, message.name))
     if identity_hash:
         contact["identity_key_hash"] = identity_hash
     return envelope.of_messages(identity, {"contacts": [contact], "messages": [entry]})

@@ -33,7 +33,8 @@ class Templates:
     """Templates of each WABA that uses them, all cached in memory. Changes by other processes are visible within a
     second.
 
-    The templates of a WABA belong to the number that owns it. A name that is not cached or not approved is looked up at once, so that a new template can be used immediately.
+    The templates of a WABA belong to the number that owns it. A name that is not cached or not approved is looked up at
+    once, so that a new template can be used immediately.
     """
 
     def __init__(
