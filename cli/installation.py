@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cli import guard, tables, unread_variables
@@ -168,8 +167,11 @@ class Installation:
             "TIDINGS_NETWORK_TCP_ADDRESS": tcp,
             "TIDINGS_NETWORK_TCP_TLS": "1" if network["tcp_tls"] else "0",
         }
+        coreapp = await self._start("coreapp", dial)
         first = await self._first_password()
-        (coreapp, webapp), robots = await _all(self._start_api(dial, first), self._start_robots(dial))
+        webapp = await self._start("webapp", first)
+        # Last, so that the Webapp has connected to the Coreapp when the installation is said to be up.
+        robots = await self._start_robots(dial)
         return Where(
             api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
             network_url=network_url,
@@ -206,13 +208,6 @@ class Installation:
             os.close(self._lock)
             self._lock = -1
 
-    async def _start_api(
-        self, dial: Mapping[str, str], first: Mapping[str, str]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Start the Coreapp, then the Webapp, which can serve every call from its start on."""
-        coreapp = await self._start("coreapp", dial)
-        return coreapp, await self._start("webapp", first)
-
     async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
         self._say(f"starting {command} ...")
         return await self.supervisor.start(command, variables)
@@ -223,17 +218,6 @@ class Installation:
 
     def _child(self, command: str) -> Child:
         return Child(command, of(command, self._variables, self._settings.secrets))
-
-
-async def _all(*starts: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Wait for all starts, and return their results in order. If one fails, cancel the others and raise its error."""
-    tasks = [asyncio.create_task(start) for start in starts]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:

@@ -28,6 +28,10 @@ class TypingPeers:
         """End the indicator of a peer whose message has arrived."""
         self._until.pop((number, peer))
 
+    def clear(self) -> None:
+        """End all indicators."""
+        self._until.clear()
+
     def list_of(self, number: str) -> list[str]:
         """List the peers that are typing on a device, in ascending order."""
         now = self._clock.monotonic()

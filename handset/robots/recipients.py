@@ -135,11 +135,15 @@ class TestRecipients:
         )
 
     async def _forget(self) -> None:
-        """Delete the rows of shown messages. Redeliveries are still detected by their ids in memory."""
+        """Delete the rows of shown messages, and end typing indicators.
+
+        Redeliveries are still detected by their ids in memory.
+        """
         context = self._context
         async with context.database.transaction() as connection:
             last, _, _ = await inbox.find(connection, context.name)
             await inbox.delete_before(connection, context.name, context.now() + 1, last)
+        self._typing.clear()
 
     async def _find(self, number: str) -> Device:
         """Return the device of a recipient. A test number is registered first."""

@@ -31,3 +31,5 @@ def test_a_message_ends_the_indicator_of_its_sender_on_its_device_only() -> None
     peers.end(ADA, BUSINESS)
     peers.end(ADA, "15559999999")
     assert (peers.list_of(ADA), peers.list_of(BEN)) == ([OTHER], [BUSINESS])
+    peers.clear()
+    assert (peers.list_of(ADA), peers.list_of(BEN)) == ([], [])
