@@ -182,7 +182,7 @@ async def test_an_app_is_subscribed_and_unsubscribed(cloud: Cloud) -> None:
 
 async def test_a_waba_is_described(cloud: Cloud) -> None:
     found = (await cloud.http.get(W)).json()
-    assert list(found) == ["name", "timezone_id", "message_template_namespace", "id"]
+    assert list(found) == ["id", "name", "timezone_id", "message_template_namespace"]
     assert found["id"] == WABA
     response = await cloud.http.get(f"{W}?fields=nothing")
     assert error(response)[2] == (

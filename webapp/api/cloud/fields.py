@@ -36,7 +36,7 @@ def select(
     default: Sequence[str],
     optional: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the requested fields of an object, and always its `id`, which comes last.
+    """Return the requested fields of an object, in the order of the request, and always its `id`, last by default.
 
     Raises `GraphError` for an unknown field.
 
@@ -47,5 +47,5 @@ def select(
     unknown = next((name for name in names if name not in available and name not in optional), None)
     if unknown is not None:
         raise errors.unknown_field(unknown, node_type)
-    chosen = {name: available[name] for name in names if name in available and name != "id"}
-    return {**chosen, "id": available["id"]} if "id" in available else chosen
+    chosen = {name: available[name] for name in names if name in available}
+    return chosen | {"id": available["id"]} if "id" in available else chosen
