@@ -13,6 +13,7 @@ import webapp.api.application_settings.routes
 import webapp.api.backup.routes
 import webapp.api.business_encryption
 import webapp.api.certificates.routes
+import webapp.api.cloud.openapi.routes
 import webapp.api.compliance.routes
 import webapp.api.contacts.routes
 import webapp.api.documents
@@ -93,6 +94,8 @@ def create(
     dependencies.provide(app, parts)
     # Routes are added directly. `include_router` would copy each route and search one router at a time.
     app.router.routes.extend(route for router in _ROUTERS for route in router.routes)
+    if facade is not None:
+        app.router.routes.extend(webapp.api.cloud.openapi.routes.router.routes)
     document.describe(app, webapp.api.metrics.routes.PATHS if open_metrics else ())
     app.add_exception_handler(APIError, envelope.answer_error)
     app.add_exception_handler(DatabaseError, envelope.answer_error)

@@ -38,6 +38,11 @@ _SHOWN: Mapping[str, str] = {
 }
 
 
+def route_of(kind: str, edge: str) -> str:
+    """Return the route of an endpoint, with a placeholder for the id."""
+    return f"/{_SHOWN.get(kind, kind)}" + (f"/{edge}" if edge else "")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedRoute:
     """Route of a request under the name that logs, metrics and traces show."""
@@ -82,7 +87,7 @@ class Facade:
         edge = name_of(target.edge)
         if (kind, edge) not in EDGES:
             return "none"
-        return f"/{_SHOWN.get(kind, kind)}" + (f"/{edge}" if edge else "")
+        return route_of(kind, edge)
 
     def answer_error(self, error: APIError, scope: Scope) -> Response:
         """Return the response to an error of an outer layer."""
