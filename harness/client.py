@@ -188,6 +188,14 @@ class Business:
             body,
         )
 
+    def message_request(self, body: bytes, key: str) -> bytes:
+        """Return the request that sends a message. key: idempotency key, empty for none."""
+        return self.request("POST", "/v1/messages", body, key=key)
+
+    def accepted_id(self, answer: bytes) -> str:
+        """Return the id of a message from the response that accepts it."""
+        return _accepted(answer).messages[0].id
+
     async def send(self, connection: Connection, number: str, text: str) -> Sent:
         """Send one text message. Without a response the result has no status."""
         return await self.post(connection, text_message(number, text))
@@ -207,9 +215,9 @@ class Business:
             if status is None or 200 <= status < 300:
                 status = None
                 key = secrets.token_hex(16) if self.fresh_keys else ""
-                status, raw = await connection.ask(self.request("POST", "/v1/messages", body, key=key))
+                status, raw = await connection.ask(self.message_request(body, key))
                 if 200 <= status < 300:
-                    message_id = _accepted(raw).messages[0].id
+                    message_id = self.accepted_id(raw)
         except NoAnswer:
             pass
         request = ledger.Request(message.number, message.digest, status, message_id)

@@ -6,8 +6,11 @@ The parent holds one end of a socket, `--control-fd`, over which it sends reques
     {"do": "wait", "complete": 10000}    answered when 10,000 messages have all three statuses
     {"do": "set", "status": 503, "delay": 0.05}   response to requests from now on, and its delay in seconds
     {"do": "take"}                       all records since the last `take`, in the file that the response names
+    {"do": "cloud", "secret": "…"}       requests are from now on those of the Cloud API, signed with this app secret
+    {"do": "verify", "every": 1}         check the signature of every n-th request from now on
 
-The process ends when the socket closes.
+It responds to the verification of a callback (GET with `hub.challenge`) with the challenge. The process ends when the
+socket closes.
 """
 
 from __future__ import annotations
@@ -16,14 +19,18 @@ import argparse
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
+from urllib.parse import parse_qs, urlsplit
 
 import httptools
 import msgspec
 import uvloop
 
-from harness.webhook_body import Verifier, decode
+from harness import cloud_webhook_body, webhook_body
+from harness.cloud_webhook_body import AppSecretVerifier
+from harness.webhook_body import Body, Verifier
 
 _BITS = {"sent": 1, "delivered": 2, "read": 4}
 _ALL = 7
@@ -46,7 +53,7 @@ class Record(msgspec.Struct, array_like=True):
 
 
 class Counts(msgspec.Struct):
-    """Counts since the last `take`."""
+    """Counts since the last `take`; those of signatures and unreadable bodies since the start."""
 
     # All requests.
     requests: int = 0
@@ -60,6 +67,12 @@ class Counts(msgspec.Struct):
     unreadable: int = 0
 
 
+class SignatureCheck(Protocol):
+    """Check of a request's signature."""
+
+    def is_valid(self, headers: dict[bytes, bytes], body: bytes) -> bool: ...
+
+
 class Sink:
     """Received callbacks. Records stay in memory until they are taken: some 250 bytes each."""
 
@@ -69,8 +82,9 @@ class Sink:
         self.status = 200
         self.delay = 0.0
         self._directory = directory
-        self._verifier = Verifier(secret) if secret else None
-        self._verify_every = verify_every if secret else 0
+        self._verifier: SignatureCheck | None = Verifier(secret) if secret else None
+        self._decode: Callable[[bytes], Body] = webhook_body.decode
+        self._verify_every = verify_every
         self._records: list[Record] = []
         self._progress: dict[str, int] = {}
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -84,7 +98,7 @@ class Sink:
             counts.verified += 1
             counts.bad_signatures += not self._verifier.is_valid(headers, body)
         try:
-            content = decode(body)
+            content = self._decode(body)
         except msgspec.MsgspecError:
             counts.unreadable += 1
             return
@@ -126,13 +140,23 @@ class Sink:
             case "set":
                 self.status, self.delay = question["status"], question["delay"]
                 return self.counts
+            case "cloud":
+                self._verifier = AppSecretVerifier(question["secret"])
+                self._decode = cloud_webhook_body.decode
+                return self.counts
+            case "verify":
+                self._verify_every = question["every"]
+                return self.counts
             case "take":
                 self._files += 1
                 path = self._directory / f"callbacks-{self._files}.msgpack"
                 path.write_bytes(msgspec.msgpack.encode(self._records))
                 self._records = []
                 self._progress = {}
-                self.counts = Counts()
+                kept = self.counts
+                self.counts = Counts(
+                    verified=kept.verified, bad_signatures=kept.bad_signatures, unreadable=kept.unreadable
+                )
                 return {"path": str(path)}
         raise ValueError(question["do"])
 
@@ -144,6 +168,7 @@ class Server(asyncio.Protocol):
         self._sink = sink
         self._parser = httptools.HttpRequestParser(self)
         self._headers: dict[bytes, bytes] = {}
+        self._url = b""
         self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -156,6 +181,9 @@ class Server(asyncio.Protocol):
         except httptools.HttpParserError:
             self._transport.close()
 
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
 
@@ -163,6 +191,12 @@ class Server(asyncio.Protocol):
         self._body += body
 
     def on_message_complete(self) -> None:
+        url, self._url = self._url, b""
+        if self._parser.get_method() == b"GET":
+            challenge = parse_qs(urlsplit(url).query).get(b"hub.challenge", [b""])[0]
+            self._headers = {}
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(challenge), challenge))
+            return
         sink = self._sink
         answer = b"HTTP/1.1 %d %s\r\nContent-Length: 0\r\n\r\n" % (sink.status, _REASONS.get(sink.status, b"Status"))
         sink.took(self._headers, self._body)

@@ -81,6 +81,14 @@ class SinkProcess:
         """Set the sink's response from now on. delay: seconds."""
         await self._ask("set", status=status, delay=delay)
 
+    async def expect_cloud(self, secret: str) -> None:
+        """Expect events in the format of the Cloud API from now on. secret: the app secret."""
+        await self._ask("cloud", secret=secret)
+
+    async def verify(self, every: int) -> None:
+        """Check the signature of every n-th request from now on; 0 checks none."""
+        await self._ask("verify", every=every)
+
     async def take(self) -> list[Record]:
         """Return all records in order of arrival, and reset the sink."""
         path = (await self._ask("take"))["path"]

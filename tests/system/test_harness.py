@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from harness.sink import Record
 from harness.sink_process import SinkProcess
 from harness.webhook_body import Verifier
 from tidings.storage.business.messages import Status
+from tidings.wire.cloud import wamid
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the example of the specification
 
@@ -80,6 +83,40 @@ async def test_an_inbound_message_is_recorded_with_its_text(sink: SinkProcess) -
     await post(sink, "in", bodies.inbound("m", "15550140001", 1, inbound.read(json.dumps(content).encode())))
     (record,) = await sink.take()
     assert (record.status, record.message_id, record.sender, record.text) == ("inbound", "m", "15550140001", "hello ü")
+
+
+async def post_cloud(sink: SinkProcess, body: bytes, signature_of: bytes) -> None:
+    signed = hmac.new(b"0123456789abcdef", signature_of, hashlib.sha256).hexdigest()
+    request = (
+        f"POST /callback HTTP/1.1\r\nHost: sink\r\nwebhook-id: e1\r\nX-Hub-Signature-256: sha256={signed}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    connection = await Business(sink.port).connect()
+    status, _ = await connection.ask(request.encode() + body)
+    connection.close()
+    assert status == 200
+
+
+async def test_the_sink_reads_and_verifies_events_of_the_cloud_api(sink: SinkProcess) -> None:
+    await sink.expect_cloud("0123456789abcdef")
+    status = {"id": wamid.encode("gBEG0VbZZDBzMFefXNpbOZj5qac", "15550110001"), "status": "sent"}
+    body = json.dumps({"entry": [{"changes": [{"value": {"statuses": [status]}, "field": "messages"}]}]}).encode()
+    await post_cloud(sink, body, body)
+    (record,) = await sink.take()
+    assert (record.event_id, record.message_id, record.status) == ("e1", "gBEG0VbZZDBzMFefXNpbOZj5qac", "sent")
+    await post_cloud(sink, body, b"another body")
+    await post_cloud(sink, b"{}", b"{}")
+    await sink.take()
+    counts = await sink.counts()
+    assert (counts.verified, counts.bad_signatures, counts.unreadable) == (3, 1, 1)
+
+
+async def test_the_sink_responds_to_the_verification_of_a_callback(sink: SinkProcess) -> None:
+    connection = await Business(sink.port).connect()
+    for challenge in (b"1158201444", b"2"):
+        query = b"hub.mode=subscribe&hub.challenge=%s&hub.verify_token=harness" % challenge
+        assert await connection.ask(b"GET /callback?%s HTTP/1.1\r\nHost: sink\r\n\r\n" % query) == (200, challenge)
+    connection.close()
 
 
 def test_the_verifier_agrees_with_the_specification() -> None:
