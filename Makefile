@@ -134,10 +134,11 @@ interop: $(VENV)/.dev  ## exchange messages with devices of official Signal rele
 	@npm ci --silent --ignore-scripts --prefix tests/interop
 	@exec $(BIN)/python -m pytest -rs tests/interop
 
-fuzz: services  ## fuzz every operation of /openapi.json, for 1 and for 10 minutes; writes the report to build/fuzz
+fuzz: services  ## fuzz every operation of /openapi.json and /cloud/openapi.json, each for 1 and for 10 minutes; writes the reports to build/fuzz
 	@$(BIN)/python -m pytest --long $(FUZZ)
 	@$(BIN)/python -m pytest tests/fuzz/test_schemathesis.py
-	@exec $(BIN)/python -m tests.fuzz
+	@$(BIN)/python -m tests.fuzz
+	@exec $(BIN)/python -m tests.fuzz --api cloud
 
 bench-all: $(BENCHMARKS:%=bench-%)  ## run all benchmarks sequentially; writes the results to benchmarks/results
 

@@ -30,6 +30,7 @@ class Target:
     token: str  # of an administrator; never logged out
     inbound: str  # id of an inbound message
     group: str  # id of a group with PARTICIPANTS
+    webhook: str  # URL of a webhook that accepts everything
     installation: Installation
 
 
@@ -41,6 +42,7 @@ async def running(directory: Path) -> AsyncIterator[Target]:
         "TIDINGS_MESSAGES_RATE": "0",
         "TIDINGS_CONTACTS_RATE": "0",
         "WA_API_KEY": API_KEY,
+        "TIDINGS_CLOUD_API": "1",
     }
     async with _webhook() as webhook, Installation(directory, None, environment) as installation:
         await installation.start()
@@ -56,7 +58,7 @@ async def running(directory: Path) -> AsyncIterator[Target]:
             inbound = await webhook.answered
             await webhook.joined
         url = f"http://127.0.0.1:{installation.api_port}"
-        yield Target(url, business.token, inbound, group, installation)
+        yield Target(url, business.token, inbound, group, webhook.url, installation)
 
 
 class Webhook:
@@ -68,6 +70,10 @@ class Webhook:
         self.answered: asyncio.Future[str] = loop.create_future()  # id of the first inbound message
         self.joined: asyncio.Future[None] = loop.create_future()  # set when all PARTICIPANTS are in a group
         self._missing = set(PARTICIPANTS)
+
+    async def verify(self, request: web.Request) -> web.Response:
+        """Respond to the verification of a callback of the Cloud API."""
+        return web.Response(text=request.query.get("hub.challenge", ""))
 
     async def take(self, request: web.Request) -> web.Response:
         for message in json.loads(await request.read()).get("messages", ()):
@@ -84,6 +90,7 @@ class Webhook:
 async def _webhook() -> AsyncIterator[Webhook]:
     webhook = Webhook()
     app = web.Application(client_max_size=2**26)
+    app.router.add_get("/", webhook.verify)
     app.router.add_post("/", webhook.take)
     async with serving(app) as url:
         webhook.url = f"{url}/"

@@ -30,6 +30,21 @@ Answers = dict[str, collections.Counter[int]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FuzzedApi:
+    """One of the APIs: its document, and how schemathesis treats it."""
+
+    name: str
+    document: str  # path
+    hooks: str  # module beside this one
+    config: str  # settings of schemathesis, beside this module
+
+
+V1 = FuzzedApi("v1", "/openapi.json", "hooks.py", "schemathesis.toml")
+CLOUD = FuzzedApi("cloud", "/cloud/openapi.json", "cloud_hooks.py", "cloud.toml")
+APIS = {api.name: api for api in (V1, CLOUD)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """Result of a run."""
 
@@ -38,6 +53,7 @@ class Outcome:
     described: tuple[str, ...]  # operations of the document: method and path template
     answers: Answers  # number of responses by operation and status; other methods are under `OTHER`
     explained: collections.Counter[str]  # number of failures that `beyond` knows, by reason
+    broken: collections.Counter[str]  # number of responses that are no JSON, or errors without a code, by operation
 
     @property
     def cases(self) -> int:
@@ -56,26 +72,33 @@ class Outcome:
 
 
 async def fuzz(
-    directory: Path, target: Target, seconds: int, arguments: Sequence[str], say: Callable[[str], None] | None = None
+    directory: Path,
+    target: Target,
+    seconds: int,
+    arguments: Sequence[str],
+    say: Callable[[str], None] | None = None,
+    *,
+    api: FuzzedApi = V1,
 ) -> Outcome:
     """Fuzz `target` for at most `seconds`. Raises `TimeoutError` when schemathesis does not end."""
-    described = await asyncio.to_thread(_operations, target.url)
+    described = await asyncio.to_thread(_operations, target.url + api.document)
     tally = directory / "tally.txt"
     tally.touch()
     environment = {
         **os.environ,
-        "FUZZ_HOOKS": str(HERE / "hooks.py"),
+        "FUZZ_HOOKS": str(HERE / api.hooks),
         "FUZZ_URL": target.url,
         "FUZZ_TOKEN": target.token,
         "FUZZ_PASSWORD": PASSWORD,
         "FUZZ_INBOUND": target.inbound,
         "FUZZ_GROUP": target.group,
+        "FUZZ_WEBHOOK": target.webhook,
         "FUZZ_TALLY": str(tally),
         "PYTHONPATH": str(ROOT),
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "schemathesis.cli", f"--config-file={HERE / 'schemathesis.toml'}", "run"),
-        *(f"{target.url}/openapi.json", "--no-color", f"--max-time={seconds}", *arguments),
+        *(sys.executable, "-m", "schemathesis.cli", f"--config-file={HERE / api.config}", "run"),
+        *(f"{target.url}{api.document}", "--no-color", f"--max-time={seconds}", *arguments),
         cwd=directory,
         env=environment,
         stdout=asyncio.subprocess.PIPE,
@@ -92,8 +115,15 @@ async def fuzz(
     finally:
         if watch is not None:
             watch.cancel()
-    answers, explained = _read(tally, described)
-    return Outcome(process.returncode == 0, output.decode(errors="replace"), described, answers, explained)
+    answers, told = _read(tally, described)
+    return Outcome(
+        process.returncode == 0,
+        output.decode(errors="replace"),
+        described,
+        answers,
+        explained=told["explained:"],
+        broken=told["broken:"],
+    )
 
 
 async def _watch(tally: Path, described: tuple[str, ...], seconds: int, say: Callable[[str], None]) -> None:
@@ -109,23 +139,24 @@ async def _watch(tally: Path, described: tuple[str, ...], seconds: int, say: Cal
 
 
 def _operations(url: str) -> tuple[str, ...]:
-    with urllib.request.urlopen(f"{url}/openapi.json", timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         paths = json.loads(answer.read())["paths"]
     return tuple(f"{method.upper()} {path}" for path, methods in paths.items() for method in methods)
 
 
 def _read(
     tally: Path, described: tuple[str, ...]
-) -> tuple[dict[str, collections.Counter[int]], collections.Counter[str]]:
+) -> tuple[dict[str, collections.Counter[int]], dict[str, collections.Counter[str]]]:
+    """Return the number of responses by operation and status, and the remarks of the hooks by their kind."""
     answers: dict[str, collections.Counter[int]] = {name: collections.Counter() for name in (*described, OTHER)}
-    explained: collections.Counter[str] = collections.Counter()
+    told: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in ("explained:", "broken:")}
     for line in tally.read_text().splitlines():
         what, _, rest = line.partition(" ")
-        if what == "explained:":
-            explained[rest] += 1
+        if what in told:
+            told[what][rest] += 1
         else:
             path, _, status = rest.rpartition(" ")
             if status.isdigit():
                 name = f"{what} {path}"
                 answers[name if name in answers else OTHER][int(status)] += 1
-    return answers, explained
+    return answers, told

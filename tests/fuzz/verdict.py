@@ -24,6 +24,7 @@ NEVER_TAKEN = frozenset(
 async def complaints(target: Target, outcome: Outcome) -> list[str]:
     """Return the problems; empty for a good run."""
     found = [] if outcome.passed else ["schemathesis found failures"]
+    found += [f"{operation}: {count} responses without JSON or a code" for operation, count in outcome.broken.items()]
     found += [f"{operation} was not tried" for operation in outcome.described if not outcome.answers[operation]]
     running = target.installation.pids()
     found += [f"{name} is gone" for name in target.installation.processes if name not in running]
