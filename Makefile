@@ -47,7 +47,7 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
 	@.ci/check
@@ -126,9 +126,10 @@ test-examples: $(VENV)/.dev  ## run the clients and webhook receivers of docs/ex
 	@exec $(BIN)/python -m pytest tests/examples
 
 .PHONY: test-cloud
-test-cloud: $(VENV)/.dev  ## run the Jest fixture of docs/testing.md on a real installation (needs Node 20 and npm; 1 minute)
+test-cloud: $(VENV)/.dev  ## run unchanged clients of the Cloud API from npm, and the Jest fixture of docs/testing.md (needs Node 20, npm and root; 2 minutes)
 	@npm ci --silent --ignore-scripts --prefix tests/jest
-	@exec $(BIN)/python -m pytest tests/jest
+	@npm ci --silent --ignore-scripts --prefix tests/cloud_clients/node
+	@exec $(BIN)/python -m pytest tests/jest tests/cloud_clients
 
 interop: $(VENV)/.dev  ## exchange messages with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop

@@ -1,0 +1,1 @@
+"""Unchanged client libraries of the Cloud API, from their registries, against a real installation."""
