@@ -7,7 +7,7 @@ import dataclasses
 import time
 
 from harness import polling
-from tests.crash.scene import LEASE_SECONDS, Phase, Scene
+from tests.crash.scene import LEASE_SECONDS, Disruption, Phase, Scene
 from tidings.aio import crashpoints
 
 KILLS = 3
@@ -236,6 +236,17 @@ async def until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
+# Names of the phases in which processes are killed, and what happens in each.
+KILL_PHASES: tuple[tuple[str, Disruption], ...] = (
+    ("coreapp killed 3 times", Kill("coreapp")),
+    ("webapp killed 3 times", Kill("webapp")),
+    ("network killed 3 times", Kill("network")),
+    ("mariadbd killed 3 times", KillMariaDB()),
+    ("robots killed 3 times", Kill("robots")),
+    ("coreapp paused past its lease", PausePastTheLease()),
+    ("number of shards changed 3 times, coreapp killed in one", ChangeShards()),
+    ("coreapp's sessions lost, and it killed while it mends them", LoseSessions()),
+)
 # Crash point, a process that passes it, and the highest pass at which it dies. Points that are passed once per batch
 # are passed less often than those that are passed once per message.
 POINTS: tuple[tuple[str, str, int], ...] = (

@@ -15,21 +15,10 @@ from harness.client import Business
 from harness.installation import Installation, keep_logs
 from harness.sink_process import SinkProcess
 from tests.crash import disruptions, table
-from tests.crash.scene import ENVIRONMENT, Disruption, Scene
+from tests.crash.scene import ENVIRONMENT, Scene
 
 RATE = 200.0
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-
-KILL_PHASES: tuple[tuple[str, Disruption], ...] = (
-    ("coreapp killed 3 times", disruptions.Kill("coreapp")),
-    ("webapp killed 3 times", disruptions.Kill("webapp")),
-    ("network killed 3 times", disruptions.Kill("network")),
-    ("mariadbd killed 3 times", disruptions.KillMariaDB()),
-    ("robots killed 3 times", disruptions.Kill("robots")),
-    ("coreapp paused past its lease", disruptions.PausePastTheLease()),
-    ("number of shards changed 3 times, coreapp killed in one", disruptions.ChangeShards()),
-    ("coreapp's sessions lost, and it killed while it mends them", disruptions.LoseSessions()),
-)
 
 
 @pytest.mark.whole_system
@@ -67,7 +56,7 @@ async def test_no_message_is_lost_doubled_or_corrupted_when_any_process_is_kille
 
 async def _play(scene: Scene, messages: int, point_messages: int, only: str | None) -> bool:
     settled = True
-    phases = [phase for phase in KILL_PHASES if not only or only in phase[0]]
+    phases = [phase for phase in disruptions.KILL_PHASES if not only or only in phase[0]]
     for name, disruption in phases:
         await scene.play(name, messages // len(phases), RATE, disruption)
         print(f"  {table.describe_phase(scene.phases[-1])}", flush=True)
