@@ -15,6 +15,7 @@ from tidings.wire.cloud import identity, wamid
 VERSION = "v25.0"
 VERIFY_TOKEN = "harness"
 ACCOUNT = "15550000000"  # number of an installation that sets none
+_UNAVAILABLE = b'"code":131016,'
 _ENVELOPE = b'{"messaging_product":"whatsapp",'
 
 
@@ -51,6 +52,10 @@ class CloudBusiness(Business):
     def message_request(self, body: bytes, key: str) -> bytes:
         """Return the request that sends a message. The Cloud API has no idempotency keys."""
         return self.request("POST", self._messages, _ENVELOPE + body[1:])
+
+    def outcome(self, status: int, answer: bytes) -> int:
+        """Return the HTTP status of v1: 503 for a refusal, which has 500 here, as an unknown outcome has."""
+        return 503 if status == 500 and _UNAVAILABLE in answer else status
 
     def accepted_id(self, answer: bytes) -> str:
         """Return our own id of an accepted message. Raises `Unexpected` for an id that is not made by the façade."""
