@@ -19,7 +19,7 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
           tests/coreapp/shard/test_unreached.py tests/coreapp/groups/test_joins.py tests/system/test_numbers.py
 # `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
-UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
+UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py tests/examples/test_offline_commands.py
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
 MYSQL := 8 9
 MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
@@ -75,7 +75,7 @@ soak: services  ## send at half of the capacity for two hours and measure memory
 test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; several numbers; traces (10 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
-test-installation: services  ## test `tidings up` (killed, interrupted, on other addresses), `tidings demo` and templates (3 minutes)
+test-installation: services  ## test `tidings up` (killed, interrupted, on other addresses), `tidings demo`, templates, docs/offline.md (5 minutes)
 	@exec $(BIN)/python -m pytest -n 2 $(UP)
 
 test-failover: services  ## test fail-over to a database replica, and 30 s without database, Redis or network, under load (12 minutes)

@@ -1,4 +1,4 @@
-"""Files that `docs/testing.md` shows, for tests that run them."""
+"""Files and commands that pages show, for tests that run them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+OFFLINE = PAGE.with_name("offline.md")
 _FILE = re.compile(r"<!-- (\S+) -->\n```\w+\n(.*?)```\n", re.DOTALL)
 
 
-def shown() -> Mapping[str, str]:
-    """Return the files of the page by name."""
-    return dict(_FILE.findall(PAGE.read_text(encoding="utf-8")))
+def shown(page: Path = PAGE) -> Mapping[str, str]:
+    """Return the files and commands of a page by name."""
+    return dict(_FILE.findall(page.read_text(encoding="utf-8")))
 
 
 def run(command: Sequence[str], directory: Path, **variables: str) -> str:
