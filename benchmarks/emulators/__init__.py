@@ -1,0 +1,1 @@
+"""Tidings beside another emulator of the Cloud API: features, start-up, rate, behaviour after a kill."""
