@@ -69,7 +69,7 @@ async def _load(bench: Bench, seconds: float, found: Findings) -> None:
     """Send from all clients, each of which waits for its response, after a warm-up."""
     before = bench.webhook.complete()
     for number in range(WARM_UP):
-        await bench.send("text", {"body": f"warm-up {number}"})
+        await bench.send("text", {"body": f"warm-up {number}"}, to=bench.target.ids.one_of(number))
     await bench.webhook.until(lambda: bench.webhook.complete() >= before + WARM_UP, WARM_UP_SECONDS)
     took: list[float] = []
     ends = time.monotonic() + seconds
@@ -79,7 +79,8 @@ async def _load(bench: Bench, seconds: float, found: Findings) -> None:
             own = dataclasses.replace(bench, http=http)
             while time.monotonic() < ends:
                 started = time.perf_counter()
-                response = await own.send("text", {"body": f"load {number} {started}"})
+                recipient = own.target.ids.one_of(number)
+                response = await own.send("text", {"body": f"load {number} {started}"}, to=recipient)
                 if response.status_code != 200:
                     raise Failed(f"{bench.target.name}: HTTP {response.status_code} {response.text[:200]}")
                 took.append(time.perf_counter() - started)

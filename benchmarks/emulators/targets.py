@@ -23,6 +23,7 @@ from tidings.wire.cloud import identity
 
 ROOT = Path(__file__).parents[2]
 TOKEN, SECRET, VERIFY_TOKEN = "any", "emulators-app-secret", "mine"
+RECIPIENTS = 16
 MOST_SECONDS = 120.0  # for a start
 POLL = 0.01  # seconds
 # Node of the other emulator, and why it may be missing.
@@ -32,12 +33,21 @@ MISSING = "no checkout of whaloc was given (`--whaloc FOLDER`): it is in no regi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ids:
-    """Ids that an emulator gives its first number, and a recipient who reads each message."""
+    """Ids that an emulator gives its first number, and recipients who read each message."""
 
     number: str
     waba: str
     app: str
-    recipient: str
+    recipients: str  # what their numbers begin with; two digits follow
+
+    @property
+    def recipient(self) -> str:
+        """Number of the first recipient."""
+        return self.one_of(0)
+
+    def one_of(self, index: int) -> str:
+        """Return the number of one of `RECIPIENTS` recipients."""
+        return f"{self.recipients}{index % RECIPIENTS:02d}"
 
 
 class EmulatorTarget:
@@ -120,7 +130,8 @@ class TidingsTarget(EmulatorTarget):
             "TIDINGS_CLOUD_OPEN": "1",
             "TIDINGS_MESSAGES_RATE": "0",
             "TIDINGS_STATUS_DELAY_MS": "0",
-            "TIDINGS_ROBOTS_PER_KIND": "2",
+            "TIDINGS_ROBOTS_KINDS": "11",
+            "TIDINGS_ROBOTS_PER_KIND": str(RECIPIENTS),
         }
         super().__init__(
             "tidings",
@@ -128,7 +139,7 @@ class TidingsTarget(EmulatorTarget):
             self._variables,
             directory,
             url=f"http://127.0.0.1:{port}/v25.0",
-            ids=Ids(found.phone_number_id, found.waba_id, found.app_id, "15550110001"),
+            ids=Ids(found.phone_number_id, found.waba_id, found.app_id, "155501100"),
         )
 
     async def prepare(self, webhook: str) -> str:
@@ -170,7 +181,7 @@ class WhalocTarget(EmulatorTarget):
             directory,
             url=f"http://127.0.0.1:{port}/v25.0",
             # Derived by it from its default seed; it accepts any id of an app.
-            ids=Ids("573542517421694", "666635535888644", "3711468565284653", "5571990000001"),
+            ids=Ids("573542517421694", "666635535888644", "3711468565284653", "55719900000"),
         )
 
     async def prepare(self, webhook: str) -> str:
