@@ -9,11 +9,13 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tests.webapp import raw
 from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, error, recorded, untraced
 from tests.webapp.conftest import Serve, Served, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.http.limited_protocol import ADMITTED
 from tidings.wire import core
 
 
@@ -177,6 +179,40 @@ async def test_an_open_facade_accepts_any_token_from_this_machine_only(serve: Se
     assert error(await served.http.get(f"/v25.0/{NUMBER}"))[:2] == (401, 104)
     assert error(await ask(Origin="https://page.example"))[:2] == (401, 190)
     assert error(await ask(Host="page.example"))[:2] == (401, 190)
+
+
+class Admission:
+    """Place of a connection that is not authenticated yet, as the HTTP server puts it into each request."""
+
+    def __init__(self) -> None:
+        self.marked = False
+
+    def mark_authenticated(self) -> None:
+        self.marked = True
+
+    def consume(self, tokens: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_marked"),
+    [
+        ({"Authorization": "Bearer anything"}, True),
+        ({"Authorization": "Bearer anything", "Origin": "https://page.example"}, False),
+        ({}, False),
+    ],
+)
+async def test_a_connection_to_an_open_facade_is_not_limited_as_an_unauthenticated_one(
+    serve: Serve, headers: dict[str, str], is_marked: bool
+) -> None:
+    served, admission = await serve(cloud_api=True, cloud_open=True), Admission()
+
+    async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
+        await served.parts.app({**scope, ADMITTED: admission}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(admitted), base_url="http://127.0.0.1") as http:
+        await http.get(f"/v25.0/{NUMBER}", headers=headers)
+    assert admission.marked == is_marked
 
 
 async def test_a_request_is_counted_under_its_route(cloud: Cloud) -> None:
