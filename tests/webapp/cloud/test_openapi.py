@@ -126,7 +126,9 @@ async def test_responses_match_their_schemas(cloud: Cloud, coreapp: FakeCoreapp)
     for method, path, operation in _operations(found):
         called = filled(path).replace("5000000000000000", created.json()["id"])
         called = called.replace("1000000000000000000", uploaded.json()["id"])
-        if method != "GET" or "application/json" not in operation["responses"]["200"]["content"]:
+        is_json = "application/json" in operation["responses"]["200"]["content"]
+        if method != "GET" or not is_json or operation["summary"].endswith(path):
+            # The last are calls that no description tells apart from others.
             continue
         query = {"input_token": token} if path == "/debug_token" else {}
         response = await cloud.http.get(called, params=query)
