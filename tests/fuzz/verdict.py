@@ -17,6 +17,11 @@ NEVER_TAKEN = frozenset(
     {
         "POST /v1/certificates/external",  # a key with its chain
         "GET /v1/certificates/external/ca",  # exists only after an upload; this system speaks HTTP
+        "POST /{phone-number-id}/whatsapp_business_encryption",  # a public key
+        "GET /{phone-number-id}/message_qrdls/{code}",  # the code of an earlier call
+        "DELETE /{phone-number-id}/message_qrdls/{code}",
+        "GET /{upload-id}",  # the session of an earlier call
+        "POST /{upload-id}",
     }
 )
 

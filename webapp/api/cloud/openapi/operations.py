@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidings.wire.cloud.identity import ObjectKind
-from webapp.api.cloud import callbacks, paths
+from webapp.api.cloud import callbacks, paths, uploads
 from webapp.api.cloud.endpoints import MEDIA
 from webapp.api.cloud.openapi import schemas
 from webapp.api.cloud.openapi.schemas import Schema
@@ -93,6 +93,32 @@ CALLS: Mapping[tuple[str, str, str], CallDescription] = {
     ),
     (ObjectKind.NUMBER, "whatsapp_business_profile", "POST"): CallDescription(
         "Change the profile", schemas.SUCCESS, body=schemas.reference(schemas.PROFILE)
+    ),
+    (ObjectKind.NUMBER, "block_users", "POST"): CallDescription("Block users", body=schemas.BLOCKS),
+    (ObjectKind.NUMBER, "block_users", "DELETE"): CallDescription("Unblock users", body=schemas.BLOCKS),
+    (ObjectKind.NUMBER, "settings", "POST"): CallDescription(
+        "Change settings of a number", schemas.SUCCESS, body=schemas.reference("NumberSettingsChange")
+    ),
+    (ObjectKind.NUMBER, "conversational_automation", "POST"): CallDescription(
+        "Change prompts and commands", schemas.SUCCESS, body=schemas.reference("ConversationalAutomation")
+    ),
+    (ObjectKind.NUMBER, "whatsapp_commerce_settings", "POST"): CallDescription(
+        "Change settings of the shop", schemas.SUCCESS, body=schemas.reference("CommerceSettings")
+    ),
+    (ObjectKind.NUMBER, "whatsapp_business_encryption", "POST"): CallDescription(
+        "Set the key of flows",
+        schemas.SUCCESS,
+        body=schemas.record(["business_public_key"], {"business_public_key": schemas.TEXT}),
+    ),
+    (ObjectKind.NUMBER, "message_qrdls", "POST"): CallDescription("Create a QR code", body=schemas.QR_CODE),
+    (ObjectKind.APP, "uploads", "POST"): CallDescription(
+        "Start an upload",
+        schemas.record(["id"], {"id": schemas.TEXT}),
+        query={
+            "file_length": {"type": "integer", "minimum": 1, "maximum": 1000},
+            "file_type": {"type": "string", "enum": list(uploads.TYPES)},
+        },
+        required=("file_length", "file_type"),
     ),
     (ObjectKind.WABA, "", "GET"): CallDescription("Show a WABA", schemas.OBJECT, query=_FIELDS),
     (ObjectKind.WABA, "phone_numbers", "GET"): CallDescription(

@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 from pydantic.json_schema import models_json_schema
 
-from webapp.api.cloud import callbacks, fields, lists, messages, profile, verification
+from webapp.api.cloud import callbacks, fields, lists, messages, number_settings, profile, qr_images, verification
 from webapp.api.messages.later import LATER_MODELS
 from webapp.api.templates.schemas import Definition
 from webapp.http.openapi.document import Lenient
@@ -74,7 +74,14 @@ def reference(name: str) -> Schema:
 
 def components() -> dict[str, Any]:
     """Return the schemas that operations refer to."""
-    models: list[type[pydantic.BaseModel]] = [*LATER_MODELS.values(), profile.ProfileChange, Definition]
+    models: list[type[pydantic.BaseModel]] = [
+        *LATER_MODELS.values(),
+        profile.ProfileChange,
+        Definition,
+        number_settings.NumberSettingsChange,
+        number_settings.ConversationalAutomation,
+        number_settings.CommerceSettings,
+    ]
     _, made = models_json_schema(
         [(model, "validation") for model in models], ref_template=_REFERENCE, schema_generator=Lenient
     )
@@ -144,6 +151,20 @@ _ERROR: Schema = record(
     },
 )
 
+BLOCKS: Schema = record(
+    ["messaging_product", "block_users"],
+    {
+        "messaging_product": PRODUCT,
+        "block_users": {"type": "array", "minItems": 1, "items": record(["user"], {"user": DIGITS})},
+    },
+)
+QR_CODE: Schema = record(
+    ["prefilled_message"],
+    {
+        "prefilled_message": {"type": "string", "minLength": 1, "maxLength": 140},
+        "generate_qr_image": {"type": "string", "enum": list(qr_images.FORMATS)},
+    },
+)
 SENT: Schema = record(
     ["messaging_product", "contacts", "messages"],
     {
