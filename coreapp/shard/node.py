@@ -75,9 +75,8 @@ class ShardNode:
         """
         self._settings = settings
         self._database = database
-        secrets = settings.secrets
-        safe = SecretSealer(*secrets.settings_key.keys, read=secrets.settings_key.read)
-        webhook_secrets = WebhookSecrets(settings.account, secrets.webhook_secret, safe)
+        safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
+        webhook_secrets = WebhookSecrets(settings.account, settings.secrets.webhook_secret, safe)
         self.config = make_config(settings, database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
         self._changes = Watch(database)
         working = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)

@@ -26,10 +26,12 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.storage.database import Database
 from tidings.wire.cloud.identity import ObjectKind
 from webapp import services
-from webapp.api.cloud.endpoints import ENDPOINTS, MEDIA
+from webapp.api.cloud.endpoints import ENDPOINTS, MEDIA, UPLOAD
 
 # Maximum seconds until a response.
 ANSWER_SECONDS = 5.0
+# Rows of uploads are stored in batches, so that the second of two uploads waits for the first one's batch and its own.
+BATCHED = {"POST /v1/media": 2, "POST number media": 2}
 # Number of a user's connections: as many as there are routes, so that each meets the database itself.
 CONNECTIONS = 150
 USER = "annette"
@@ -69,12 +71,14 @@ WITHOUT = frozenset(
         "GET /health/live",
         "GET /",
         "GET /openapi.json",
+        "GET /cloud/openapi.json",
         "GET /docs",
         "GET /docs/{name}",
         "POST number messages",
         "GET waba",
         "GET app",
         "GET business owned_whatsapp_business_accounts",
+        "GET business client_whatsapp_business_accounts",
         "GET debug_token",
         "GET me",
         "GET me businesses",
@@ -185,6 +189,9 @@ async def cloud_calls(api: Served, url: str) -> list[Call]:
     link = httpx.URL((await http.get(f"/{media_id}")).json()["url"])
     assert (await http.post(f"/{APP}/subscriptions", data=subscription(url))).status_code == 200
     business = (await http.get("/me/businesses")).json()["data"][0]["id"]
+    announced = {"file_name": "a.png", "file_length": str(len(PNG)), "file_type": "image/png"}
+    upload = (await http.post(f"/{APP}/uploads", params=announced)).json()["id"]
+    code = (await http.post(f"/{NUMBER}/message_qrdls", json={"prefilled_message": "Hello"})).json()["code"]
     nodes: Mapping[str, str] = {
         ObjectKind.NUMBER: NUMBER,
         ObjectKind.WABA: WABA,
@@ -192,8 +199,10 @@ async def cloud_calls(api: Served, url: str) -> list[Call]:
         ObjectKind.BUSINESS: business,
         ObjectKind.TEMPLATE: template_id,
         MEDIA: media_id,
+        UPLOAD: upload,
     }
     text = {"to": "15550110001", "type": "text", "text": {"body": "Hello"}}
+    blocked = {"json": {**product, "block_users": [{"user": "15550110001"}]}}
     bodies: Mapping[tuple[str, str, str], Options] = {
         (ObjectKind.NUMBER, "messages", "POST"): {"json": product | text},
         (ObjectKind.NUMBER, "media", "POST"): file,
@@ -202,6 +211,19 @@ async def cloud_calls(api: Served, url: str) -> list[Call]:
         (ObjectKind.NUMBER, "verify_code", "POST"): {"json": {"code": "123456"}},
         (ObjectKind.NUMBER, "register", "POST"): {"json": {**product, "pin": "123456"}},
         (ObjectKind.NUMBER, "whatsapp_business_profile", "POST"): {"json": {**product, "about": "us"}},
+        (ObjectKind.NUMBER, "block_users", "POST"): blocked,
+        (ObjectKind.NUMBER, "block_users", "DELETE"): blocked,
+        (ObjectKind.NUMBER, "settings", "POST"): {
+            "json": {"user_identity_change": {"enable_identity_key_check": True}},
+        },
+        (ObjectKind.NUMBER, "conversational_automation", "POST"): {"json": {"prompts": ["Plan a vacation"]}},
+        (ObjectKind.NUMBER, "whatsapp_commerce_settings", "POST"): {"json": {"is_cart_enabled": True}},
+        (ObjectKind.NUMBER, "whatsapp_business_encryption", "POST"): {
+            "data": body("business_encryption")["public_key"]
+        },
+        (ObjectKind.NUMBER, "message_qrdls", "POST"): {"json": {"prefilled_message": "Hello"}},
+        (ObjectKind.APP, "uploads", "POST"): {"params": announced},
+        (UPLOAD, "", "POST"): {"content": PNG, "headers": {"file_offset": "0"}},
         (ObjectKind.WABA, "message_templates", "POST"): {"json": {**template, "name": "other"}},
         (ObjectKind.WABA, "message_templates", "DELETE"): {"params": {"name": "greeting"}},
         (ObjectKind.TEMPLATE, "", "POST"): {"json": {"components": template["components"]}},
@@ -213,7 +235,7 @@ async def cloud_calls(api: Served, url: str) -> list[Call]:
     found = []
     for key in ENDPOINTS:
         kind, edge, method = key
-        path = f"/v25.0/{nodes.get(kind, kind)}" + (f"/{edge}" if edge else "")
+        path = f"/v25.0/{nodes.get(kind, kind)}" + (f"/{edge.format(code=code)}" if edge else "")
         found.append(Call(f"{method} {kind} {edge}".rstrip(), method, path, bodies.get(key, {})))
     assert len(found) >= 30
     return found
@@ -256,7 +278,7 @@ async def test_every_route_answers_503_within_5_seconds(
             is_right = response.status_code == 503
         else:
             is_right = response.status_code < 300 if call.name in WITHOUT else is_refused(response)
-        if not is_right or seconds >= ANSWER_SECONDS:
+        if not is_right or seconds >= ANSWER_SECONDS * BATCHED.get(call.name, 1):
             wrong.append(f"{call.name}: {response.status_code} after {seconds:.1f} s: {response.text[:150]}")
     if fault == "hangs":
         way.open()
