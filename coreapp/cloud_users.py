@@ -58,7 +58,7 @@ class CloudUserIds:
 
     def to_store(self, *known: str) -> Sequence[CloudUser]:
         """Return the rows of those users whose ids are not known to be on disk."""
-        account = self._identity.account
+        account = self._identity.waba_owner
         return [CloudUser(account, self.show(one).user_id, one) for one in known if one not in self._stored]
 
     def note_stored(self, callbacks: Sequence[Callback]) -> None:
@@ -69,11 +69,13 @@ class CloudUserIds:
 
 
 async def find(database: Database, identity: NumberIdentity, safe: SecretSealer) -> CloudUserIds | None:
-    """Return the ids of a number's users. Their key is made once, and stays when other secrets are rotated.
+    """Return the ids of the users of a number's portfolio, which are those of each of its numbers.
+
+    Their key is made once, and stays when other secrets are rotated.
 
     If the key cannot be opened, log an error and return `None`.
     """
-    account = identity.account
+    account = identity.waba_owner
 
     async def work(connection: Connection) -> bytes:
         fresh = safe.seal(account, CLOUD_USER_KEY, secrets.token_bytes(32))

@@ -20,7 +20,7 @@ from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection, Database
-from tidings.wire.cloud.identity import derive
+from tidings.wire.cloud.identity import NumberIdentity, derive
 
 log = logging.getLogger(__name__)
 
@@ -166,16 +166,17 @@ class ConfigSource:
         # One load at a time: an older result must not be applied after a newer one.
         async with self._loading:
             if self._with_user_ids and self._users is None:
-                self._users = await cloud_users.find(self._database, derive(self._account), self._safe)
+                async with self._database.reading() as connection:
+                    identity = await self._identity(connection)
+                self._users = await cloud_users.find(self._database, identity, self._safe)
             async with self._database.reading() as connection:
                 settings = await application_settings.find_settings(connection, self._account)
                 kind = certificates.WEBHOOK_CA
                 authorities = await certificates.find_certificate(connection, self._account, kind) or b""
                 keys = await self._keys(connection)
-                identity = derive(self._account, await numbers.find_waba_owner(connection, self._account))
                 cloud = await cloud_subscription.find(
                     connection,
-                    identity,
+                    await self._identity(connection),
                     safe=self._safe,
                     first_secret=self._secrets.first.secret,
                     users=self._users,
@@ -196,6 +197,9 @@ class ConfigSource:
                 await self.load()
             except Exception as error:
                 log.warning("settings.unreadable", extra={"error": repr(error)})
+
+    async def _identity(self, connection: Connection) -> NumberIdentity:
+        return derive(self._account, await numbers.find_waba_owner(connection, self._account))
 
     async def _read_blocked(self, connection: Connection) -> None:
         """Read the blocked users if any block list has changed since the last read."""

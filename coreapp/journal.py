@@ -120,8 +120,9 @@ class _Callbacks:
         await self._drop_void(connection)
         new = [callback for callback in self.new if not callback.volatile]
         await callbacks.enqueue(connection, new, self.seal(new))
-        if users := [user for callback in new for user in callback.users]:
-            await cloud_users.add(connection, users)
+        if users := {user for callback in new for user in callback.users}:
+            # Shards of several numbers write the same rows, and lock them in the same order.
+            await cloud_users.add(connection, sorted(users, key=attrgetter("account", "user_id")))
         await callbacks.finish(connection, self._finished)
         failed = list(self._failed.values())
         await callbacks.reschedule(connection, failed, self.seal(failed))

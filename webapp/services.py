@@ -205,7 +205,7 @@ def assemble(
             RegistrationService(database, links, hasher),
             *_files(settings, database, files, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
-            *_resources(settings, database, links, safe, clock, directory=directory),
+            *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
         ],
         max_requests=settings.max_requests,
@@ -429,6 +429,7 @@ def _resources(
     safe: SecretSealer,
     clock: Clock,
     *,
+    numbers: Numbers,
     directory: IdentityDirectory,
 ) -> list[object]:
     """Create the services of resources that no other part uses."""
@@ -455,7 +456,7 @@ def _resources(
         BlockList(database, clock, announced),
         QrCodeList(database, clock),
         CloudNumberSettings(database, announced),
-        CloudUsers(database, enabled=settings.cloud_user_ids),
+        CloudUsers(database, enabled=settings.cloud_user_ids, owner_of=numbers.waba_owner),
         CallbackVerifier(database, guard),
     ]
 

@@ -43,9 +43,9 @@ async def log_in(api: Served, user: str, password: str = OTHER_PASSWORD, host: s
     return await api.http.post("/v1/users/login", headers=headers)
 
 
-async def first_log_in(api: Served) -> dict[str, str]:
-    """Replace the first password of the second number's administrator. Returns the header with its token."""
-    headers, body = basic(f"admin@{SECOND}", "The-first-1"), {"new_password": OTHER_PASSWORD}
+async def first_log_in(api: Served, number: str = SECOND) -> dict[str, str]:
+    """Replace the first password of a further number's administrator. Returns the header with its token."""
+    headers, body = basic(f"admin@{number}", "The-first-1"), {"new_password": OTHER_PASSWORD}
     return bearer(await api.http.post("/v1/users/login", headers=headers, json=body))
 
 

@@ -9,12 +9,13 @@ import pytest
 from tests.webapp.cloud.conftest import NUMBER, Cloud, details, error
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tests.webapp.test_numbers import SECOND, second
+from tests.webapp.test_numbers import FIRST, SECOND, add_number, first_log_in, second
 from tidings.storage.business import cloud_users
 from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.cloud import wamid
+from tidings.wire.cloud.identity import derive
 
 ID = "gBEG0VbtnydAJRrmtg5BGV4raEP"
 KNOWN, NAMED, OTHERS = "US.13491208655302741918", "US.94226387308222579376", "US.25905447872102388282"
@@ -91,7 +92,7 @@ async def test_the_id_of_a_message_does_not_contain_the_number_of_a_user_name(us
 async def test_an_unusable_id_is_refused(users: Cloud, coreapp: FakeCoreapp, fields: dict[str, Any], code: int) -> None:
     response = await users.send(**{"to": ..., **fields})
     assert error(response)[:2] == (400, code)
-    assert code != 131062 or "is no id of a user in this portfolio" in details(response)
+    assert code != 131062 or "is not the id of a user in this portfolio" in details(response)
     assert not coreapp.asked(core.AcceptMessage)
 
 
@@ -105,6 +106,25 @@ async def test_an_id_belongs_to_one_number(users: Cloud, database: Database, cor
     refused = await users.http.post(f"/v25.0/{NUMBER}/messages", json=message)
     assert error(refused)[1] == 131062
     assert [question.to for question in coreapp.asked(core.AcceptMessage)] == ["15550110003"]
+
+
+async def test_numbers_of_one_waba_have_the_same_users(
+    users: Cloud, database: Database, coreapp: FakeCoreapp
+) -> None:
+    third = "15550000002"
+    await add_number(database, third, waba_of=FIRST)
+    await users.served.parts.numbers.poll()
+    headers = await first_log_in(users.served, third)
+    message = {"messaging_product": "whatsapp", "recipient": KNOWN, "text": {"body": "Hello"}}
+    phone_number_id = derive(third).phone_number_id
+    sent = await users.http.post(f"/v25.0/{phone_number_id}/messages", json=message, headers=headers)
+    assert sent.status_code == 200, sent.text
+    unknown = await users.http.post(
+        f"/v25.0/{phone_number_id}/messages", json={**message, "recipient": OTHERS}, headers=headers
+    )
+    assert error(unknown)[1] == 131062
+    [question] = coreapp.asked(core.AcceptMessage)
+    assert (question.account, question.to) == (third, PEERS[KNOWN])
 
 
 async def test_a_template_with_a_one_time_password_needs_a_number(users: Cloud, coreapp: FakeCoreapp) -> None:

@@ -18,6 +18,7 @@ from tidings.storage.database import add_rows
 class CloudUser:
     """User whose id a webhook has named."""
 
+    # Number that owns the WABA: users of all its numbers have the same ids.
     account: Annotated[str, types.key(20)]
     user_id: Annotated[str, types.key(40)]
     peer: Annotated[str, types.key(20)]

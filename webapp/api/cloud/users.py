@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidings.aio.lru import LRU
@@ -21,12 +21,18 @@ _CACHED = 100_000  # users
 
 
 class CloudUsers:
-    """Users whose ids webhooks have named, of all numbers."""
+    """Users whose ids webhooks have named, of all portfolios."""
 
-    def __init__(self, database: Database, *, enabled: bool) -> None:
-        """enabled: whether users have ids"""
+    def __init__(self, database: Database, *, enabled: bool, owner_of: Callable[[str], str]) -> None:
+        """Create the cache.
+
+        enabled: whether users have ids
+        owner_of(number): returns the number that owns the WABA of a business number
+        """
         self._database = database
+        self._owner_of = owner_of
         self._enabled = enabled
+        # By owner of the WABA, and id.
         self._peers: LRU[tuple[str, str], str] = LRU(_CACHED)
 
     def visible(self, number: str) -> str:
@@ -50,14 +56,18 @@ class CloudUsers:
         return given
 
     async def find_number(self, account: str, user_id: str) -> str:
-        """Return the number of a user. Raises `GraphError` for an id that this portfolio does not have."""
-        found = self._peers.get((account, user_id))
+        """Return the number of a user. Raises `GraphError` for an id that this portfolio does not have.
+
+        account: business number that sends
+        """
+        owner = self._owner_of(account)
+        found = self._peers.get((owner, user_id))
         if found is None:
             async with self._database.reading() as connection:
-                found = await cloud_users.find_peer(connection, account, user_id)
+                found = await cloud_users.find_peer(connection, owner, user_id)
             if not found:
-                raise errors.coded(USER_ID_UNUSABLE, f"{user_id[:40]} is no id of a user in this portfolio")
-            self._peers.put((account, user_id), found)
+                raise errors.coded(USER_ID_UNUSABLE, f"{user_id[:40]} is not the id of a user in this portfolio")
+            self._peers.put((owner, user_id), found)
         return found
 
 

@@ -12,13 +12,16 @@ import pytest
 
 from coreapp import cloud_users, webhook_secrets
 from coreapp.cloud_users import CloudUserIds
+from coreapp.config import ConfigSource
 from coreapp.webhook import inbound
 from coreapp.webhook.cloud import messages, statuses
 from coreapp.webhook.cloud.statuses import ReportedStatus
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.sink import SECRET
 from tests.coreapp.webhook.cloud.test_cloud_webhooks import APP, CloudSink, receiving, subscribe
+from tidings.aio.clock import SystemClock
 from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.storage.business import certificates, number_removal, numbers
 from tidings.storage.business import cloud_users as rows
 from tidings.storage.business.messages import Status
 from tidings.wire import core
@@ -102,6 +105,36 @@ async def test_the_key_of_a_number_is_made_once_for_all_processes(world: World) 
     assert further is not None
     assert one.show(VISIBLE) == other.show(VISIBLE) != further.show(VISIBLE)
     assert await cloud_users.find(world.database, derive(BUSINESS), SecretSealer(b"t" * 32)) is None
+
+
+async def test_numbers_of_one_waba_have_one_key_and_one_id_of_a_user(world: World) -> None:
+    first, second, safe = BUSINESS, "15550000001", SecretSealer(b"s" * 32)
+    async with world.database.transaction() as connection:
+        await numbers.add_first(connection, first)
+        member = await numbers.add(connection, second, waba_of=first)
+    await subscribe(world, "https://example.com/webhook")
+    shown = []
+    for account in (second, first):
+        secrets = webhook_secrets.WebhookSecrets(account, SECRET, safe)
+        source = ConfigSource(
+            world.database, account, safe=safe, secrets=secrets, clock=SystemClock(), with_user_ids=True
+        )
+        config = await source.open()
+        assert config.cloud is not None
+        shown.extend(config.cloud.to_store(VISIBLE))
+    of_second, of_first = shown
+    assert of_second == of_first
+    assert of_second.account == first
+    async with world.database.transaction() as connection:
+        await rows.add(connection, [of_second])
+        await number_removal.begin(connection, member, drop=True)
+        for table in number_removal.list_tables():
+            while await number_removal.delete_page(connection, second, table) is not None:
+                pass
+    async with world.database.reading() as connection:
+        assert await rows.find_peer(connection, first, of_second.user_id) == VISIBLE
+        kept = await certificates.find_certificate(connection, first, certificates.CLOUD_USER_KEY)
+    assert kept is not None
 
 
 @pytest.mark.parametrize("peer", [VISIBLE, NAMED])
