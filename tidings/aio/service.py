@@ -98,6 +98,41 @@ async def run_workers(stop: asyncio.Event, *workers: Coroutine[Any, Any, None]) 
             raise result
 
 
+async def repeat(
+    stop: asyncio.Event,
+    wakeup: Wakeup,
+    once: Callable[[], Coroutine[Any, Any, float | None]],
+    *,
+    failed: Callable[[Exception], float],
+) -> None:
+    """Run `once` again and again until `stop` is set, which cancels a run in progress.
+
+    wakeup: ends the wait between two runs. It is kicked at the end, because another loop may wait for it by then.
+    once(): returns the seconds until the next run; None to wait for `wakeup` only
+    failed(error): returns the seconds until the next run after one that failed; raises an error that ends the loop
+    """
+    stopping = asyncio.create_task(stop.wait())
+    stopping.add_done_callback(lambda _: wakeup.kick())
+    running: asyncio.Task[float | None] | None = None
+    try:
+        while not stop.is_set():
+            running = asyncio.create_task(once())
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                # Stopping does not wait for an unreachable database.
+                break
+            try:
+                pause = running.result()
+            except Exception as error:
+                pause = failed(error)
+            await wakeup.wait(pause)
+    finally:
+        stopping.cancel()
+        if running is not None:
+            await cancel([running])
+        wakeup.kick()
+
+
 def stop_on_signals(stop: asyncio.Event) -> None:
     """Set `stop` on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
