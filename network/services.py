@@ -173,7 +173,7 @@ async def _wire(
         ),
     ]
     http, tcp = _make_listeners(context, app.create(routes, delay, is_local=is_local), connections)
-    activity = LockActivity(database, clock, addresses, directory.seen.take, _origins_of(context))
+    activity = LockActivity(database, clock, addresses, directory.seen, _origins_of(context))
     sweeper = BlobSweeper(database, blob_store)
     others: list[Service] = [activity, _vitals(settings), blobs, context.router, sweeper, Expiry(context)]
     return http, tcp, [*others, *routing.services(), connections]

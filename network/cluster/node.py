@@ -208,7 +208,7 @@ class ClusterNode(OtherNodes):
         for number in frame.numbers:
             directory.recipients.changed(number)
         if frame.expelled:
-            directory.logins.changed()
+            directory.registrations_changed(frame.expelled)
         for number in frame.expelled:
             self.router.expel(number, device.REPLACED)
         if frame.keys and self.tell_askers is not None:

@@ -44,22 +44,48 @@ class FamiliarAddresses:
 
         An origin that was recorded within a day is not written again.
 
-        seen: origins by number.
+        seen: origins by number. A number that is removed from it meanwhile is not recorded.
         now: Unix milliseconds.
         """
+        if not seen or not await self.database.query(locks.exist, patience=PATIENCE):
+            return 0
         total = 0
         for page in pages(list(seen), PAGE):
             listing = functools.partial(self._list_due, seen=seen, numbers=page, now=now)
             due = await self.database.query(listing, patience=PATIENCE)
             if due:
-                await self.database.persist(functools.partial(_save, rows=due), patience=PATIENCE)
-            total += len(due)
+                numbers = sorted({row.number for row in due})
+                saving = functools.partial(self._save, seen=seen, numbers=numbers, now=now)
+                total += await self.database.persist(saving, patience=PATIENCE)
         return total
 
-    async def _list_due(
+    async def _save(
         self, connection: Connection, seen: Mapping[str, Collection[str]], numbers: Collection[str], now: int
+    ) -> int:
+        """Store due addresses, and delete all but the latest of their numbers. Return how many were stored.
+
+        The locks cannot be replaced meanwhile by those of new owners.
+        """
+        rows = await self._list_due(connection, seen, numbers, now, lock=True)
+        if not rows:
+            return 0
+        await lock_addresses.save(connection, rows)
+        stored = await lock_addresses.list_by_number(connection, {row.number for row in rows})
+        for kept in stored.values():
+            for row in kept[KEPT:]:
+                await lock_addresses.delete(connection, row)
+        return len(rows)
+
+    async def _list_due(
+        self,
+        connection: Connection,
+        seen: Mapping[str, Collection[str]],
+        numbers: Collection[str],
+        now: int,
+        *,
+        lock: bool = False,
     ) -> list[LockAddress]:
-        locked = await locks.list_locked(connection, numbers)
+        locked = await locks.list_locked(connection, numbers, lock=lock)
         if not locked:
             return []
         stored = await lock_addresses.list_by_number(connection, locked)
@@ -69,19 +95,12 @@ class FamiliarAddresses:
             for row in rows[:KEPT]
             if now < row.seen_at + REFRESH_MS
         }
-        rows = [LockAddress(number, self._hash(number, origin), now) for number in locked for origin in seen[number]]
+        rows = [
+            LockAddress(number, self._hash(number, origin), now) for number in locked for origin in seen.get(number, ())
+        ]
         due = [row for row in rows if (row.number, row.address_hash) not in fresh]
         # Nodes lock rows in the same order.
         return sorted(due, key=lambda row: (row.number, row.address_hash))
 
     def _hash(self, number: str, origin: str) -> bytes:
         return hmac.digest(self.key.encode(), f"address {number} {origin}".encode(), hashlib.sha256)
-
-
-async def _save(connection: Connection, rows: Collection[LockAddress]) -> None:
-    """Store addresses, and delete all but the latest of their numbers."""
-    await lock_addresses.save(connection, list(rows))
-    stored = await lock_addresses.list_by_number(connection, {row.number for row in rows})
-    for kept in stored.values():
-        for row in kept[KEPT:]:
-            await lock_addresses.delete(connection, row)

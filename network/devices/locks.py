@@ -6,11 +6,12 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 
 from prometheus_client import Counter
 
 from network.devices.familiar_addresses import DAY_MS, FAMILIAR_MS, FamiliarAddresses
+from network.directory.seen_devices import SeenDevices
 from network.errors import Locked, TooMany, TooOften, Unauthorized, Unavailable
 from tidings.aio.clock import Clock
 from tidings.aio.service import wait_for
@@ -189,13 +190,11 @@ class LockActivity:
     database: Database
     clock: Clock
     addresses: FamiliarAddresses
-    # Returns the numbers that authenticated since its last call, with the origins of those calls.
-    take_seen: Callable[[], Mapping[str, Set[str]]]
+    # Numbers that have authenticated, with the origins of those calls.
+    seen: SeenDevices
     # Returns the origins from which the device of a number is attached to this node; `None` when it is not.
     origins_of: Callable[[str], Set[str] | None]
     _delete_at: int = 0  # Unix milliseconds.
-    # As `take_seen`, before a pass that failed.
-    _unsaved: Mapping[str, Set[str]] = dataclasses.field(default_factory=dict)
 
     async def run(self, stop: asyncio.Event) -> None:
         is_last = False
@@ -211,7 +210,7 @@ class LockActivity:
     async def run_once(self) -> int:
         """Record which locked devices were active, and from where; return their number."""
         now, total = int(self.clock.now() * 1000), 0
-        seen = self._unsaved = _merged(self._unsaved, self.take_seen())
+        seen = self.seen.take()
         after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS
         while True:
             listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
@@ -228,7 +227,7 @@ class LockActivity:
                 break
             after = page[-1]
         await self.addresses.record(seen, now)
-        self._unsaved = {}
+        self.seen.recorded()
         if now >= self._delete_at:
             await self._delete_expired(now)
             self._delete_at = now + GRAIN_MS
@@ -238,9 +237,3 @@ class LockActivity:
         before = now - EXPIRES_MS - KEPT_MS
         await self.database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
         await self.database.persist(lambda c: lock_addresses.delete_old(c, now - FAMILIAR_MS), patience=PATIENCE)
-
-
-def _merged(one: Mapping[str, Set[str]], other: Mapping[str, Set[str]]) -> Mapping[str, Set[str]]:
-    if not one:
-        return other
-    return {number: one.get(number, frozenset()) | origins for number, origins in {**one, **other}.items()}

@@ -182,7 +182,7 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
         if found is not None and number not in pins:
             await locks.delete(connection, number)
         elif found is not None and is_expired(found, now):
-            # They are perhaps a former owner's.
+            # They may belong to a former owner.
             await lock_addresses.delete_of(connection, number)
     for number, pin_hash in pins.items():
         await locks.put(connection, number, pin_hash, now)

@@ -51,5 +51,7 @@ class Directory:
     def registrations_changed(self, numbers: Sequence[str]) -> None:
         """Invalidate this node's caches: the previous tokens of these numbers are void."""
         self.logins.changed()
+        # A former owner's addresses must not become familiar for a new lock.
+        self.seen.drop(numbers)
         for number in numbers:
             self.recipients.changed(number)

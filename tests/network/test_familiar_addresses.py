@@ -6,7 +6,7 @@ The limits are literals from docs/security.md.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import AsyncIterator, Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Iterator, Set
 
 import pytest
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from harness import polling
 from network.devices import locks as device_locks
 from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
+from network.directory.seen_devices import SeenDevices
 from network.errors import TooMany, Unauthorized
 from tests import statements
 from tests.manual_clock import ManualClock
@@ -45,17 +46,13 @@ class LockNode:
     def __init__(self, database: Database, clock: ManualClock) -> None:
         addresses = FamiliarAddresses(database, "key")
         self.locks = Locks(database, clock, addresses)
-        self.seen: dict[str, Set[str]] = {}
+        self.seen = SeenDevices()
         self.attached: dict[str, Set[str]] = {}
-        self.activity = LockActivity(database, clock, addresses, self._take_seen, self.attached.get)
-
-    def _take_seen(self) -> Mapping[str, Set[str]]:
-        seen, self.seen = self.seen, {}
-        return seen
+        self.activity = LockActivity(database, clock, addresses, self.seen, self.attached.get)
 
     async def log_in(self, host: str, number: str = ALICE) -> None:
         """Log the device in, and record it."""
-        self.seen[number] = {key_of(host)}
+        self.seen.add(number, host)
         await self.activity.run_once()
 
     async def guess(self, host: str, pin: str = WRONG_PIN) -> str:
@@ -238,13 +235,15 @@ async def test_reconnecting_devices_write_an_address_once_a_day_and_only_with_a_
     one, other = pair_of_nodes.nodes
     numbers = [ALICE, BOB, *(f"1555777{n:04}" for n in range(2000))]
     with statements.noted(TABLE) as first:
-        one.seen = {number: {HOME} for number in numbers}
+        for number in numbers:
+            one.seen.add(number, HOME)
         await one.activity.run_once()
     assert count_inserts(first) == 1
     assert [await pair_of_nodes.addresses(number) for number in (ALICE, BOB)] == [1, 0]
     pair_of_nodes.clock.advance(DAY - 1)
     with statements.noted(TABLE) as again:
-        other.seen = {number: {HOME} for number in numbers}
+        for number in numbers:
+            other.seen.add(number, HOME)
         await other.activity.run_once()
     assert count_inserts(again) == 0
     pair_of_nodes.clock.advance(1)
@@ -307,6 +306,46 @@ async def test_an_address_of_a_removed_or_expired_lock_is_not_familiar_later(sce
         assert await nodes.addresses() == 0
     finally:
         await database.close()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_former_owners_unrecorded_address_is_not_familiar_for_a_new_lock(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    monkeypatch.setattr(device_locks, "INTERVAL", 1000.0)
+    await scene.start()
+    assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=PIN))[0] == 201
+    await scene.network.connect(ALICE)
+    if is_replaced:
+        assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=PIN))[0] == 201
+    # The last pass.
+    await scene.network.stop()
+    async with scene.network.reading() as connection:
+        found = await lock_addresses.list_by_number(connection, [ALICE])
+    assert len(found.get(ALICE, ())) == (0 if is_replaced else 1)
+
+
+async def test_addresses_of_a_failed_pass_are_dropped_with_the_registration(pair_of_nodes: LockNodes) -> None:
+    one, _ = pair_of_nodes.nodes
+    one.seen.add(ALICE, HOME)
+    one.seen.add(BOB, HOME)
+    assert set(one.seen.take()) == {ALICE, BOB}
+    one.seen.add(ALICE, ELSEWHERE)
+    one.seen.drop([ALICE])
+    assert one.seen.take() == {BOB: {HOME}}
+    await one.activity.run_once()
+    assert await pair_of_nodes.addresses() == 0
+    assert one.seen.take() == {}
+
+
+async def test_without_locks_no_number_is_looked_up(pair_of_nodes: LockNodes) -> None:
+    one, _ = pair_of_nodes.nodes
+    await one.locks.remove(ALICE)
+    with statements.noted("registration_locks") as noted:
+        for last in range(2000):
+            one.seen.add(f"1555777{last:04}", HOME)
+        await one.activity.run_once()
+    assert not [statement for statement in noted if " IN (" in statement]
 
 
 async def test_addresses_unseen_for_30_days_are_deleted(pair_of_nodes: LockNodes) -> None:

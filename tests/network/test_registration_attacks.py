@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 from network.devices.codes import Codes
 from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
+from network.directory.seen_devices import SeenDevices
 from network.errors import Locked, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
 from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene, other_than
@@ -133,7 +134,7 @@ async def test_an_attached_device_keeps_its_lock(scene: Scene) -> None:
         attached: dict[str, set[str]] = {}
         addresses = FamiliarAddresses(database, "key")
         checked = Locks(database, scene.clock, addresses)
-        activity = LockActivity(database, scene.clock, addresses, take_seen=dict, origins_of=attached.get)
+        activity = LockActivity(database, scene.clock, addresses, SeenDevices(), origins_of=attached.get)
         await checked.set(ALICE, PIN)
         attached[ALICE] = set()
         for _ in range(20):

@@ -222,16 +222,18 @@ async def test_wrong_pins_counted_by_the_previous_release_stay_counted(make: Any
         " VALUES (:number, 'x', :now, 0, :full_at)"
     )
     async with database.transaction() as connection:
-        for number, full_at in (("1", 0), ("2", now + 20 * 10 * day)):
+        for number, full_at in (("1", 0), ("2", now + 6 * 10 * day), ("3", now + 20 * 10 * day)):
             await connection.execute(insert, {"number": number, "now": now, "full_at": full_at})
     await schema.upgrade(database, "0012")
     async with database.reading() as connection:
         query = sa.text("SELECT yearly_full_at, familiar_yearly_full_at FROM registration_locks ORDER BY number")
         found = [tuple(row) for row in await connection.execute(query)]
     assert found[0] == (0, 0)
-    # 20 wrong PINs, at 10 days each before and at 90 days now.
-    assert (found[1][0] - now) / (90 * day) == pytest.approx(20, abs=0.01)
-    assert found[1][1] == 0
+    # 6 wrong PINs, at 10 days each before and at 90 days now.
+    assert (found[1][0] - now) / (90 * day) == pytest.approx(6, abs=0.01)
+    # A node of the previous release refuses no PIN.
+    assert (found[2][0] - now) / day == pytest.approx(590, abs=0.01)
+    assert [row[1] for row in found] == [0, 0, 0]
 
 
 async def test_copy_rename_and_drop_steps_run_once_despite_kills(make: Any, synthetic: list[str]) -> None:

@@ -78,14 +78,25 @@ async def write_buckets(connection: AsyncConnection, number: str, buckets: PinBu
 
 async def delete(connection: AsyncConnection, number: str) -> bool:
     """Delete a number's lock and its familiar addresses. Returns false when there was no lock."""
+    # The lock first, as all transactions that write both tables.
+    deleted = (await connection.execute(locks.delete().where(locks.c.number == number))).rowcount > 0
     await lock_addresses.delete_of(connection, number)
-    return (await connection.execute(locks.delete().where(locks.c.number == number))).rowcount > 0
+    return deleted
 
 
-async def list_locked(connection: AsyncConnection, numbers: Collection[str]) -> Collection[str]:
-    """Return those of the numbers that have a lock, expired or not."""
-    query = sa.select(locks.c.number).where(locks.c.number.in_(any_of("numbers")))
-    return [row.number for row in await select_paged(connection, query, "numbers", numbers)]
+async def exist(connection: AsyncConnection) -> bool:
+    """Return whether any number has a lock, expired or not."""
+    return (await connection.execute(sa.select(locks.c.number).limit(1))).first() is not None
+
+
+async def list_locked(connection: AsyncConnection, numbers: Collection[str], *, lock: bool = False) -> Collection[str]:
+    """Return those of the numbers that have a lock, expired or not.
+
+    lock: these locks cannot change before the transaction ends
+    """
+    query = sa.select(locks.c.number).where(locks.c.number.in_(any_of("numbers"))).order_by(locks.c.number)
+    found = await select_paged(connection, query.with_for_update() if lock else query, "numbers", numbers)
+    return [row.number for row in found]
 
 
 async def list_idle(
