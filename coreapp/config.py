@@ -148,6 +148,7 @@ class ConfigSource:
         self._loading = asyncio.Lock()
         self._blocked: frozenset[str] = frozenset()
         self._blocked_version = 0  # version of the block lists that `_blocked` was read at
+        self._blocked_state = (0, 0, 0)  # state of the account's list that `_blocked` was read at
         self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None] | None = None
 
     async def open(self) -> Config:
@@ -202,11 +203,16 @@ class ConfigSource:
         return derive(self._account, await numbers.find_waba_owner(connection, self._account))
 
     async def _read_blocked(self, connection: Connection) -> None:
-        """Read the blocked users if any block list has changed since the last read."""
+        """Read the blocked users if the block list has changed since the last read."""
         version = (await changes.list_versions(connection)).get(changes.BLOCKED_USERS, 0)
-        if version != self._blocked_version:
+        if version == self._blocked_version:
+            return
+        # The version is that of the lists of all numbers.
+        state = await blocked_users.find_state(connection, self._account)
+        if state != self._blocked_state:
             self._blocked = await blocked_users.list_all(connection, self._account)
-            self._blocked_version = version
+            self._blocked_state = state
+        self._blocked_version = version
 
     async def _keys(self, connection: Connection) -> tuple[bytes, ...]:
         try:

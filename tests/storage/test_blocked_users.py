@@ -41,3 +41,18 @@ async def test_pages_follow_each_other_both_ways(database: Database) -> None:
         assert second == ["15550110003", "15550110004"]
         assert await blocked_users.list_before(connection, ACCOUNT, second[0], limit=2) == first[1:]
         assert await blocked_users.list_before(connection, ACCOUNT, first[0], limit=2) == []
+
+
+async def test_the_state_of_a_list_differs_after_each_of_its_changes_only(database: Database) -> None:
+    states = []
+    for block, unblock, account in (
+        ((), (), ACCOUNT),
+        # Blocked by a host whose clock is behind.
+        (("15550110007",), ("15550110000",), ACCOUNT),
+        (("15550110008",), (), OTHER),
+    ):
+        async with database.transaction() as connection:
+            await blocked_users.remove(connection, account, unblock)
+            await blocked_users.add(connection, [BlockedUser(account, user, 0) for user in block])
+            states.append(await blocked_users.find_state(connection, ACCOUNT))
+    assert states == [(5, 1, 5), (5, 1, 4), (5, 1, 4)]

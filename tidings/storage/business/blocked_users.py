@@ -50,6 +50,14 @@ async def count(connection: AsyncConnection, account: str) -> int:
     return int((await connection.execute(query)).scalar_one())
 
 
+async def find_state(connection: AsyncConnection, account: str) -> tuple[int, int, int]:
+    """Return a value that differs after each change of the list: number of users, latest and summed `blocked_at`."""
+    blocked_at = table.c.blocked_at
+    values = sa.func.count(), sa.func.coalesce(sa.func.max(blocked_at), 0), sa.func.coalesce(sa.func.sum(blocked_at), 0)
+    found = (await connection.execute(sa.select(*values).where(table.c.account == account))).one()
+    return int(found[0]), int(found[1]), int(found[2])
+
+
 async def list_all(connection: AsyncConnection, account: str) -> frozenset[str]:
     rows = await connection.execute(sa.select(table.c.wa_id).where(table.c.account == account))
     return frozenset(rows.scalars())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests import statements
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
@@ -120,3 +121,16 @@ async def test_undecryptable_messages_of_a_blocked_user_are_reported_to_no_webho
     async with world.database.reading() as connection:
         found = await connection.exec_driver_sql("SELECT COUNT(*) FROM undecrypted_messages")
         assert found.scalar_one() == 0
+
+
+async def test_a_list_is_read_again_only_after_its_own_changes(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    with statements.noted("SELECT blocked_users.wa_id") as found:
+        async with world.database.transaction() as connection:
+            await blocked_users.add(connection, [BlockedUser("15550000001", BAD, 1)])
+            await changes.note(connection, changes.BLOCKED_USERS)
+        await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+        assert found == []
+        await change(world, running, blocked=True)
+        assert len(found) == 1
