@@ -23,6 +23,7 @@ from tidings.aio.clock import SystemClock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.storage.business import certificates, number_removal, numbers
 from tidings.storage.business import cloud_users as rows
+from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.business.messages import Status
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -113,7 +114,7 @@ async def test_numbers_of_one_waba_have_one_key_and_one_id_of_a_user(world: Worl
         await numbers.add_first(connection, first)
         member = await numbers.add(connection, second, waba_of=first)
     await subscribe(world, "https://example.com/webhook")
-    shown = []
+    shown: list[CloudUser] = []
     for account in (second, first):
         secrets = webhook_secrets.WebhookSecrets(account, SECRET, safe)
         source = ConfigSource(
