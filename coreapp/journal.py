@@ -27,6 +27,7 @@ from tidings.storage import merging, outages
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import (
     callbacks,
+    cloud_limits,
     cloud_users,
     contacts,
     group_changes,
@@ -204,6 +205,10 @@ class Change:
     dead_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     # ids of events of templates that have a callback, or that none is to report
     ended_template_events: Sequence[str] = merging.rows(template_events.delete)
+    # limits of numbers that have callbacks, or that none is to report
+    announced_limits: Sequence[cloud_limits.AnnouncedLimits] = merging.rows(
+        cloud_limits.set_announced, key=attrgetter("account")
+    )
     # quarantined deliveries, which the network may delete
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined

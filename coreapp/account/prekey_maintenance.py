@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from coreapp.account import prekey_pool
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
-from tidings.aio import crashpoints
+from tidings.aio import crashpoints, service
 from tidings.aio.clock import Clock
 from tidings.aio.service import Wakeup
 from tidings.client import keys
@@ -82,21 +82,11 @@ class PreKeyMaintenance:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run passes until `stop` is set. Raises `LeaseLost`."""
-        with self._look.kicked_by(stop):
-            while not stop.is_set():
-                seconds = INTERVAL
-                try:
-                    await self.run_once()
-                except ClientError as error:
-                    log.warning("prekeys.upload_failed", extra={"error": repr(error)})
-                    seconds = RETRY
-                except LeaseLost:
-                    raise
-                except Exception:
-                    # Messages continue with the existing keys.
-                    log.exception("prekeys.failed")
-                    seconds = RETRY
-                await self._look.wait(seconds)
+        await service.repeat(stop, self._look, self._pass, failed=_failed)
+
+    async def _pass(self) -> float:
+        await self.run_once()
+        return INTERVAL
 
     async def run_once(self) -> None:
         """Upload one-time keys if requested, drop used ones from memory, then rotate the lasting keys if due. Raises
@@ -263,3 +253,15 @@ class PreKeyMaintenance:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+def _failed(error: Exception) -> float:
+    """Return the seconds until the next pass. Raises `LeaseLost`."""
+    if isinstance(error, LeaseLost):
+        raise error
+    if isinstance(error, ClientError):
+        log.warning("prekeys.upload_failed", extra={"error": repr(error)})
+    else:
+        # Messages continue with the existing keys.
+        log.error("prekeys.failed", exc_info=error)
+    return RETRY

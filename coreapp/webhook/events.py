@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from coreapp.cloud_subscription import MESSAGES, CloudSubscription
 from coreapp.context import ShardContext
 from coreapp.webhook import bodies
 from coreapp.webhook.bodies import DescribedIdentity
-from coreapp.webhook.cloud import messages, statuses, templates
+from coreapp.webhook.cloud import envelope, messages, statuses, templates
 from coreapp.webhook.cloud.statuses import ReportedStatus
 from coreapp.webhook.inbound import Inbound, InboundSystem
 from tidings.storage.business import callbacks
@@ -27,6 +29,8 @@ from tidings.storage.business.callbacks import (
 )
 from tidings.storage.business.template_events import TemplateEvent
 from tidings.wire import addresses, codes
+
+log = logging.getLogger(__name__)
 
 _MAX_SUBJECT = 64  # characters
 
@@ -127,12 +131,35 @@ def cloud_status(
 
 def template_change(context: ShardContext, event: TemplateEvent) -> Callback | None:
     """Return the callback of the Cloud API about a change of a template; None where it is not reported."""
-    cloud = context.config.cloud
-    if cloud is None or not cloud.wants(templates.FIELDS[event.kind]):
+    field = templates.FIELDS.get(event.kind)
+    if field is None:
+        # A later release may know more kinds.
+        log.warning("templates.unknown_event", extra={"kind": event.kind, "event": event.id})
         return None
-    body = templates.body(cloud.identity, event)
-    made = _cloud(context, f"template:{templates.id_of(event)}", CLOUD_ACCOUNT, body, recipient="", request_id="")
-    made.event = event.id
+    return account_change(
+        context,
+        field,
+        templates.value(event),
+        event.created_at // 1000,
+        subject=f"template:{templates.id_of(event)}",
+        event=event.id,
+    )
+
+
+def account_change(
+    context: ShardContext, field: str, value: Mapping[str, Any], seconds: int, *, subject: str, event: str
+) -> Callback | None:
+    """Return the callback of the Cloud API about a change of an account; None where its field is not subscribed to.
+
+    seconds: Unix time of the change
+    event: event id
+    """
+    cloud = context.config.cloud
+    if cloud is None or not cloud.wants(field):
+        return None
+    body = envelope.of_account(cloud.identity, field, value, seconds)
+    made = _cloud(context, subject, CLOUD_ACCOUNT, body, recipient="", request_id="")
+    made.event = event
     return made
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,20 +11,21 @@ from typing import Any
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook import events
-from coreapp.webhook.cloud import envelope
+from tidings.aio import service
 from tidings.aio.service import Wakeup
-from tidings.storage.business import cloud_limits
-from tidings.storage.business.callbacks import CLOUD_ACCOUNT, Callback
-from tidings.storage.business.cloud_limits import HIGH, CloudLimits
+from tidings.storage.business import callbacks, cloud_limits
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.cloud_limits import HIGH, AnnouncedLimits, CloudLimits
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire.cloud.tiers import TIERS
 
 log = logging.getLogger(__name__)
 
-QUALITY, CAPABILITY = "phone_number_quality_update", "business_capability_update"
+QUALITY_FIELD, CAPABILITY_FIELD = "phone_number_quality_update", "business_capability_update"
 FIRST_WITH_PORTFOLIO_LIMITS = 24  # major version
 MAX_NUMBERS = 25  # numbers of a WABA, which the webhook states
-RETRY = 5.0  # seconds
+PATIENCE = 5.0  # seconds that a read waits for an unreachable database
+RETRY = 5.0  # seconds until the next try after an error
 _SUBJECT = "limits"
 
 Value = Mapping[str, Any]
@@ -69,32 +69,22 @@ class LimitEvents:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises `LeaseLost`."""
-        with self._wakeup.kicked_by(stop):
-            while not stop.is_set():
-                try:
-                    pause = await self.run_once()
-                except LeaseLost:
-                    raise
-                except Exception as error:
-                    log.warning("limits.not_announced", extra={"error": repr(error)[:200]})
-                    pause = RETRY
-                await self._wakeup.wait(pause)
+        await service.repeat(stop, self._wakeup, self.run_once, failed=_failed)
 
     async def run_once(self) -> float | None:
         """Post what has changed. Returns the seconds until an upgrade ends; None without one. Raises `LeaseLost`."""
         context = self._context
-        row = await context.database.query(functools.partial(cloud_limits.find, account=context.account))
+        found = functools.partial(cloud_limits.find, account=context.account)
+        row = await context.database.query(found, patience=PATIENCE)
         waits = max(row.upgrade_ends_at - context.now(), 0) if row.throughput == HIGH else 0
         throughput = row.announced_throughput if waits else row.throughput
         if (row.tier, throughput) != (row.announced_tier, row.announced_throughput):
-            made = self._callbacks(row, is_raised=throughput == HIGH != row.announced_throughput)
-            if made:
-                await context.journal.write(Change(context.account, new_callbacks=made))
-            # After a crash in between they are posted again, with the same `webhook-id`.
-            announced = functools.partial(
-                cloud_limits.set_announced, account=context.account, tier=row.tier, throughput=throughput
+            change = Change(
+                context.account,
+                new_callbacks=self._callbacks(row, is_raised=throughput == HIGH != row.announced_throughput),
+                announced_limits=[AnnouncedLimits(context.account, row.tier, throughput)],
             )
-            await context.persist(announced)
+            await context.journal.write(change)
         return waits / 1000 if waits else None
 
     def _callbacks(self, row: CloudLimits, *, is_raised: bool) -> Sequence[Callback]:
@@ -105,12 +95,12 @@ class LimitEvents:
         before, after = self._tier(row.announced_tier), self._tier(row.tier)
         made: list[Callback | None] = []
         if before != after:
-            made.append(self._callback(row, QUALITY, changed_tier(row.account, before, after)))
+            made.append(self._callback(row, QUALITY_FIELD, changed_tier(row.account, before, after)))
             cloud = self._context.config.cloud
             if cloud is not None:
-                made.append(self._callback(row, CAPABILITY, capability(after, cloud.version)))
+                made.append(self._callback(row, CAPABILITY_FIELD, capability(after, cloud.version)))
         if is_raised:
-            made.append(self._callback(row, QUALITY, raised_throughput(row.account, after)))
+            made.append(self._callback(row, QUALITY_FIELD, raised_throughput(row.account, after)))
         return [callback for callback in made if callback is not None]
 
     def _tier(self, own: str) -> str:
@@ -118,12 +108,20 @@ class LimitEvents:
 
     def _callback(self, row: CloudLimits, field: str, value: Value) -> Callback | None:
         """Return the callback with a value; None where the field is not subscribed to."""
-        cloud = self._context.config.cloud
-        if cloud is None or not cloud.wants(field):
-            return None
-        body = envelope.of_account(cloud.identity, field, value, int(self._context.clock.now()))
-        made = self._context.callback(events.cloud_subject(_SUBJECT), CLOUD_ACCOUNT, body)
-        made.volatile = False
         name = f"{row.account} {field} {row.upgrade_ends_at} {row.announced_tier} {sorted(value.items())}"
-        made.event = f"evt_{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
-        return made
+        return events.account_change(
+            self._context,
+            field,
+            value,
+            int(self._context.clock.now()),
+            subject=_SUBJECT,
+            event=callbacks.event_of(name.encode()),
+        )
+
+
+def _failed(error: Exception) -> float:
+    """Return the seconds until the next try. Raises `LeaseLost`."""
+    if isinstance(error, LeaseLost):
+        raise error
+    log.warning("limits.not_announced", extra={"error": repr(error)[:200]})
+    return RETRY

@@ -11,15 +11,15 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook import events
 from tidings.aio import service
-from tidings.storage import outages
 from tidings.storage.business import template_events, templates
+from tidings.storage.business.shards import LeaseLost
 from tidings.storage.business.template_events import TemplateEvent
 
 log = logging.getLogger(__name__)
 
 PAGE = 100  # events per read
 PATIENCE = 5.0  # seconds that a read or a commit waits for an unreachable database
-RETRY_SECONDS = 1.0  # seconds until the next try after an outage
+RETRY_SECONDS = 1.0  # seconds until the next try after an error
 # Longest wait for a review, in seconds. Each wait starts from the database's clock, so that a change of it has an
 # effect within this time.
 LONGEST_WAIT = 60.0
@@ -40,32 +40,9 @@ class TemplateEvents:
     _ended: frozenset[str] = dataclasses.field(default=frozenset(), init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises `LeaseLost`."""
         changed = self.context.shared.template_changes.of(self.context.shard)
-        stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: changed.kick())
-        try:
-            while not stop.is_set():
-                trying = asyncio.create_task(self._try(), name=self.name)
-                await asyncio.wait([trying, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if not trying.done():
-                    # Stopping does not wait for an unreachable database.
-                    await service.cancel([trying])
-                    break
-                await changed.wait(trying.result())
-        finally:
-            stopping.cancel()
-            # The next owner in this process may wait already.
-            changed.kick()
-
-    async def _try(self) -> float | None:
-        """Run once. Returns the seconds until the next run; None for none before templates change."""
-        try:
-            return await self.run_once()
-        except Exception as error:
-            if not outages.is_outage(error):
-                raise
-            log.warning("templates.not_read", extra={"error": outages.brief(error)})
-            return RETRY_SECONDS
+        await service.repeat(stop, changed, self.run_once, failed=_failed)
 
     async def run_once(self) -> float | None:
         """Approve templates whose review has ended, and commit the callbacks about all changes.
@@ -109,3 +86,11 @@ class TemplateEvents:
             )
         )
         self._ended = frozenset(ended)
+
+
+def _failed(error: Exception) -> float:
+    """Return the seconds until the next try. Raises `LeaseLost`."""
+    if isinstance(error, LeaseLost):
+        raise error
+    log.warning("templates.not_reported", extra={"error": repr(error)[:200]})
+    return RETRY_SECONDS

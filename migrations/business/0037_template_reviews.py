@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.Column("id", types.key(64), primary_key=True),
         sa.Column("account", types.key(20), nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("place", sa.Integer, nullable=False),
+        sa.Column("position", sa.Integer, nullable=False),
         sa.Column("kind", types.key(16), nullable=False),
         sa.Column("namespace", types.key(64), nullable=False),
         sa.Column("name", types.key(512), nullable=False),
@@ -34,6 +34,6 @@ def upgrade() -> None:
         sa.Column("reason", types.key(32)),
         sa.Column("info", types.long_text(), nullable=False),
         sa.Column("created_at", types.milliseconds(), nullable=False),
-        sa.Index("template_events_by_account", "account", "version", "place"),
+        sa.Index("template_events_by_account", "account", "version", "position"),
         mysql_engine="InnoDB",
     )

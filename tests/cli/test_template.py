@@ -88,7 +88,7 @@ def test_the_operator_reviews_pauses_rates_and_moves_templates(data: dict[str, s
     assert "order  en  MARKETING  REJECTED  Hi" in act("list")
     with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
         columns = "kind, language, old_value, new_value, reason, info"
-        found = connection.execute(f"SELECT {columns} FROM template_events ORDER BY version, place").fetchall()
+        found = connection.execute(f"SELECT {columns} FROM template_events ORDER BY version, position").fetchall()
         rejected = connection.execute("SELECT rejected_reason FROM templates WHERE language = 'en'").fetchall()
     assert [(*row[:5], json.loads(row[5])) for row in found] == [
         ("status", "en", "PENDING", "APPROVED", "NONE", {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -21,10 +22,22 @@ from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.journal import Change, Journal
 from coreapp.session_rows import UsedPreKey
 from harness import metrics
+from tests import statements
 from tests.conftest import DatabaseFactory
 from tests.database_triggers import refused_rows
 from tidings.storage import outages
-from tidings.storage.business import accounts, callbacks, contacts, identities, jobs, messages, sessions, shards
+from tidings.storage.business import (
+    accounts,
+    callbacks,
+    cloud_limits,
+    contacts,
+    identities,
+    jobs,
+    messages,
+    sessions,
+    shards,
+)
+from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.business.messages import Status
 from tidings.storage.business.quarantine import Item
 from tidings.storage.database import Database
@@ -64,6 +77,41 @@ async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
         return {
             table.name: sorted(tuple(row) for row in await connection.execute(sa.select(table))) for table in TABLES
         }
+
+
+async def test_limits_are_announced_only_with_their_callbacks(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await cloud_limits.change(connection, ACCOUNT, {"tier": "TIER_250"})
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    announced = Change(
+        ACCOUNT,
+        new_callbacks=[a_callback("limits")],
+        announced_limits=[cloud_limits.AnnouncedLimits(ACCOUNT, "TIER_250", "STANDARD")],
+    )
+    async with refused_rows(database, "callbacks", "NEW.subject = 'limits'"):
+        with pytest.raises(ChangeRefused):
+            await journal.write(announced)
+    await journal.close()
+    async with database.reading() as connection:
+        assert (await cloud_limits.find(connection, ACCOUNT)).announced_tier == ""
+    again = Journal(database, journal.lease, last_seq=0, seal=as_they_are)
+    await again.write(announced)
+    await again.close()
+    async with database.reading() as connection:
+        assert (await cloud_limits.find(connection, ACCOUNT)).announced_tier == "TIER_250"
+
+
+async def test_users_of_a_batch_are_written_once_and_in_order(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    users = [CloudUser(account, user_id, "15550110001") for account, user_id in (("2", "A"), ("1", "B"), ("1", "A"))]
+    with statements.sent() as sent:
+        await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(str(n), users=users) for n in range(2)]))
+    await journal.close()
+    [parameters] = [parameters for statement, parameters in sent if "cloud_users" in statement]
+    ids = re.findall(r"""['"]([12AB])['"]""", repr(parameters))
+    assert ids == ["1", "A", "1", "B", "2", "A"]
 
 
 class Breaking(Database):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import changes, cloud_calls, cloud_limits, cloud_reached, cloud_users
 from tidings.storage.business.cloud_calls import CallsOfHour
-from tidings.storage.business.cloud_limits import CloudLimits
+from tidings.storage.business.cloud_limits import AnnouncedLimits, CloudLimits
 from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.database import Database
 
@@ -42,7 +42,7 @@ async def test_limits_have_defaults_and_each_change_raises_their_version(databas
     async with database.transaction() as connection:
         await cloud_limits.change(connection, FIRST, {"tier": "TIER_250", "is_test": True})
         await cloud_limits.change(connection, FIRST, {"throughput": "HIGH", "upgrade_ends_at": NOW})
-        await cloud_limits.set_announced(connection, FIRST, "TIER_250", "STANDARD")
+        await cloud_limits.set_announced(connection, [AnnouncedLimits(FIRST, "TIER_250", "STANDARD")])
     async with database.reading() as connection:
         [found] = await cloud_limits.list_limits(connection)
         assert (await changes.list_versions(connection))["cloud_limits"] == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coreapp.webhook.cloud import envelope
 from tidings.storage.business import templates
 from tidings.storage.business.template_events import (
     CATEGORY,
@@ -17,7 +16,6 @@ from tidings.storage.business.template_events import (
     TemplateEvent,
 )
 from tidings.wire.cloud import identity
-from tidings.wire.cloud.identity import NumberIdentity
 
 FIELDS: Mapping[str, str] = {
     STATUS: "message_template_status_update",
@@ -37,17 +35,13 @@ def id_of(event: TemplateEvent) -> str:
     return identity.template_id(event.account, event.namespace, event.name, event.language)
 
 
-def body(account: NumberIdentity, event: TemplateEvent) -> bytes:
-    """Return the body of a webhook about a change of a template."""
-    seconds = event.created_at // 1000
-    value: Mapping[str, Any]
+def value(event: TemplateEvent) -> Mapping[str, Any]:
+    """Return the value of a webhook about a change of a template."""
     if event.kind == STATUS:
-        value = _status(event, seconds)
-    elif event.kind == QUALITY:
-        value = {"previous_quality_score": event.old_value, "new_quality_score": event.new_value, **_named(event)}
-    else:
-        value = {**_named(event), "previous_category": event.old_value, "new_category": event.new_value}
-    return envelope.of_account(account, FIELDS[event.kind], value, seconds)
+        return _status(event, event.created_at // 1000)
+    if event.kind == QUALITY:
+        return {"previous_quality_score": event.old_value, "new_quality_score": event.new_value, **_named(event)}
+    return {**_named(event), "previous_category": event.old_value, "new_category": event.new_value}
 
 
 def _named(event: TemplateEvent) -> dict[str, Any]:
@@ -66,25 +60,25 @@ def _status(event: TemplateEvent, seconds: int) -> Mapping[str, Any]:
     """
     reached = event.new_value
     is_reinstated = (event.old_value, reached) == (templates.DISABLED, templates.APPROVED)
-    value = {
+    shown = {
         "event": REINSTATED if is_reinstated else reached,
         **_named(event),
         "reason": event.reason,
         "message_template_category": event.category,
     }
     if reached == templates.DISABLED:
-        value["disable_info"] = {"disable_date": str(seconds)}
-        value["other_info"] = _other_info(event, _DISABLED)
+        shown["disable_info"] = {"disable_date": str(seconds)}
+        shown["other_info"] = _other_info(event, _DISABLED)
     elif reached == templates.PAUSED:
-        value["other_info"] = _other_info(event, _PAUSED)
+        shown["other_info"] = _other_info(event, _PAUSED)
     elif (event.old_value, reached) == (templates.PAUSED, templates.APPROVED):
-        value["other_info"] = _other_info(event, _UNPAUSED)
+        shown["other_info"] = _other_info(event, _UNPAUSED)
     elif reached == templates.REJECTED and DESCRIPTION in event.info:
-        value["rejection_info"] = {
+        shown["rejection_info"] = {
             "reason": event.info[DESCRIPTION],
             "recommendation": event.info.get(RECOMMENDATION, ""),
         }
-    return value
+    return shown
 
 
 def _other_info(event: TemplateEvent, default: tuple[str, str]) -> Mapping[str, str]:

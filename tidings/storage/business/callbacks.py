@@ -111,13 +111,17 @@ def event_id(seq: int, event: str = "") -> str:
     return event or f"evt_{seq:x}"
 
 
+def event_of(name: bytes) -> str:
+    """Return the event id of an event with this name. It is the same on every copy of the database and at any time."""
+    return f"evt_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
+
+
 def status_event(message_id: str, recipient: str, step: int) -> str:
-    """Return the event id of a status. It is the same on every copy of the database and at any time.
+    """Return the event id of a status.
 
     recipient: number, group id, or participant of a group that the status is about
     """
-    name = f"{message_id} {recipient} {step}".encode()
-    return f"evt_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
+    return event_of(f"{message_id} {recipient} {step}".encode())
 
 
 _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))

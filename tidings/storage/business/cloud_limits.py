@@ -41,6 +41,15 @@ class CloudLimits:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AnnouncedLimits:
+    """Limits of one number as webhooks report them from now on."""
+
+    account: str
+    tier: str
+    throughput: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CloudTestRecipient:
     """Recipient that a number in test mode may send to."""
 
@@ -77,10 +86,11 @@ async def change(connection: AsyncConnection, account: str, values: Mapping[str,
     await changes.note(connection, changes.CLOUD_LIMITS)
 
 
-async def set_announced(connection: AsyncConnection, account: str, tier: str, throughput: str) -> None:
+async def set_announced(connection: AsyncConnection, announced: Sequence[AnnouncedLimits]) -> None:
     """Store the limits that webhooks reported."""
-    values = {"announced_tier": tier, "announced_throughput": throughput}
-    await connection.execute(table.update().where(table.c.account == account).values(values))
+    for each in announced:
+        values = {"announced_tier": each.tier, "announced_throughput": each.throughput}
+        await connection.execute(table.update().where(table.c.account == each.account).values(values))
 
 
 async def list_recipients(connection: AsyncConnection) -> Mapping[str, frozenset[str]]:

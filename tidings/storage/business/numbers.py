@@ -30,7 +30,7 @@ class TooManyNumbers(Exception):
 
 
 class NoSuchWaba(Exception):
-    """The number whose WABA is to be joined is no number of the installation."""
+    """The number whose WABA is to be joined is not a number of the installation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

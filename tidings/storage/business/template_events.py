@@ -6,7 +6,6 @@ A row is written in the transaction of its change, and deleted in the transactio
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import callbacks
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, delete_listed
 
@@ -34,7 +34,7 @@ class TemplateEvent:
     # Version of the account's templates that the change made.
     version: Annotated[int, sa.BigInteger()]
     # Position among the events of this version, from 0.
-    place: int
+    position: int
     # `STATUS`, `QUALITY` or `CATEGORY`.
     kind: Annotated[str, types.key(16)]
     namespace: Annotated[str, types.key(64)]
@@ -46,7 +46,7 @@ class TemplateEvent:
     new_value: Annotated[str, types.key(32)]
     # Reason of a status as the Cloud API names it; None for a deletion.
     reason: Annotated[str | None, types.key(32)]
-    # Words of the operator about a status, by `TITLE`, `DESCRIPTION` and `RECOMMENDATION`.
+    # Operator's texts about a status, by `TITLE`, `DESCRIPTION` and `RECOMMENDATION`.
     info: Annotated[Mapping[str, str], types.json(dict[str, str])]
     created_at: types.UnixMilliseconds
 
@@ -54,7 +54,7 @@ class TemplateEvent:
 table = metadata.table_of(
     TemplateEvent,
     "template_events",
-    sa.Index("template_events_by_account", "account", "version", "place"),
+    sa.Index("template_events_by_account", "account", "version", "position"),
     key=("id",),
 )
 
@@ -62,10 +62,9 @@ table = metadata.table_of(
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
-def event_id(account: str, version: int, place: int, created_at: int) -> str:
-    """Return the event id of a change. It is the same on every copy of the database and at any time."""
-    name = f"template {account} {version} {place} {created_at}".encode()
-    return f"evt_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
+def event_id(account: str, version: int, position: int, created_at: int) -> str:
+    """Return the event id of a change."""
+    return callbacks.event_of(f"template {account} {version} {position} {created_at}".encode())
 
 
 async def add(connection: AsyncConnection, events: Sequence[TemplateEvent]) -> None:
@@ -81,6 +80,6 @@ async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
 async def list_events(connection: AsyncConnection, account: str, *, limit: int) -> Sequence[TemplateEvent]:
     """List the oldest events of an account in the order of the changes, at most `limit`."""
     rows = await connection.execute(
-        sa.select(table).where(table.c.account == account).order_by(table.c.version, table.c.place).limit(limit)
+        sa.select(table).where(table.c.account == account).order_by(table.c.version, table.c.position).limit(limit)
     )
     return [TemplateEvent(*row) for row in rows]

@@ -216,10 +216,10 @@ async def _report(
         connection,
         [
             TemplateEvent(
-                id=template_events.event_id(account, version, place, now),
+                id=template_events.event_id(account, version, position, now),
                 account=account,
                 version=version,
-                place=place,
+                position=position,
                 kind=kind,
                 namespace=template.namespace,
                 name=template.name,
@@ -231,7 +231,7 @@ async def _report(
                 info=info or {} if kind == template_events.STATUS else {},
                 created_at=now,
             )
-            for place, (template, kind, old, new) in enumerate(changed)
+            for position, (template, kind, old, new) in enumerate(changed)
         ],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from coreapp import webhook_secrets
+from coreapp.journal import Change, Journal
 from coreapp.webhook import limit_events
+from coreapp.webhook.limit_events import LimitEvents
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.sink import SECRET
@@ -105,6 +108,42 @@ async def test_a_change_made_while_no_coreapp_ran_is_posted_once(world: World, c
     await again.shard.limit_events.run_once()
     await again.stopped()
     assert len(cloud_sink.posts) == 1
+
+
+async def test_callbacks_and_announced_limits_are_one_change(
+    world: World, cloud_sink: CloudSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Change] = []
+    write = Journal.write
+
+    async def noted(journal: Journal, change: Change) -> None:
+        written.append(change)
+        await write(journal, change)
+
+    monkeypatch.setattr(Journal, "write", noted)
+    await subscribe(world, cloud_sink.url, fields=(QUALITY, CAPABILITY))
+    running = await world.start()
+    await world.connected(running)
+    await change(world, tier="TIER_250")
+    await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 2)
+    [announcing] = [one for one in written if one.announced_limits]
+    assert len(announcing.new_callbacks) == 2
+    assert (await limits(world)).announced_tier == "TIER_250"
+
+
+async def test_a_run_in_progress_does_not_delay_the_stop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = asyncio.Event()
+
+    async def hang(events: LimitEvents) -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(LimitEvents, "run_once", hang)
+    running = await world.start()
+    await world.connected(running)
+    await entered.wait()
+    async with asyncio.timeout(5):
+        await running.stopped()
 
 
 async def test_changes_without_a_subscription_are_not_posted_later(world: World, cloud_sink: CloudSink) -> None:

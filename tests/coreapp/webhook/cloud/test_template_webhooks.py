@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from coreapp import webhook_secrets
-from coreapp.webhook.cloud import templates as template_bodies
+from coreapp.webhook.cloud import envelope
+from coreapp.webhook.cloud import templates as template_values
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.sink import SECRET
@@ -42,7 +43,7 @@ def event_of(case: dict[str, Any]) -> TemplateEvent:
         id="evt_1",
         account=BUSINESS,
         version=1,
-        place=0,
+        position=0,
         kind=case["kind"],
         namespace="ns",
         name="order",
@@ -62,7 +63,10 @@ def test_a_change_of_a_template_has_the_bytes_of_the_reference(case: dict[str, A
     entry = {"id": "2397639735729717", "time": 1700000000, "changes": [change]}
     body = {"object": "whatsapp_business_account", "entry": [entry]}
     text = json.dumps(body, separators=(",", ":")).replace("/", "\\/").replace("@", "\\u0040")
-    assert template_bodies.body(IDENTITY, event_of(case)).decode("ascii") == text
+    event = event_of(case)
+    made = envelope.of_account(IDENTITY, case["field"], template_values.value(event), 1700000000)
+    assert template_values.FIELDS[event.kind] == case["field"]
+    assert made.decode("ascii") == text
 
 
 async def put(world: World, **changes: Any) -> None:
@@ -97,6 +101,29 @@ def changes_of(sink: CloudSink) -> list[tuple[str, str]]:
 async def handled(running: Running) -> None:
     """Have the changes so far committed as callbacks, or dropped."""
     await running.shard.webhook.template_events.run_once()
+
+
+async def test_an_event_that_cannot_be_reported_closes_no_shard(
+    world: World, app_sink: CloudSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    await subscribe(world, app_sink.url, fields=("messages", STATUS))
+    running = await world.start()
+    await world.connected(running)
+    shard = running.shard
+    case = next(case for case in recorded("template_webhooks") if case["kind"] == "status")
+    async with world.database.transaction() as connection:
+        later = dataclasses.replace(event_of(case), id="evt_2", position=1)
+        await template_events.add(connection, [dataclasses.replace(event_of(case), kind="colour"), later])
+        await connection.execute(sa.text("UPDATE template_events SET info = '{' WHERE id = 'evt_2'"))
+    await put(world)
+    await polling.until(lambda: "templates.not_reported" in caplog.text)
+    async with world.database.transaction() as connection:
+        await connection.execute(sa.text("UPDATE template_events SET info = '{}' WHERE id = 'evt_2'"))
+    await app_sink.signals.until(lambda: len(app_sink.posts) == 1)
+    assert app_sink.posts[0].event_ids == ["evt_2"]
+    assert await count_events(world) == 0
+    assert "templates.unknown_event" in caplog.text
+    assert running.shard is shard
 
 
 async def test_each_change_is_posted_once_to_the_app_in_order(world: World, app_sink: CloudSink) -> None:
