@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -22,7 +21,6 @@ from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.journal import Change, Journal
 from coreapp.session_rows import UsedPreKey
 from harness import metrics
-from tests import statements
 from tests.conftest import DatabaseFactory
 from tests.database_triggers import refused_rows
 from tidings.storage import outages
@@ -30,6 +28,7 @@ from tidings.storage.business import (
     accounts,
     callbacks,
     cloud_limits,
+    cloud_users,
     contacts,
     identities,
     jobs,
@@ -102,16 +101,23 @@ async def test_limits_are_announced_only_with_their_callbacks(database_factory: 
         assert (await cloud_limits.find(connection, ACCOUNT)).announced_tier == "TIER_250"
 
 
-async def test_users_of_a_batch_are_written_once_and_in_order(database_factory: DatabaseFactory) -> None:
+async def test_users_of_a_batch_are_written_once_and_in_order(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Sequence[CloudUser]] = []
+
+    async def noted(connection: AsyncConnection, users: Sequence[CloudUser]) -> None:
+        written.append(users)
+
+    monkeypatch.setattr(cloud_users, "add", noted)
     database = await database_factory("business")
     journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
     users = [CloudUser(account, user_id, "15550110001") for account, user_id in (("2", "A"), ("1", "B"), ("1", "A"))]
-    with statements.sent() as sent:
-        await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(str(n), users=users) for n in range(2)]))
+    await journal.write(Change(ACCOUNT, new_callbacks=[a_callback(str(n), users=users) for n in range(2)]))
     await journal.close()
-    [parameters] = [parameters for statement, parameters in sent if "cloud_users" in statement]
-    ids = re.findall(r"""['"]([12AB])['"]""", repr(parameters))
-    assert ids == ["1", "A", "1", "B", "2", "A"]
+    assert [[(user.account, user.user_id) for user in users] for users in written] == [
+        [("1", "A"), ("1", "B"), ("2", "A")]
+    ]
 
 
 class Breaking(Database):

@@ -108,9 +108,7 @@ async def test_an_id_belongs_to_one_number(users: Cloud, database: Database, cor
     assert [question.to for question in coreapp.asked(core.AcceptMessage)] == ["15550110003"]
 
 
-async def test_numbers_of_one_waba_have_the_same_users(
-    users: Cloud, database: Database, coreapp: FakeCoreapp
-) -> None:
+async def test_numbers_of_one_waba_have_the_same_users(users: Cloud, database: Database, coreapp: FakeCoreapp) -> None:
     third = "15550000002"
     await add_number(database, third, waba_of=FIRST)
     await users.served.parts.numbers.poll()
