@@ -309,6 +309,7 @@ async def test_an_address_of_a_removed_or_expired_lock_is_not_familiar_later(sce
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
+@pytest.mark.parametrize("nodes", [1, 2])
 async def test_a_former_owners_unrecorded_address_is_not_familiar_for_a_new_lock(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
 ) -> None:
