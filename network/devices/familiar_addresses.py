@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 
 from tidings.storage.database import Connection, Database, pages
 from tidings.storage.network import lock_addresses, locks
@@ -19,6 +19,9 @@ FAMILIAR_MS, REFRESH_MS = 30 * DAY_MS, DAY_MS
 KEPT = 8
 # Numbers per transaction, and seconds for each statement while the database is away.
 PAGE, PATIENCE = 1000, 5.0
+
+# Returns the origins of a number's device.
+OriginsOf = Callable[[str], Collection[str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -39,34 +42,32 @@ class FamiliarAddresses:
             hmac.compare_digest(row.address_hash, digest) and now < row.seen_at + FAMILIAR_MS for row in found[:KEPT]
         )
 
-    async def record(self, seen: Mapping[str, Collection[str]], now: int) -> int:
+    async def record(self, numbers: Collection[str], origins_of: OriginsOf, now: int) -> int:
         """Record the origins from which devices have logged in, for locked numbers only. Return how many were written.
 
         An origin that was recorded within a day is not written again.
 
-        seen: origins by number. A number that is removed from it meanwhile is not recorded.
+        origins_of(number): returns the present origins; none once another device has the number
         now: Unix milliseconds.
         """
-        if not seen or not await self.database.query(locks.exist, patience=PATIENCE):
+        if not numbers or not await self.database.query(locks.exist, patience=PATIENCE):
             return 0
         total = 0
-        for page in pages(list(seen), PAGE):
-            listing = functools.partial(self._list_due, seen=seen, numbers=page, now=now)
+        for page in pages(list(numbers), PAGE):
+            listing = functools.partial(self._list_due, numbers=page, origins_of=origins_of, now=now)
             due = await self.database.query(listing, patience=PATIENCE)
             if due:
-                numbers = sorted({row.number for row in due})
-                saving = functools.partial(self._save, seen=seen, numbers=numbers, now=now)
+                found = sorted({row.number for row in due})
+                saving = functools.partial(self._save, numbers=found, origins_of=origins_of, now=now)
                 total += await self.database.persist(saving, patience=PATIENCE)
         return total
 
-    async def _save(
-        self, connection: Connection, seen: Mapping[str, Collection[str]], numbers: Collection[str], now: int
-    ) -> int:
+    async def _save(self, connection: Connection, numbers: Collection[str], origins_of: OriginsOf, now: int) -> int:
         """Store due addresses, and delete all but the latest of their numbers. Return how many were stored.
 
         The locks cannot be replaced meanwhile by those of new owners.
         """
-        rows = await self._list_due(connection, seen, numbers, now, lock=True)
+        rows = await self._list_due(connection, numbers, origins_of, now, lock=True)
         if not rows:
             return 0
         await lock_addresses.save(connection, rows)
@@ -79,8 +80,8 @@ class FamiliarAddresses:
     async def _list_due(
         self,
         connection: Connection,
-        seen: Mapping[str, Collection[str]],
         numbers: Collection[str],
+        origins_of: OriginsOf,
         now: int,
         *,
         lock: bool = False,
@@ -96,7 +97,7 @@ class FamiliarAddresses:
             if now < row.seen_at + REFRESH_MS
         }
         rows = [
-            LockAddress(number, self._hash(number, origin), now) for number in locked for origin in seen.get(number, ())
+            LockAddress(number, self._hash(number, origin), now) for number in locked for origin in origins_of(number)
         ]
         due = [row for row in rows if (row.number, row.address_hash) not in fresh]
         # Nodes lock rows in the same order.

@@ -215,18 +215,18 @@ class LockActivity:
         while True:
             listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
             page = await self.database.query(listing, patience=PATIENCE)
-            attached = {number: origins for _, number in page if (origins := self.origins_of(number)) is not None}
+            attached = {number for _, number in page if self.origins_of(number) is not None}
             active = [number for _, number in page if number in seen or number in attached]
             if active:
                 noting = functools.partial(locks.note_active, numbers=active, now=now)
                 await self.database.persist(noting, patience=PATIENCE)
             # An attached device is seen about once an hour.
-            await self.addresses.record(attached, now)
+            await self.addresses.record(attached, lambda number: self.origins_of(number) or (), now)
             total += len(active)
             if len(page) < PAGE:
                 break
             after = page[-1]
-        await self.addresses.record(seen, now)
+        await self.addresses.record(seen, lambda number: seen.get(number, ()), now)
         self.seen.recorded()
         if now >= self._delete_at:
             await self._delete_expired(now)

@@ -326,6 +326,21 @@ async def test_a_former_owners_unrecorded_address_is_not_familiar_for_a_new_lock
     assert len(found.get(ALICE, ())) == (0 if is_replaced else 1)
 
 
+async def test_a_device_that_is_replaced_during_a_pass_leaves_no_address(pair_of_nodes: LockNodes) -> None:
+    addresses, now = FamiliarAddresses(pair_of_nodes.database, "key"), int(pair_of_nodes.clock.now() * 1000)
+    calls = []
+
+    def origins_of(number: str) -> Set[str]:
+        calls.append(number)
+        return {HOME} if len(calls) == 1 else set()
+
+    assert await addresses.record([ALICE], origins_of, now) == 0
+    assert calls == [ALICE, ALICE]
+    assert await pair_of_nodes.addresses() == 0
+    assert await addresses.record([ALICE], lambda number: {HOME}, now) == 1
+    assert await pair_of_nodes.addresses() == 1
+
+
 async def test_addresses_of_a_failed_pass_are_dropped_with_the_registration(pair_of_nodes: LockNodes) -> None:
     one, _ = pair_of_nodes.nodes
     one.seen.add(ALICE, HOME)
