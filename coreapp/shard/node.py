@@ -94,12 +94,9 @@ class ShardNode:
             in_hand=in_hand if in_hand is not None else InHand(),
         )
         self.numbers = CoreappNumbers(settings.account, functools.partial(make_number, self.process))
-        self._changes.on(changes.SETTINGS, self.numbers.load)
-        self._changes.on(changes.CERTIFICATES, self.numbers.load)
-        self._changes.on(changes.TEMPLATES, self._wake_templates)
+        self._follow_changes()
         self.shards = OpenShards()
         self.shards.on_change(self._follow_open_shards)
-        self._changes.on(changes.CLOUD_LIMITS, self._announce_limits)
         # Set while this process answers for all shards that it has claimed, of which there is one at least.
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
@@ -118,6 +115,13 @@ class ShardNode:
         self._settled_since = -math.inf
         self._live: frozenset[str] = frozenset()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _follow_changes(self) -> None:
+        """Have changes in the database applied."""
+        self._changes.on(changes.SETTINGS, self.numbers.load)
+        self._changes.on(changes.CERTIFICATES, self.numbers.load)
+        self._changes.on(changes.TEMPLATES, self._wake_templates)
+        self._changes.on(changes.CLOUD_LIMITS, self._announce_limits)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises `SettingsError` if another process of this name is alive, `Replaced` if one
