@@ -12,7 +12,8 @@ from tests.webapp.cloud.conftest import NUMBER, WABA, Cloud, details, error
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.test_account import register
-from tidings.storage.business import cloud_calls, cloud_limits
+from tests.webapp.test_numbers import SECOND, second
+from tidings.storage.business import cloud_calls, cloud_limits, number_removal, numbers
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -242,3 +243,27 @@ async def test_an_unlimited_number_stays_unlimited(serve: Serve, coreapp: FakeCo
     for throughput in ("HIGH", "STANDARD"):
         await change(cloud, database, throughput=throughput)
         assert {(await cloud.http.post("/v1/messages", json={})).status_code for _ in range(100)} == {400}
+
+
+async def test_the_limits_of_a_removed_number_end(serve: Serve, coreapp: FakeCoreapp, database: Database) -> None:
+    clock = ManualClock()
+    cloud = await served(serve, coreapp, clock=clock, messages_rate=80.0, messages_burst=80.0)
+    headers = await second(cloud.served, database)
+    await change(cloud, database, SECOND, throughput="HIGH", upgrade_ends_at=1)
+
+    async def accepted(count: int) -> int:
+        statuses = [(await cloud.http.post("/v1/messages", json={}, headers=headers)).status_code for _ in range(count)]
+        return statuses.count(400)
+
+    clock.advance(1)
+    assert await accepted(100) == 100
+    async with database.transaction() as connection:
+        assert await number_removal.delete_page(connection, SECOND, cloud_limits.table) is None
+        await numbers.delete(connection, SECOND)
+    await cloud.served.parts.common.changes.run_once()
+    # The number is added again, with its users as before.
+    async with database.transaction() as connection:
+        await numbers.add(connection, SECOND)
+    await cloud.served.parts.numbers.poll()
+    clock.advance(1)
+    assert await accepted(100) == 80

@@ -148,6 +148,8 @@ async def set_state(connection: AsyncConnection, number: str, state: str) -> Non
 async def delete(connection: AsyncConnection, number: str) -> None:
     """Delete the row of a number, whose block is free then."""
     await connection.execute(table.delete().where(table.c.number == number))
+    # Its limits are deleted before it.
+    await changes.note(connection, changes.CLOUD_LIMITS)
     await changes.note(connection, changes.NUMBERS)
 
 

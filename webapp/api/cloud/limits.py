@@ -82,7 +82,10 @@ class NumberSendingLimits:
         async with self._database.reading() as connection:
             rows = await cloud_limits.list_limits(connection)
             allowed = await cloud_limits.list_recipients(connection)
+        former = self._own
         self._own = {row.account: self._limits_of(row, allowed.get(row.account, frozenset())) for row in rows}
+        for account in former.keys() - self._own.keys():
+            self._set_throughput(account, False)
         for row in rows:
             self._set_throughput(row.account, row.throughput == HIGH)
 
