@@ -112,6 +112,12 @@ async def is_registered(connection: AsyncConnection, number: str) -> bool:
     ).first() is not None
 
 
+async def is_any_registered(connection: AsyncConnection, numbers: Sequence[str]) -> bool:
+    """Return whether one of the numbers is registered with the network."""
+    query = sa.select(accounts.c.number).where(accounts.c.number.in_(numbers)).limit(1)
+    return (await connection.execute(query)).first() is not None
+
+
 async def find_registration_id(connection: AsyncConnection, number: str) -> int | None:
     """Return the present registration id of the number's device; None when it is not registered."""
     found = await connection.execute(sa.select(accounts.c.registration_id).where(accounts.c.number == number))

@@ -18,9 +18,9 @@ WINDOW = 60  # minutes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallCount:
-    """Management calls of one number in one minute."""
+    """Management calls of one WABA in one minute."""
 
-    account: Annotated[str, types.key(20)]
+    account: Annotated[str, types.key(20)]  # number that owns the WABA
     minute: int  # since 1970
     calls: int
 

@@ -133,7 +133,8 @@ class Facade:
         if handler is None or self._directory.is_foreign(target.node, caller.account):
             raise call.unsupported()
         if self._management is not None and management_calls.is_counted(kind, target.edge):
-            call.share = await self._management.admit(call.identity)
+            members = self._directory.accounts_of(call.identity.waba_id)
+            call.share = await self._management.admit(call.identity, members)
         return await handler(call)
 
     def _kind(self, node: str) -> str:

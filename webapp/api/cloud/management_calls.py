@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidings.aio.clock import Clock
 from tidings.storage.business import accounts, cloud_calls
 from tidings.storage.business.cloud_calls import CallsOfHour
@@ -11,7 +13,7 @@ from tidings.wire.cloud.identity import NumberIdentity, ObjectKind
 from webapp.api.cloud import answers, errors
 from webapp.api.cloud.answers import CallShare
 
-# Calls in an hour: of a number that is registered, and of one that is not.
+# Calls in an hour: of a WABA with a registered number, and of one without.
 REGISTERED, UNREGISTERED = 5_000, 200
 _KINDS = frozenset((ObjectKind.NUMBER, ObjectKind.WABA, ObjectKind.TEMPLATE))
 # Edges of a number that belong to messaging.
@@ -25,7 +27,7 @@ def is_counted(kind: str, edge: str) -> bool:
 
 
 class ManagementCalls:
-    """Management calls of each number, counted in the database for all Webapps."""
+    """Management calls of each WABA, counted in the database for all Webapps."""
 
     def __init__(self, database: Database, clock: Clock, *, throttle_status: int) -> None:
         """throttle_status: HTTP status of a refused call"""
@@ -33,10 +35,14 @@ class ManagementCalls:
         self._clock = clock
         self._throttle_status = throttle_status
 
-    async def admit(self, identity: NumberIdentity) -> CallShare:
-        """Count a call, and return the share of the calls of an hour that are used. Raises `GraphError`."""
-        async with self._database.transaction() as connection:
-            found, limit = await self._count(connection, identity.account)
+    async def admit(self, identity: NumberIdentity, members: Sequence[str]) -> CallShare:
+        """Count a call, and return the share of the calls of an hour that are used. Raises `GraphError`.
+
+        members: numbers of the WABA
+        """
+        found, limit = await self._database.commit(
+            lambda connection: self._count(connection, identity.waba_owner, members)
+        )
         share = CallShare(min(found.calls * 100 // limit, 100), found.wait)
         if found.wait:
             error = errors.coded(MANAGEMENT_RATE, TOO_MANY, status=self._throttle_status, retry_after=found.wait * 60)
@@ -44,7 +50,7 @@ class ManagementCalls:
             raise error
         return share
 
-    async def _count(self, connection: Connection, account: str) -> tuple[CallsOfHour, int]:
-        limit = REGISTERED if await accounts.is_registered(connection, account) else UNREGISTERED
+    async def _count(self, connection: Connection, owner: str, members: Sequence[str]) -> tuple[CallsOfHour, int]:
+        limit = REGISTERED if await accounts.is_any_registered(connection, members) else UNREGISTERED
         now = int(self._clock.now() * 1000)
-        return await cloud_calls.count(connection, account, limit=limit, now=now), limit
+        return await cloud_calls.count(connection, owner, limit=limit, now=now), limit
