@@ -81,6 +81,14 @@ async def find(connection: AsyncConnection, number: str, *, lock: bool = False) 
     return BusinessNumber(*row) if row is not None else None
 
 
+async def lock(connection: AsyncConnection, number: str) -> None:
+    """Lock a number until the transaction ends, so that transactions that do so run one after the other.
+
+    Must be the first statement, so that the others see what earlier transactions have written.
+    """
+    await find(connection, number, lock=True)
+
+
 async def list_numbers(connection: AsyncConnection) -> Sequence[BusinessNumber]:
     """List all numbers, the first one first, then by shard block."""
     return [BusinessNumber(*row) for row in await connection.execute(sa.select(table).order_by(table.c.shard_block))]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from tidings.aio.clock import Clock
-from tidings.storage.business import blocked_users, changes, service_windows
+from tidings.storage.business import blocked_users, changes, numbers, service_windows
 from tidings.storage.business.blocked_users import BlockedUser
 from tidings.storage.database import Connection, Database
 from tidings.wire.cloud.codes import BLOCK_LIST_FULL, RECIPIENT_IS_SENDER, REENGAGEMENT
@@ -47,6 +47,8 @@ class BlockList:
 
         async def work(connection: Connection) -> None:
             refused.clear()
+            # Concurrent calls could exceed the limit.
+            await numbers.lock(connection, caller.account)
             known = await blocked_users.list_known(connection, caller.account, users)
             heard = await service_windows.list_heard(connection, caller.account, users)
             room = MAX_BLOCKED - await blocked_users.count(connection, caller.account)

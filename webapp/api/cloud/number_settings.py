@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pydantic
 from fastapi import Response
 
-from tidings.storage.business import cloud_settings
+from tidings.storage.business import cloud_settings, numbers
 from tidings.storage.business.cloud_settings import AUTOMATION, COMMERCE, SETTINGS, CloudSettingsRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND
@@ -79,6 +79,8 @@ class CloudNumberSettings:
         """Change some fields of the settings of a kind, and notify the Coreapps."""
 
         async def work(connection: Connection) -> None:
+            # Concurrent calls may change other fields.
+            await numbers.lock(connection, caller.account)
             stored = await cloud_settings.find(connection, caller.account, kind)
             await cloud_settings.put(connection, CloudSettingsRow(caller.account, kind, {**stored, **changes}))
 

@@ -9,7 +9,7 @@ import string
 from collections.abc import Sequence
 
 from tidings.aio.clock import Clock
-from tidings.storage.business import message_qr_codes
+from tidings.storage.business import message_qr_codes, numbers
 from tidings.storage.business.message_qr_codes import MessageQrCode
 from tidings.storage.database import Connection, Database
 from webapp.api.cloud import errors
@@ -35,6 +35,8 @@ class QrCodeList:
         row = MessageQrCode(caller.account, code, prefilled, int(self._clock.now() * 1000))
 
         async def work(connection: Connection) -> bool:
+            # Concurrent calls could exceed the limit.
+            await numbers.lock(connection, caller.account)
             if await message_qr_codes.find(connection, caller.account, code) is not None:
                 return True
             if await message_qr_codes.count(connection, caller.account) >= MAX_CODES:
@@ -51,6 +53,8 @@ class QrCodeList:
         """Change the text of a QR code. Returns the code; `None` for an unknown one."""
 
         async def work(connection: Connection) -> MessageQrCode | None:
+            # A concurrent call may delete the code.
+            await numbers.lock(connection, caller.account)
             found = await message_qr_codes.find(connection, caller.account, code)
             if found is None:
                 return None
@@ -70,7 +74,10 @@ class QrCodeList:
 
     async def delete(self, caller: Caller, code: str) -> None:
         """Delete a QR code, whether it exists or not."""
-        await self._database.persist(
-            lambda connection: message_qr_codes.delete(connection, caller.account, code), patience=5.0
-        )
+
+        async def work(connection: Connection) -> None:
+            await numbers.lock(connection, caller.account)
+            await message_qr_codes.delete(connection, caller.account, code)
+
+        await self._database.persist(work, patience=5.0)
         log.info("cloud.qr_code_deleted", extra={"username": caller.username})

@@ -10,7 +10,7 @@ from tidings.aio.clock import Clock
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
 from tidings.media.kinds import MediaType
 from tidings.objects.store import FileStore, StoredObject
-from tidings.storage.business import cloud_uploads
+from tidings.storage.business import cloud_uploads, numbers
 from tidings.storage.business.cloud_uploads import CloudUpload, CloudUploadPart
 from tidings.storage.database import Connection, Database
 from tidings.wire.cloud import media_ids
@@ -55,6 +55,8 @@ class UploadSessions:
         upload = CloudUpload(secrets.token_urlsafe(24), caller.account, media_type.text, size, 0, now)
 
         async def work(connection: Connection) -> bool:
+            # Concurrent calls could exceed the limit.
+            await numbers.lock(connection, caller.account)
             if await cloud_uploads.count_open(connection, caller.account, now - LIFETIME_MS) >= MAX_OPEN:
                 return False
             await cloud_uploads.add(connection, upload)
