@@ -9,9 +9,10 @@ from tests.webapp.cloud.test_callbacks import receiving, subscription
 from tests.webapp.cloud.test_numbers import OTHER_NUMBER, OTHER_WABA, TEMPLATE, TEXT, check_beyond
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.test_numbers import FIRST, SECOND, add_number, first_log_in
-from tidings.storage.business import number_removal
+from tidings.storage.business import number_removal, numbers
 from tidings.storage.database import Database
 from tidings.wire import core
+from webapp.api.account.service import RegistrationService, RegistrationState
 
 Headers = dict[str, str]
 
@@ -36,6 +37,32 @@ async def test_the_numbers_of_a_waba_are_listed_for_each_of_their_tokens(cloud: 
     rest = (await cloud.http.get(first["paging"]["next"])).json()
     assert [one["id"] for one in rest["data"]] == [OTHER_NUMBER]
     check_beyond(await cloud.http.get(f"/{OTHER_WABA}/phone_numbers", headers=second), OTHER_WABA)
+
+
+async def test_pages_of_numbers_follow_the_number_and_describe_only_those_they_show(
+    cloud: Cloud, second: Headers, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = "15550000002"
+    await add_number(database, third, waba_of=FIRST)
+    await cloud.served.parts.numbers.poll()
+    described: list[str] = []
+    state = RegistrationService.state
+
+    async def counted(service: RegistrationService, account: str) -> RegistrationState:
+        described.append(account)
+        return await state(service, account)
+
+    monkeypatch.setattr(RegistrationService, "state", counted)
+    page = (await cloud.http.get(f"/{WABA}/phone_numbers?limit=2")).json()
+    assert described == [FIRST, SECOND]
+    last = (await cloud.http.get(page["paging"]["next"])).json()
+    assert [one["display_phone_number"] for one in last["data"]] == ["+1 555-000-0002"]
+    async with database.transaction() as connection:
+        await numbers.delete(connection, SECOND)
+    await cloud.served.parts.numbers.poll()
+    previous = (await cloud.http.get(last["paging"]["previous"])).json()
+    assert [one["id"] for one in previous["data"]] == [NUMBER]
+    assert described == [FIRST, SECOND, third, FIRST]
 
 
 async def test_a_token_sends_from_its_own_number_only(cloud: Cloud, second: Headers, coreapp: FakeCoreapp) -> None:

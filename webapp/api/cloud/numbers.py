@@ -57,17 +57,13 @@ async def list_all(call: CloudCall) -> Response:
     """List the numbers of the WABA, whichever of them the token belongs to."""
     # The directory may change during the queries.
     identities = [call.directory.of(account) for account in call.directory.accounts_of(call.identity.waba_id)]
-    numbers = [
-        fields.select(
-            await describe(call, identity),
-            call.query().get("fields"),
-            node_type=NODE_TYPE,
-            default=_IN_LISTS,
-            optional=_OPTIONAL,
-        )
-        for identity in identities
+    page = listed(identities, [identity.phone_number_id for identity in identities], call)
+    asked = call.query().get("fields")
+    page["data"] = [
+        fields.select(await describe(call, identity), asked, node_type=NODE_TYPE, default=_IN_LISTS, optional=_OPTIONAL)
+        for identity in page["data"]
     ]
-    return call.answer(listed(numbers, [str(n) for n in range(len(numbers))], call))
+    return call.answer(page)
 
 
 async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, Any]:
