@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import os
 import ssl
@@ -12,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from harness import metrics
-from tests.authority import NOW, Authority
+from tests.authority import NOW, Authority, private_key
 from tests.coreapp.signals import soon
 from tests.manual_clock import ManualClock
 from tidings.net import socket_server, tls, tls_server
@@ -202,6 +207,30 @@ def test_expiry_within_30_days_logs_a_daily_warning_and_sets_a_metric(
     clock.advance(DAY)
     watch.run_once()
     assert [kind for kind, _ in warned()] == ["authority"]
+
+
+@pytest.mark.parametrize(
+    ("last", "extensions"), [(98, [b"\x05\x00", b"\x05\x00"]), (17, [b"\x30\x02\xa3\x00"])], ids=["twice", "type"]
+)
+def test_a_certificate_whose_extensions_cannot_be_parsed_has_no_names(
+    tmp_path: Path, last: int, extensions: list[bytes]
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a.example")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + datetime.timedelta(days=30))
+    for n, value in enumerate(extensions):
+        identifier = x509.ObjectIdentifier(f"2.5.29.{98 + n}")
+        builder = builder.add_extension(x509.UnrecognizedExtension(identifier, value), critical=False)
+    made = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    for n in range(len(extensions)):
+        # These identifiers differ in their last byte. That of the names is 2.5.29.17.
+        made = made.replace(bytes((6, 3, 0x55, 0x1D, 98 + n)), bytes((6, 3, 0x55, 0x1D, last)))
+    chain, private = tmp_path / "a.pem", tmp_path / "a.key"
+    chain.write_text(ssl.DER_cert_to_PEM_cert(made))
+    private.write_bytes(private_key(key))
+    context = tls.server("link", TlsFiles(str(chain), str(private)))
+    assert context.names == frozenset()
 
 
 async def test_missing_handshakes_are_limited_and_time_out(serve: Serve, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import ssl
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import httpx
@@ -273,12 +275,9 @@ async def make(
     return made
 
 
-async def test_callers_that_name_the_process_get_its_certificate_and_others_that_of_the_api(
-    database: Database, tmp_path: Path
-) -> None:
-    files = AUTHORITY.files(tmp_path, "webapp", "webapp", "webapp.internal")
-    made = await make(database, "webapp", own=net_tls.server("api_inside", files))
-    generated = await made.authorities()
+@contextlib.asynccontextmanager
+async def verified(made: tls.ServerTLS) -> AsyncIterator[Callable[[str, bytes], Awaitable[bool]]]:
+    """Listen with the certificates. Yields a function that returns whether an authority verifies the host's one."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=made.context)
 
     async def is_verified(name: str, authority: bytes) -> bool:
@@ -291,12 +290,39 @@ async def test_callers_that_name_the_process_get_its_certificate_and_others_that
         return True
 
     async with server:
+        yield is_verified
+
+
+async def test_callers_that_name_the_process_get_its_certificate_and_others_that_of_the_api(
+    database: Database, tmp_path: Path
+) -> None:
+    files = AUTHORITY.files(tmp_path, "webapp", "webapp", "webapp.internal")
+    made = await make(database, "webapp", own=net_tls.server("api_inside", files))
+    generated = await made.authorities()
+    async with verified(made) as is_verified:
         # `webapp` is in both certificates.
         assert await is_verified("webapp", generated)
         assert not await is_verified("webapp", AUTHORITY.pem)
         assert await is_verified("webapp.internal", AUTHORITY.pem)
         assert not await is_verified("webapp.internal", generated)
         assert not await is_verified("other.internal", AUTHORITY.pem)
+
+
+async def test_names_are_compared_in_lower_case_and_a_wildcard_of_the_api_covers_hosts(
+    database: Database, tmp_path: Path
+) -> None:
+    uploaded = SecretSealer(b"s" * 32).seal(
+        "15550000000", certificates.EXTERNAL, OTHER.bundle("*.api.example", "API.Other")
+    )
+    async with database.transaction() as connection:
+        await certificates.set_certificate(connection, "15550000000", certificates.EXTERNAL, uploaded)
+    files = AUTHORITY.files(tmp_path, "webapp", "w.api.example", "Webapp.Internal", "api.other", "a.w.api.example")
+    async with verified(await make(database, "webapp", own=net_tls.server("api_inside", files))) as is_verified:
+        for name in ("w.api.example", "W.API.EXAMPLE", "api.other", "Api.Other"):
+            assert await is_verified(name, OTHER.pem), name
+        # A wildcard stands for one label.
+        for name in ("webapp.internal", "WEBAPP.INTERNAL", "a.w.api.example"):
+            assert await is_verified(name, AUTHORITY.pem), name
 
 
 @pytest.mark.parametrize("content", [b"x", KEY, KEY + AUTHORITY.pem, KEY + b"x" + AUTHORITY.pem[:300]])

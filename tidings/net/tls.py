@@ -297,15 +297,15 @@ def _read_certificates(path: str) -> list[x509.Certificate]:
 
 
 def _read_names(chain: str) -> frozenset[str]:
-    """Return the host names in the first certificate of a file; none without a file."""
+    """Return the host names in the first certificate of a file, in lower case; none without a file."""
     if not chain:
         return frozenset()
     try:
         extension = _read_certificates(chain)[0].extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (ValueError, x509.ExtensionNotFound):
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         # OpenSSL accepts certificates whose extensions this parser refuses.
         return frozenset()
-    return frozenset(extension.value.get_values_for_type(x509.DNSName))
+    return frozenset(name.lower() for name in extension.value.get_values_for_type(x509.DNSName))
 
 
 def _missing(*paths: str) -> str:

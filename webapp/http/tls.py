@@ -37,7 +37,7 @@ class ServerTLS:
     def __post_init__(self) -> None:
         self._current: ssl.SSLContext | None = None
         self._pem = b""
-        # Names in the certificate of the API.
+        # Names in the certificate of the API, in lower case.
         self._names: frozenset[str] = frozenset()
         self._unusable: bytes | None = None
         self.context = _context()
@@ -55,7 +55,8 @@ class ServerTLS:
         if not self._pem:
             # The context in which handshakes start must have a certificate, too.
             await asyncio.to_thread(_load, bundle.pem, self.context)
-        self._current, self._pem, self._names = fresh, bundle.pem, frozenset(bundle.names)
+        self._current, self._pem = fresh, bundle.pem
+        self._names = frozenset(name.lower() for name in bundle.names)
         tls.EXPIRY.labels("api", "certificate").set(bundle.ends.timestamp())
         log.info("tls.certificate", extra={"names": ",".join(bundle.names)})
 
@@ -64,11 +65,16 @@ class ServerTLS:
         return (await self._find()).authorities
 
     def _choose(self, socket: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        if self.own is not None and name not in self._names and name in self.own.names:
+        host = (name or "").lower()
+        if self.own is not None and host in self.own.names and not self._covers(host):
             # The caller trusts the installation's authority, such as Prometheus.
             socket.context = self.own.current
         elif self._current is not None:
             socket.context = self._current
+
+    def _covers(self, host: str) -> bool:
+        """Return whether the certificate of the API is valid for a host, by its name or by a wildcard."""
+        return host in self._names or f"*.{host.partition('.')[2]}" in self._names
 
     async def _find(self) -> CertificateBundle:
         async with self.database.reading() as connection:
