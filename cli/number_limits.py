@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Collection
 from typing import Any
 
 from cli import choices, guard
+from tidings.storage import database_clock
 from tidings.storage.business import cloud_limits
 from tidings.storage.business.cloud_limits import HIGH, MAX_TEST_RECIPIENTS, STANDARD, CloudLimits
 from tidings.storage.database import Connection, Database
@@ -36,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--upgrade-seconds",
         type=int,
         choices=range(MAX_UPGRADE + 1),
-        default=MAX_UPGRADE,
         metavar="SECONDS",
-        help="time for which messages are refused during the upgrade (default: %(default)s)",
+        help=f"with --throughput high: time for which messages are refused during the upgrade (default: {MAX_UPGRADE})",
     )
     parser.add_argument("--test", choices=("on", "off"), help="test mode, in which only its recipients are sent to")
 
@@ -82,9 +81,12 @@ def _recipient(text: str) -> str:
 
 async def run(database: Database, number: str, options: argparse.Namespace) -> int:
     """Change the limits that are given as options, and print all. The number must exist."""
+    if options.upgrade_seconds is not None and options.throughput != "high":
+        raise guard.CommandFailure("--upgrade-seconds has an effect only together with --throughput high: add it")
 
     async def work(connection: Connection) -> CloudLimits:
-        values = _changes(options, await cloud_limits.find(connection, number))
+        present = await cloud_limits.find(connection, number)
+        values = _changes(options, present, await database_clock.read(connection))
         if values:
             await cloud_limits.change(connection, number, values)
         return await cloud_limits.find(connection, number)
@@ -97,14 +99,17 @@ async def run(database: Database, number: str, options: argparse.Namespace) -> i
     return 0
 
 
-def _changes(options: argparse.Namespace, present: CloudLimits) -> dict[str, Any]:
-    """Return the columns to set. A number with high throughput is not upgraded again."""
+def _changes(options: argparse.Namespace, present: CloudLimits, now: int) -> dict[str, Any]:
+    """Return the columns to set. A number with high throughput is not upgraded again.
+
+    now: by the clock of the database, Unix milliseconds
+    """
     values: dict[str, Any] = {}
     if options.messaging is not None:
         values["tier"] = "" if options.messaging == _DEFAULT else options.messaging
     if options.throughput == "high" and present.throughput != HIGH:
-        ends_at = int(time.time() + options.upgrade_seconds) * 1000
-        values |= {"throughput": HIGH, "upgrade_ends_at": ends_at}
+        seconds = MAX_UPGRADE if options.upgrade_seconds is None else options.upgrade_seconds
+        values |= {"throughput": HIGH, "upgrade_ends_at": (now // 1000 + seconds) * 1000}
     elif options.throughput == "standard":
         values |= {"throughput": STANDARD, "upgrade_ends_at": 0}
     if options.test is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import sqlite3
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cli import number_limits
 from tests.cli.test_main import assert_one_line, run
+from tests.conftest import DatabaseFactory
+from tidings.storage import database_clock
+from tidings.storage.database import Connection
 
 
 @pytest.fixture
@@ -161,3 +166,20 @@ def test_the_throughput_of_a_number_is_raised_once(data: dict[str, str]) -> None
     assert run(*command, "--throughput", "high", "--upgrade-seconds", "0", **data).stdout == raised.stdout
     assert "throughput  standard\n" in run(*command, "--throughput", "standard", **data).stdout
     assert run(*command, "--throughput", "high", "--upgrade-seconds", "61", **data).returncode == 2
+    for options in ((), ("--throughput", "standard")):
+        refused = run(*command, "--upgrade-seconds", "5", *options, **data)
+        assert_one_line(refused, 1, ".*--upgrade-seconds has an effect only together with --throughput high")
+
+
+async def test_an_upgrade_ends_by_the_clock_of_the_database(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def now(connection: Connection) -> int:
+        return 1_700_000_000_900
+
+    monkeypatch.setattr(database_clock, "read", now)
+    parser = argparse.ArgumentParser()
+    number_limits.add_arguments(parser)
+    options = parser.parse_args(["15550000000", "--throughput", "high", "--upgrade-seconds", "30"])
+    await number_limits.run(await database_factory("business"), "15550000000", options)
+    assert "throughput  high, upgrade until 2023-11-14T22:13:50Z" in capsys.readouterr().out
