@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 from urllib.parse import urlencode
 
 from tidings.aio.clock import Clock
+from tidings.keys.signed_links import LinkSigner
 
 VALID = 300  # seconds
 PATH = "/whatsapp_business/attachments/"
@@ -18,7 +16,7 @@ class MediaLinks:
 
     def __init__(self, key: str, clock: Clock) -> None:
         """key: the link key, which all Webapps and Coreapps of the installation share"""
-        self._key = hashlib.sha256(f"tidings cloud media links\n{key}".encode()).digest()
+        self._signer = LinkSigner("media links", key)
         self._clock = clock
 
     def url(self, api_url: str, account: str, cloud_id: str) -> str:
@@ -31,14 +29,10 @@ class MediaLinks:
     def query(self, account: str, cloud_id: str) -> str:
         """Return the query of the URL of a file."""
         expires_at = str(int(self._clock.now()) + VALID)
-        return urlencode({"mid": cloud_id, "ext": expires_at, "hash": self._sign(account, cloud_id, expires_at)})
+        signature = self._signer.sign(account, cloud_id, expires_at)
+        return urlencode({"mid": cloud_id, "ext": expires_at, "hash": signature})
 
     def is_valid(self, account: str, cloud_id: str, expires_at: str, signature: str) -> bool:
         """Return whether `query` made these values within the last five minutes."""
-        if not hmac.compare_digest(self._sign(account, cloud_id, expires_at).encode(), signature.encode()):
-            return False
-        return self._clock.now() < int(expires_at)
-
-    def _sign(self, account: str, cloud_id: str, expires_at: str) -> str:
-        signed = hmac.digest(self._key, f"{account}\n{cloud_id}\n{expires_at}".encode(), "sha256")
-        return base64.urlsafe_b64encode(signed[:24]).decode()
+        is_signed = self._signer.is_valid(signature, account, cloud_id, expires_at)
+        return is_signed and self._clock.now() < int(expires_at)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
+from tidings.keys.signed_links import LinkSigner
 from tidings.wire.cloud.identity import IdentityDirectory
 from webapp.api.cloud import answers, errors, qr_images
 from webapp.api.cloud.calls import read_form, text_of
@@ -31,7 +29,7 @@ class PictureLinks:
 
     def __init__(self, key: str) -> None:
         """key: the link key, which all Webapps of the installation share"""
-        self._key = hashlib.sha256(f"tidings cloud pictures\n{key}".encode()).digest()
+        self._signer = LinkSigner("pictures", key)
 
     def url(self, api_url: str, number_id: str, kind: str, name: str = "") -> str:
         """Return the URL of a picture of a number.
@@ -42,14 +40,11 @@ class PictureLinks:
         """
         named = {"id": number_id, "kind": kind, "name": name}
         given = {field: value for field, value in named.items() if value}
-        return f"{api_url}{PATH}?{urlencode({**given, 'hash': self._sign(number_id, kind, name)})}"
+        return f"{api_url}{PATH}?{urlencode({**given, 'hash': self._signer.sign(number_id, kind, name)})}"
 
     def is_valid(self, number_id: str, kind: str, name: str, signature: str) -> bool:
         """Return whether `url` made these values."""
-        return hmac.compare_digest(self._sign(number_id, kind, name).encode(), signature.encode())
-
-    def _sign(self, *values: str) -> str:
-        return base64.urlsafe_b64encode(hmac.digest(self._key, "\n".join(values).encode(), "sha256")[:24]).decode()
+        return self._signer.is_valid(signature, number_id, kind, name)
 
 
 async def _of_profile(request: Request, account: str, name: str) -> tuple[str, bytes] | None:
