@@ -8,12 +8,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tidings.wire.addresses import is_digits
 from tidings.wire.cloud.codes import CloudCode
 from webapp.api.cloud import errors
 from webapp.api.cloud.calls import CloudCall, text_of
 
 DEFAULT_LIMIT, MAX_LIMIT = 25, 1_000
 INVALID_CURSOR = 131059
+_MAX_DIGITS = 9  # of a limit
 _TITLE = CloudCode("Cursor is invalid")
 
 
@@ -72,7 +74,7 @@ def paged(
 def _limit(text: str) -> int:
     if not text:
         return DEFAULT_LIMIT
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
+    if not (is_digits(text, 1, _MAX_DIGITS) and int(text)):
         raise errors.invalid("limit: should be a positive integer")
     return min(int(text), MAX_LIMIT)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Response
 
 from tidings.storage.business.cloud_uploads import CloudUpload
+from tidings.wire.addresses import is_digits
 from webapp.api.cloud import errors, handles
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.paths import UPLOAD
@@ -32,7 +33,7 @@ async def start(call: CloudCall) -> Response:
     if len(text_of(parameters, "file_name")) > MAX_NAME:
         raise errors.invalid(f"file_name: should have at most {MAX_NAME} characters")
     media_type = read_type(_NAMES.get(kind, kind))
-    size = int(length) if _is_number(length) else 0
+    size = int(length) if is_digits(length, 1, _MAX_DIGITS) else 0
     if not 0 < size <= media_type.limit:
         raise errors.invalid(f"file_length: should be a number of bytes from 1 to {media_type.limit} for {kind}")
     return call.answer({"id": UPLOAD + await call.find(UploadSessions).start(call.caller, media_type, size)})
@@ -44,7 +45,7 @@ async def add(call: CloudCall) -> Response:
     offset = (headers.find(call.request.scope, b"file_offset") or b"").decode("latin-1").strip()
     if not offset:
         raise errors.missing("file_offset")
-    if not _is_number(offset):
+    if not is_digits(offset, 1, _MAX_DIGITS):
         raise errors.invalid("file_offset: should be a number of bytes")
     media_id = await call.find(UploadSessions).add(
         call.caller, upload, int(offset), received(call.request), request_id=call.request_id
@@ -65,7 +66,3 @@ async def _find(call: CloudCall) -> CloudUpload:
     if found is None:
         raise call.unsupported()
     return found
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
