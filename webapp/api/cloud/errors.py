@@ -85,6 +85,12 @@ def missing(name: str) -> GraphError:
     return GraphError(f"(#100) The parameter {name} is required.")
 
 
+def for_user(subcode: int, title: str, words: str) -> GraphError:
+    """Return the error of a parameter that is explained to the user of the client, not only to its author."""
+    shown = {"error_subcode": subcode, "is_transient": False, "error_user_title": title, "error_user_msg": words}
+    return GraphError("Invalid parameter", extra=shown)
+
+
 def not_one_of(name: str, choices: Sequence[str], given: object) -> GraphError:
     """Return the error of a parameter that is none of the choices."""
     listed = ", ".join(choice.upper() for choice in choices)

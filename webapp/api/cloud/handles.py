@@ -77,12 +77,4 @@ def _samples(components: object) -> Iterator[tuple[str, object]]:
 
 
 def _refused(words: str) -> errors.GraphError:
-    return errors.GraphError(
-        "Invalid parameter",
-        extra={
-            "error_subcode": HEADER_REFUSED,
-            "is_transient": False,
-            "error_user_title": "Message template header is not valid",
-            "error_user_msg": words,
-        },
-    )
+    return errors.for_user(HEADER_REFUSED, "Message template header is not valid", words)

@@ -138,7 +138,7 @@ async def create(call: CloudCall) -> Response:
             raise
         title = "Content in this language already exists"
         words = f"There is already content in {definition.language} for the template {definition.name}."
-        raise _refusal(EXISTS, title, words) from None
+        raise errors.for_user(EXISTS, title, words) from None
     return call.answer({"id": id_of(created), "status": created.status, "category": created.category})
 
 
@@ -201,7 +201,7 @@ async def delete(call: CloudCall) -> Response:
     if not found:
         shown = name or ids[0]
         words = f"The message template {shown[:512]} wasn't found for this account."
-        raise _refusal(UNKNOWN, "Message Template Not Found", words)
+        raise errors.for_user(UNKNOWN, "Message Template Not Found", words)
     for template in found:
         try:
             await templates.delete(call.caller, template.name, template.language, template.namespace)
@@ -219,10 +219,3 @@ def _ids(parameters: Mapping[str, Any]) -> Sequence[str]:
         return [str(one) for one in several]
     one = text_of(parameters, "hsm_id")
     return [one] if one else []
-
-
-def _refusal(subcode: int, title: str, words: str) -> errors.GraphError:
-    return errors.GraphError(
-        "Invalid parameter",
-        extra={"error_subcode": subcode, "is_transient": False, "error_user_title": title, "error_user_msg": words},
-    )
