@@ -18,7 +18,7 @@ from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, details, error
 from tests.webapp.cloud.test_numbers import OTHER_APP, OTHER_NUMBER, OTHER_WABA, check_beyond
 from tests.webapp.conftest import Serve
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tests.webapp.test_numbers import second
+from tests.webapp.test_numbers import SECOND, add_number, second
 from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import cloud_uploads
 from tidings.storage.business.cloud_uploads import CloudUpload, CloudUploadPart
@@ -292,3 +292,22 @@ async def test_two_requests_with_the_same_bytes_make_one_file(cloud: Cloud, data
     assert await asyncio.to_thread(files, cloud) == 1
     async with database.reading() as connection:
         assert await cloud_uploads.list_parts(connection, session.removeprefix("upload:")) == []
+
+
+async def test_any_token_of_an_open_facade_uploads_for_the_number_of_the_app(
+    serve: Serve, database: Database, coreapp: FakeCoreapp
+) -> None:
+    served = await serve(cloud_api=True, cloud_open=True)
+    await add_number(database)
+    await served.parts.numbers.poll()
+    headers = {"Authorization": "Bearer anything"}
+    for app, account in ((APP, "15550000000"), (OTHER_APP, SECOND)):
+        given = {"file_length": len(PNG), "file_type": "image/png"}
+        session = (await served.http.post(f"/{app}/uploads", params=given, headers=headers)).json()["id"]
+        assert (await served.http.get(f"/{session}", headers=headers)).json() == {"id": session, "file_offset": 0}
+        done = await served.http.post(f"/{session}", content=PNG, headers={**headers, "file_offset": "0"})
+        assert list(done.json()) == ["h"]
+        async with database.reading() as connection:
+            found = await cloud_uploads.find(connection, account, session.removeprefix("upload:"), 0)
+        assert found is not None
+    check_beyond(await served.http.get("/upload:x", headers=headers), "upload:x")

@@ -10,8 +10,9 @@ from fastapi import Request
 from tidings.config.env import is_loopback
 from tidings.storage.business import users
 from tidings.wire.cloud.identity import IdentityDirectory
-from webapp.api.cloud import errors
+from webapp.api.cloud import errors, upload_sessions
 from webapp.api.cloud.calls import FORM_READ, is_form, read_form
+from webapp.api.cloud.paths import UPLOAD
 from webapp.auth import authenticator
 from webapp.auth.authenticator import Authenticator, authorization
 from webapp.auth.numbers import Numbers
@@ -42,7 +43,8 @@ class OpenAccess:
 
         The number is that of the host, else that of the object, else the first one.
         """
-        account = self.numbers.at_host(request.scope) or self.directory.owner(node) or self.first
+        named = upload_sessions.number_of(node.removeprefix(UPLOAD)) if node.startswith(UPLOAD) else node
+        account = self.numbers.at_host(request.scope) or self.directory.owner(named) or self.first
         # Else the server would admit requests of this client as slowly as those without a token.
         authenticator.mark_authenticated(request)
         await self.numbers.admit(account, request.scope)

@@ -14,6 +14,7 @@ from tidings.storage.business import cloud_uploads, numbers
 from tidings.storage.business.cloud_uploads import CloudUpload, CloudUploadPart
 from tidings.storage.database import Connection, Database
 from tidings.wire.cloud import media_ids
+from tidings.wire.cloud.identity import derive
 from webapp.api.cloud import errors
 from webapp.api.media.service import MediaStore, read_type
 from webapp.api.media.transfer import TransferSlots
@@ -52,7 +53,7 @@ class UploadSessions:
         """Start a session for a file. Returns its id. Raises `GraphError` for too many sessions."""
         await self._delete_expired(caller)
         now = self._now()
-        upload = CloudUpload(secrets.token_urlsafe(24), caller.account, media_type.text, size, 0, now)
+        upload = CloudUpload(_new_id(caller.account), caller.account, media_type.text, size, 0, now)
 
         async def work(connection: Connection) -> bool:
             # Concurrent calls could exceed the limit.
@@ -215,6 +216,16 @@ class UploadSessions:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+def _new_id(account: str) -> str:
+    """Return a random id, which starts with the id of the number."""
+    return f"{derive(account).phone_number_id}.{secrets.token_urlsafe(24)}"
+
+
+def number_of(upload_id: str) -> str:
+    """Return the id of the number that a session belongs to; any text where the id is of no session."""
+    return upload_id.partition(".")[0]
 
 
 def _elsewhere(given: int, expected: int) -> errors.GraphError:
