@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.media_samples import PNG
 from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, error
 from tests.webapp.cloud.test_callbacks import receiving, subscription
 from tests.webapp.cloud.test_numbers import OTHER_NUMBER, OTHER_WABA, TEMPLATE, TEXT, check_beyond
+from tests.webapp.cloud.test_uploads import template as sample
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.test_numbers import FIRST, SECOND, add_number, first_log_in
 from tidings.storage.business import number_removal, numbers
@@ -102,6 +104,21 @@ async def test_templates_belong_to_the_waba(cloud: Cloud, second: Headers, corea
     assert (await cloud.http.post(f"/{created['id']}", json=changed, headers=second)).json() == {"success": True}
     assert (await cloud.http.delete(f"/{WABA}/message_templates?name=greeting", headers=second)).status_code == 200
     assert error(await cloud.http.post(f"/{NUMBER}/messages", json=message))[:2] == (404, 132001)
+
+
+async def test_a_file_that_one_number_uploaded_is_a_sample_for_all_but_a_picture_only_for_itself(
+    cloud: Cloud, second: Headers
+) -> None:
+    given = {"file_length": len(PNG), "file_type": "image/png"}
+    session = (await cloud.http.post(f"/{APP}/uploads", params=given, headers=second)).json()["id"]
+    done = await cloud.http.post(f"/{session}", content=PNG, headers={**second, "file_offset": "0"})
+    handle = done.json()["h"]
+    made = await cloud.http.post(f"/{WABA}/message_templates", json=sample(handle))
+    assert made.status_code == 200, made.text
+    picture = {"messaging_product": "whatsapp", "profile_picture_handle": handle}
+    assert error(await cloud.http.post(f"/{NUMBER}/whatsapp_business_profile", json=picture))[:2] == (400, 100)
+    own = await cloud.http.post(f"/{OTHER_NUMBER}/whatsapp_business_profile", json=picture, headers=second)
+    assert own.status_code == 200, own.text
 
 
 async def test_callbacks_of_app_and_waba_are_those_of_all_numbers_and_outlive_the_one_that_set_them(

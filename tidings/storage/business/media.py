@@ -71,6 +71,13 @@ async def find(connection: AsyncConnection, account: str, media_id: str) -> Medi
     return MediaRow(*row) if row is not None else None
 
 
+async def find_of_any(connection: AsyncConnection, accounts: Sequence[str], media_id: str) -> MediaRow | None:
+    """Find one file of any of the accounts."""
+    query = sa.select(table).where(table.c.id == media_id, table.c.account.in_(accounts))
+    row = (await connection.execute(query)).first()
+    return MediaRow(*row) if row is not None else None
+
+
 async def list_by_prefix(connection: AsyncConnection, account: str, prefix: str, *, limit: int) -> Sequence[MediaRow]:
     """List up to `limit` files of an account whose ids begin with `prefix`, which is part of a UUID."""
     # A range, which the index of the primary key serves on every database. `g` follows all digits of a UUID.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidings.media import kinds
@@ -40,19 +40,23 @@ def decode(handle: str) -> str | None:
         return None
 
 
-async def find(call: CloudCall, handle: object) -> MediaRow | None:
-    """Return the file of a handle; `None` unless it is one of the caller's number that has not expired."""
+async def find(call: CloudCall, handle: object, accounts: Sequence[str]) -> MediaRow | None:
+    """Return the file of a handle; `None` unless it belongs to one of the numbers and has not expired."""
     media_id = decode(handle) if isinstance(handle, str) else None
-    return await call.find(MediaStore).find(call.caller, media_id) if media_id is not None else None
+    return await call.find(MediaStore).find(accounts, media_id) if media_id is not None else None
 
 
 async def check_samples(call: CloudCall, components: object) -> None:
-    """Raise `GraphError` unless the sample files of a template's headers are handles of files that fit them."""
+    """Raise `GraphError` unless the sample files of a template's headers are handles of files that fit them.
+
+    The files may be uploads of any number of the WABA, which templates and app belong to.
+    """
     samples = list(_samples(components))
     if len(samples) > MAX_SAMPLES:
         raise errors.invalid(f"components: have {len(samples)} header_handle, the limit is {MAX_SAMPLES}")
+    members = call.directory.accounts_of(call.identity.waba_id)
     for kind, handle in samples:
-        found = await find(call, handle)
+        found = await find(call, handle, members)
         if found is None:
             raise _refused("header_handle is not the handle of an upload of this account")
         if found.kind != kind:

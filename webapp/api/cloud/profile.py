@@ -101,7 +101,7 @@ async def change(call: CloudCall) -> Response:
 
 async def _picture(call: CloudCall, handle: object) -> UploadedPicture:
     """Return the picture that a handle names. Raises `GraphError`."""
-    found = await handles.find(call, handle)
+    found = await handles.find(call, handle, [call.caller.account])
     if found is None:
         raise errors.invalid("profile_picture_handle: is not the handle of an upload of this account")
     if found.kind != kinds.IMAGE or found.size > MAX_PHOTO:

@@ -242,10 +242,13 @@ class MediaStore:
             log.error("media.ids_collide", extra={"media": [entry.id for entry in found]})
         return found[0] if len(found) == 1 and self._is_known(found[0]) else None
 
-    async def find(self, caller: Caller, media_id: str) -> MediaRow | None:
-        """Return the row of a file by our own id; `None` for an unknown file, or one that expired in the Cloud API."""
+    async def find(self, accounts: Sequence[str], media_id: str) -> MediaRow | None:
+        """Return the row of a file by our own id; `None` for an unknown file, or one that expired in the Cloud API.
+
+        accounts: numbers, one of which the file must belong to
+        """
         async with self._database.reading() as connection:
-            found = await media.find(connection, caller.account, media_id)
+            found = await media.find_of_any(connection, accounts, media_id)
         return found if found is not None and self._is_known(found) else None
 
     def _is_known(self, found: MediaRow) -> bool:
