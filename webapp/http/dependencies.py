@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
@@ -15,9 +15,15 @@ def provide(app: FastAPI, parts: Iterable[object]) -> None:
     app.state.parts = {type(part): part for part in parts}
 
 
+def parts_of(request: Request) -> Mapping[type, Any]:
+    """Return all parts by their class, for callers that need several."""
+    found: Mapping[type, Any] = request.scope["app"].state.parts
+    return found
+
+
 def find(request: Request, kind: type[Part]) -> Part:
     """Return the part of this class."""
-    found: Part = request.app.state.parts[kind]
+    found: Part = request.scope["app"].state.parts[kind]
     return found
 
 

@@ -30,9 +30,7 @@ def encode(message_id: str, peer: str, *, by_recipient: bool = False) -> str:
     packed = binascii.a2b_base64(own[1]) if own is not None else _OTHER + message_id.encode()
     key = packed.hex().upper()
     direction = _BY_RECIPIENT if by_recipient else _BY_BUSINESS
-    raw = b"".join(
-        (b"\x1c\x18", bytes((len(peer),)), peer.encode(), direction, bytes((len(key),)), key.encode(), b"\x00")
-    )
+    raw = b"\x1c\x18%c%b%b%c%b\x00" % (len(peer), peer.encode(), direction, len(key), key.encode())
     return PREFIX + binascii.b2a_base64(raw, newline=False).decode()
 
 

@@ -25,6 +25,7 @@ NOT_CACHED = (b"cache-control", b"no-store")
 _REVISION = (b"x-fb-rev", b"1000000000")
 _USAGE = (b"x-app-usage", b'{"call_count":0,"total_cputime":0,"total_time":0}')
 USAGE = "x-business-use-case-usage"
+_USAGE_OF_WABA = USAGE.encode()
 MESSAGING, MANAGEMENT = "whatsapp", "whatsapp_business_management"
 
 
@@ -48,11 +49,13 @@ class GraphResponse(Response):
     """Response with a complete body and complete headers."""
 
     def __init__(self, content: bytes, status: int, headers: Headers) -> None:
+        """headers: all but the length, which the response takes over"""
         # The framework's constructor would build and encode the headers again.
         self.status_code = status
         self.body = content
         self.background = None
-        self.raw_headers = [*headers, (b"content-length", str(len(content)).encode())]
+        headers.append((b"content-length", b"%d" % len(content)))
+        self.raw_headers = headers
 
 
 def answer(
@@ -64,7 +67,7 @@ def answer(
     is_get: whether the response gets an `etag`
     """
     content = json_text.encode(value)
-    headers = [_JSON, _PRIVATE, *headers_of(version, trace), (USAGE.encode(), usage)]
+    headers = [_JSON, _PRIVATE, *headers_of(version, trace), (_USAGE_OF_WABA, usage)]
     if is_get:
         headers.append((b"etag", f'"{hashlib.sha256(content).hexdigest()[:40]}"'.encode()))
     return GraphResponse(content, status, headers)
@@ -97,7 +100,10 @@ def headers_of(version: Version, trace: str) -> Sequence[tuple[bytes, bytes]]:
 
 @functools.lru_cache(1_000)
 def usage_of(waba_id: str, kind: str, share: CallShare = UNUSED) -> bytes:
-    """Return the value of `x-business-use-case-usage`."""
+    """Return the value of `x-business-use-case-usage`.
+
+    Leave out a `share` that is `UNUSED`: hashing it costs as much as the rest of the lookup.
+    """
     entry: Mapping[str, Any] = {
         "type": kind,
         "call_count": share.percent,

@@ -17,7 +17,7 @@ from webapp.api.cloud import answers, errors
 from webapp.api.cloud.answers import UNUSED, CallShare
 from webapp.api.cloud.paths import Target
 from webapp.auth.tokens import Caller
-from webapp.http import bodies, dependencies, headers
+from webapp.http import bodies, headers
 from webapp.http.bodies import BodyLimit
 from webapp.http.errors import InvalidRequest
 
@@ -40,6 +40,7 @@ class CloudCall:
     caller: Caller
     identity: NumberIdentity  # of the caller's number
     directory: IdentityDirectory
+    parts: Mapping[type, Any]  # of the Webapp, by their class
     share: CallShare = UNUSED  # of the management calls of an hour
 
     @property
@@ -53,18 +54,21 @@ class CloudCall:
 
     def find(self, kind: type[Part]) -> Part:
         """Return the part of the Webapp of this class."""
-        return dependencies.find(self.request, kind)
+        found: Part = self.parts[kind]
+        return found
 
     def answer(self, value: Any, *, kind: str = answers.MANAGEMENT) -> Response:
         """Return a success response.
 
         kind: allowance that the call counts against
         """
+        waba_id = self.identity.waba_id
+        is_unused = self.share is UNUSED or kind != answers.MANAGEMENT
         return answers.answer(
             value,
             self.target.version,
             self.trace,
-            usage=answers.usage_of(self.identity.waba_id, kind, self.share if kind == answers.MANAGEMENT else UNUSED),
+            usage=answers.usage_of(waba_id, kind) if is_unused else answers.usage_of(waba_id, kind, self.share),
             is_get=self.request.scope["method"] == "GET",
         )
 

@@ -21,7 +21,7 @@ from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA, UPLOAD
 from webapp.api.cloud.errors import GraphError
 from webapp.api.cloud.management_calls import ManagementCalls
 from webapp.api.cloud.paths import Target
-from webapp.http import envelope
+from webapp.http import dependencies, envelope
 from webapp.http.errors import APIError, Unauthenticated
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,8 @@ class Facade:
             raise
         # Only now: the check of the token may have found new numbers.
         kind = self._kind(target.node)
-        call = CloudCall(request, target, trace, caller, self._directory.of(caller.account), self._directory)
+        identity, parts = self._directory.of(caller.account), dependencies.parts_of(request)
+        call = CloudCall(request, target, trace, caller, identity, self._directory, parts)
         handler = ENDPOINTS.get((kind, name_of(target.edge), method))
         if handler is None and (kind, target.edge.partition("/")[0]) in LEFT_OUT:
             raise errors.no_capability()

@@ -71,7 +71,8 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
     if user_id and isinstance(message, TemplateMessage):
         await require_usable(call.find(Templates), call.caller.account, message)
     try:
-        limits.require_allowed(digits(message.to))
+        if limits.test_recipients is not None:
+            limits.require_allowed(digits(message.to))
         sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
     except InvalidRequest as error:
         raise explained(error, message) from None
