@@ -12,13 +12,19 @@ from tests.examples import page_files
 MOST_LINES = 25
 
 
-def test_the_page_shows_both_fixtures_and_their_tests() -> None:
-    assert list(page_files.shown()) == ["conftest.py", "test_messages.py", "tidings.mjs", "messages.test.mjs"]
+def test_the_page_shows_the_pytest_fixture_and_its_test() -> None:
+    assert list(page_files.shown()) == ["conftest.py", "test_messages.py"]
 
 
-@pytest.mark.parametrize("name", ["conftest.py", "tidings.mjs"])
-def test_a_fixture_has_at_most_25_lines(name: str) -> None:
-    assert len(page_files.shown()[name].splitlines()) <= MOST_LINES
+@pytest.mark.parametrize("name", ["tidings.mjs", "messages.test.mjs"])
+def test_the_page_links_to_the_files_for_jest(name: str) -> None:
+    assert (page_files.JEST / name).is_file()
+    assert f"[`{name}`](examples/jest/{name})" in page_files.PAGE.read_text(encoding="utf-8")
+
+
+def test_a_fixture_has_at_most_25_lines() -> None:
+    fixtures = (page_files.shown()["conftest.py"], (page_files.JEST / "tidings.mjs").read_text(encoding="utf-8"))
+    assert [len(fixture.splitlines()) for fixture in fixtures if len(fixture.splitlines()) > MOST_LINES] == []
 
 
 @pytest.mark.whole_system
