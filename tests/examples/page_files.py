@@ -11,7 +11,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 OFFLINE = PAGE.with_name("offline.md")
-JEST = PAGE.parent / "examples" / "jest"
+EXAMPLES = PAGE.parent / "examples"
 _FILE = re.compile(r"<!-- (\S+) -->\n```\w+\n(.*?)```\n", re.DOTALL)
 
 

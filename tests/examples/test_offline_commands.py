@@ -25,7 +25,7 @@ READY = re.compile(r"^  API +http", re.MULTILINE)
 
 
 def blocks(ports: Mapping[str, int]) -> Mapping[str, str]:
-    """Return the commands and files of the page by name, with other ports."""
+    """Return the commands of the page by name, with other ports."""
     found = dict(page_files.shown(page_files.OFFLINE))
     for written, port in ports.items():
         found = {name: re.sub(rf"\b{written}\b", str(port), text) for name, text in found.items()}
@@ -91,7 +91,8 @@ def test_the_commands_lead_from_a_clone_to_signed_webhooks_in_under_three_minute
     clone = tmp_path / "tidings"
     started = time.monotonic()
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    (clone / "receiver.py").write_text(shown["receiver.py"])
+    program = clone / "docs" / "examples" / "offline" / "receiver.py"
+    program.write_text(program.read_text().replace("8080", str(ports["8080"])))
     with _terminal(shown["up"], clone, environment) as up:
         _wait_for(READY, up)
         with _terminal(shown["receive"], clone, environment) as received:

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 def test_the_jest_fixture_starts_sends_receives_and_stops(tmp_path: Path) -> None:
     for name in ("tidings.mjs", "messages.test.mjs"):
-        (tmp_path / name).write_text((page_files.JEST / name).read_text(encoding="utf-8"))
+        (tmp_path / name).write_text((page_files.EXAMPLES / "jest" / name).read_text(encoding="utf-8"))
     (tmp_path / "package.json").write_text(json.dumps({"jest": {"testMatch": ["**/*.test.mjs"]}}))
     (tmp_path / "node_modules").symlink_to(HERE / "node_modules")
     output = page_files.run(
