@@ -1,4 +1,4 @@
-"""Signature verifiers of docs/webhook-signatures.md work in each language as documented."""
+"""Signature verifiers of docs/webhook-signatures.md, and those that it links to, work in each language."""
 
 from __future__ import annotations
 
@@ -27,21 +27,17 @@ cases = json.load(sys.stdin)
 print(json.dumps([is_genuine(c["secret"], c["headers"], bytes.fromhex(c["body"]), c["now"]) for c in cases]))
 """
 JAVASCRIPT = """
+const { isGenuine } = require("./is_genuine.cjs");
 const cases = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
 console.log(JSON.stringify(cases.map((c) => isGenuine(c.secret, c.headers, Buffer.from(c.body, "hex"), c.now))));
 """
-GO_HEAD = """package main
+GO = """package main
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -71,10 +67,18 @@ func main() {
 """
 
 
-def code(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def code_of_page() -> str:
+    """Return the Python function that the page shows."""
+    found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
+
+
+def code_of_file(name: str) -> str:
+    """Return a file that the page links to."""
+    path = f"examples/signatures/{name}"
+    assert f"[`{name}`]({path})" in PAGE.read_text(encoding="utf-8")
+    return (PAGE.parent / path).read_text(encoding="utf-8")
 
 
 def case(secret: str = ONE, *, now: int = NOW, body: bytes = BODY, **changed: str) -> dict[str, Any]:
@@ -101,18 +105,21 @@ CASES = [
 
 
 def python(folder: Path) -> list[str]:
-    (folder / "verify.py").write_text(code("python") + PYTHON)
+    (folder / "verify.py").write_text(code_of_page() + PYTHON)
     return [sys.executable, str(folder / "verify.py")]
 
 
 def javascript(folder: Path) -> list[str]:
-    (folder / "verify.js").write_text(code("javascript") + JAVASCRIPT)
-    return ["node", str(folder / "verify.js")]
+    (folder / "is_genuine.cjs").write_text(code_of_file("is_genuine.cjs"))
+    (folder / "verify.cjs").write_text(JAVASCRIPT)
+    return ["node", str(folder / "verify.cjs")]
 
 
 def go(folder: Path) -> list[str]:
-    (folder / "verify.go").write_text(GO_HEAD + code("go"))
-    return ["go", "run", str(folder / "verify.go")]
+    (folder / "verify.go").write_text(GO)
+    own = code_of_file("is_genuine.go").replace("package signatures", "package main", 1)
+    (folder / "is_genuine.go").write_text(own)
+    return ["go", "run", str(folder / "verify.go"), str(folder / "is_genuine.go")]
 
 
 LANGUAGES = {"python": (python, sys.executable), "node": (javascript, "node"), "go": (go, "go")}

@@ -1,4 +1,4 @@
-"""docs/device-client.md is correct: its script runs, and its tables are complete."""
+"""docs/device-client.md is correct: the script that it links to runs, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from tidings.client.listener import DeviceListener
 from tidings.client.transports import tcp
 from tidings.wire import content
 
-TEXT = (Path(__file__).parents[2] / "docs" / "device-client.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "docs" / "device-client.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SCRIPT = PAGE.parent / "examples" / "device" / "echo.py"
 ANN, ECHO = "15550100001", "15550100009"
 
 
 @pytest.fixture
 async def echo(network: Network, tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start the page's script as a separate program, and wait until it has logged in."""
-    (script,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    (tmp_path / "echo.py").write_text(script)
+    assert "[`echo.py`](examples/device/echo.py)" in TEXT
+    (tmp_path / "echo.py").write_text(SCRIPT.read_text(encoding="utf-8"))
     host, port = network.addresses.http
     arguments = (str(tmp_path / "echo.py"), f"http://{host}:{port}", ECHO)
     environment = {**os.environ, "TIDINGS_REGISTRATION_KEY": REGISTRATION_KEY, "PYTHONPATH": os.getcwd()}
