@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import os
 import secrets
@@ -22,14 +23,26 @@ START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
+# Processes of pytest that run at the same time at most, and the latest ports of this process.
+_WORKERS = 8
+_latest: collections.deque[int] = collections.deque(maxlen=500)
+
+
 def free_port() -> int:
-    """Return a loopback port without a listener, which no outgoing connection will get."""
+    """Return a loopback port without a listener, which no outgoing connection will get.
+
+    Another process of the same run returns other ports, and this one does not return one of its latest again: nothing
+    may listen there yet.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{_WORKERS - 1}").removeprefix("gw")) % _WORKERS
     while True:
         # Below the ephemeral ports that the kernel assigns: from 32768 on Linux.
-        port = 15_000 + secrets.randbelow(17_000)
+        port = 15_000 + _WORKERS * secrets.randbelow(17_000 // _WORKERS) + worker
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _latest:
+                _latest.append(port)
+                return port
 
 
 class MariaDB:
