@@ -62,7 +62,6 @@ class SharedLimits:
     uploads: asyncio.Semaphore  # slots of file uploads to the network
     downloads: asyncio.Semaphore  # slots of file downloads
     wakeups: ShardWakeups  # wake-ups between the shards
-    template_changes: ShardWakeups  # wake-ups of first shards after changes of templates
     webhook_reads: ReadCpuLimit  # CPU limit on reading responses of webhook receivers
     media_reads: ReadCpuLimit  # CPU limit on reading responses of media hosts
 
@@ -78,7 +77,6 @@ class SharedLimits:
             uploads=asyncio.Semaphore(transfers),
             downloads=asyncio.Semaphore(transfers),
             wakeups=ShardWakeups(),
-            template_changes=ShardWakeups(),
             webhook_reads=ReadCpuLimit(),
             media_reads=ReadCpuLimit(),
         )

@@ -120,7 +120,7 @@ class ShardNode:
         """Have changes in the database applied."""
         self._changes.on(changes.SETTINGS, self.numbers.load)
         self._changes.on(changes.CERTIFICATES, self.numbers.load)
-        self._changes.on(changes.TEMPLATES, self._wake_templates)
+        self._changes.on(changes.TEMPLATES, self._report_templates)
         self._changes.on(changes.CLOUD_LIMITS, self._announce_limits)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -165,7 +165,12 @@ class ShardNode:
     async def _announce_limits(self) -> None:
         """Called when limits of a number in the Cloud API were changed."""
         for shard in self.shards:
-            shard.limit_events.kick()
+            shard.webhook.limit_events.kick()
+
+    async def _report_templates(self) -> None:
+        """Called when templates of a number were changed."""
+        for shard in self.shards:
+            shard.webhook.template_events.kick()
 
     async def run_once(self) -> float:
         """Poll once and act on the result. Returns the seconds until the next poll."""
@@ -206,11 +211,6 @@ class ShardNode:
             create = functools.partial(shards.create_shards_of, number=number, count=self._settings.shards)
             await self._database.commit(create)
         return bool(missing)
-
-    async def _wake_templates(self) -> None:
-        """Have the changes of templates reported, because those of some number have changed."""
-        for number in self.numbers:
-            self.process.shared.template_changes.wake(number.first_shard)
 
     async def _change_layout(self, survey: Survey, block: int) -> None:
         """Give up all shards of a number for a change of how many there are, and make the change when all processes

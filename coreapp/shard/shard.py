@@ -33,7 +33,6 @@ from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
 from coreapp.statuses.wiring import wire_statuses
 from coreapp.used_keys import UsedKeys
-from coreapp.webhook.limit_events import LimitEvents
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
 from tidings.aio import service
@@ -68,7 +67,6 @@ class Shard:
     accepting: Accepting
     receiving: Inbox
     prekey_maintenance: PreKeyMaintenance
-    limit_events: LimitEvents
     retention: RetentionService
     cross_shard_reader: CrossShardReader
 
@@ -85,7 +83,7 @@ class Shard:
             self.retention,
             # The number has one pool of pre-keys, list of templates and set of limits, which the first shard serves.
             *(
-                (self.prekey_maintenance, self.webhook.template_events, self.limit_events)
+                (self.prekey_maintenance, self.webhook.template_events, self.webhook.limit_events)
                 if self.context.lease.is_first
                 else ()
             ),
@@ -215,7 +213,6 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         accepting=accepting,
         receiving=receiving,
         prekey_maintenance=maintenance,
-        limit_events=LimitEvents(context),
         retention=wire_retention(context, media.collector, media.unused_collector),
         cross_shard_reader=CrossShardReader(
             context, groups.notes, sending.encryption, tracker=statuses.tracker, handle=receiving.note

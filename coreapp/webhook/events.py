@@ -82,8 +82,8 @@ def inbound(
             identity_hash=identity.hash if identity is not None and cloud.shows_identity else "",
         )
         callback = _cloud(context, message_id, CLOUD_MESSAGE, body, recipient=sender, request_id=request_id)
-        renamed = message.content.new_wa_id if isinstance(message.content, InboundSystem) else ""
-        callback.users = cloud.to_store(sender, renamed) if renamed else cloud.to_store(sender)
+        named = (sender, message.content.new_wa_id) if isinstance(message.content, InboundSystem) else (sender,)
+        callback.users = cloud.to_store(*named)
         made.append(callback)
     return made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook import events
 from tidings.aio import service
+from tidings.aio.service import Wakeup
 from tidings.storage.business import template_events, templates
 from tidings.storage.business.shards import LeaseLost
 from tidings.storage.business.template_events import TemplateEvent
@@ -25,7 +25,6 @@ RETRY_SECONDS = 1.0  # seconds until the next try after an error
 LONGEST_WAIT = 60.0
 
 
-@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class TemplateEvents:
     """Service of the first shard of a number: approves templates whose review has ended, and reports all changes.
 
@@ -35,14 +34,17 @@ class TemplateEvents:
 
     name = "template-events"
 
-    context: ShardContext
-    # Events of the last commit. A node of a cluster may still show them.
-    _ended: frozenset[str] = dataclasses.field(default=frozenset(), init=False)
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
+        self._wakeup = Wakeup()
+
+    def kick(self) -> None:
+        """Called when templates of some number may have changed."""
+        self._wakeup.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises `LeaseLost`."""
-        changed = self.context.shared.template_changes.of(self.context.shard)
-        await service.repeat(stop, changed, self.run_once, failed=_failed)
+        await service.repeat(stop, self._wakeup, self.run_once, failed=_failed)
 
     async def run_once(self) -> float | None:
         """Approve templates whose review has ended, and commit the callbacks about all changes.
@@ -51,41 +53,36 @@ class TemplateEvents:
         """
         wait = await self._next_review()
         if wait is not None and wait <= 0:
-            approved = await self.context.persist(
-                lambda connection: templates.approve_due(connection, self.context.account), patience=PATIENCE
+            approved = await self._context.persist(
+                lambda connection: templates.approve_due(connection, self._context.account), patience=PATIENCE
             )
             if approved:
-                log.info("templates.approved", extra={"templates": approved, "account": self.context.account})
+                log.info("templates.approved", extra={"templates": approved, "account": self._context.account})
             wait = await self._next_review()
-        while page := await self._read():
+        while page := await self._list_events():
             await self._report(page)
         return None if wait is None else min(max(wait, 0.0), LONGEST_WAIT)
 
     async def _next_review(self) -> float | None:
-        return await self.context.database.query(
-            lambda connection: templates.next_review(connection, self.context.account), patience=PATIENCE
+        return await self._context.database.query(
+            lambda connection: templates.next_review(connection, self._context.account), patience=PATIENCE
         )
 
-    async def _read(self) -> Sequence[TemplateEvent]:
-        page = await self.context.database.query(
-            lambda connection: template_events.list_events(
-                connection, self.context.account, limit=PAGE + len(self._ended)
-            ),
+    async def _list_events(self) -> Sequence[TemplateEvent]:
+        return await self._context.database.query(
+            lambda connection: template_events.list_events(connection, self._context.account, limit=PAGE),
             patience=PATIENCE,
         )
-        return [event for event in page if event.id not in self._ended]
 
     async def _report(self, page: Sequence[TemplateEvent]) -> None:
-        made = [events.template_change(self.context, event) for event in page]
-        ended = [event.id for event in page]
-        await self.context.journal.write(
+        made = [events.template_change(self._context, event) for event in page]
+        await self._context.journal.write(
             Change(
-                self.context.account,
+                self._context.account,
                 new_callbacks=[callback for callback in made if callback is not None],
-                ended_template_events=ended,
+                ended_template_events=[event.id for event in page],
             )
         )
-        self._ended = frozenset(ended)
 
 
 def _failed(error: Exception) -> float:

@@ -9,6 +9,7 @@ from coreapp.context import ShardContext
 from coreapp.webhook.callback_admission import CallbackAdmission
 from coreapp.webhook.dead_letters import DeadLetters
 from coreapp.webhook.delivery import Deliveries
+from coreapp.webhook.limit_events import LimitEvents
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.purge import CallbackPurge
 from coreapp.webhook.queue import CallbackQueue
@@ -33,6 +34,7 @@ class Webhook:
     dead_letters: DeadLetters
     purge: CallbackPurge
     template_events: TemplateEvents  # service of the first shard that reports changes of templates
+    limit_events: LimitEvents  # service of the first shard that reports changed limits
 
 
 CLOUD_USER_AGENT = "facebookexternalua"
@@ -100,4 +102,5 @@ def wire_webhook(context: ShardContext) -> Webhook:
         dead_letters=DeadLetters(context, queue),
         purge=CallbackPurge(context, queue),
         template_events=TemplateEvents(context),
+        limit_events=LimitEvents(context),
     )

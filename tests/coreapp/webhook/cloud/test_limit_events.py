@@ -105,7 +105,7 @@ async def test_a_change_made_while_no_coreapp_ran_is_posted_once(world: World, c
     await running.stopped()
     again = await world.start()
     await world.connected(again)
-    await again.shard.limit_events.run_once()
+    await again.shard.webhook.limit_events.run_once()
     await again.stopped()
     assert len(cloud_sink.posts) == 1
 
@@ -150,14 +150,14 @@ async def test_changes_without_a_subscription_are_not_posted_later(world: World,
     await change(world, tier="TIER_10K", throughput="HIGH", upgrade_ends_at=1)
     running = await world.start()
     await world.connected(running)
-    await running.shard.limit_events.run_once()
+    await running.shard.webhook.limit_events.run_once()
     found = await limits(world)
     assert (found.announced_tier, found.announced_throughput) == ("TIER_10K", "HIGH")
     await running.stopped()
     await subscribe(world, cloud_sink.url, fields=(QUALITY, CAPABILITY))
     again = await world.start()
     await world.connected(again)
-    assert await again.shard.limit_events.run_once() is None
+    assert await again.shard.webhook.limit_events.run_once() is None
     assert cloud_sink.posts == []
 
 
