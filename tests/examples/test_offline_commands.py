@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import polling
 from harness.mariadb import free_port
 from tests.examples import page_files
 
@@ -66,22 +67,22 @@ def _terminal(command: str, directory: Path, environment: Mapping[str, str]) -> 
 
 
 def _wait_for(pattern: re.Pattern[str], output: Path, count: int = 1) -> None:
-    deadline = time.monotonic() + MOST_SECONDS
-    while len(pattern.findall(output.read_text())) < count:
-        assert time.monotonic() < deadline, output.read_text()
-        time.sleep(0.05)
+    polling.wait_until(
+        lambda: len(pattern.findall(output.read_text())) >= count, seconds=MOST_SECONDS, failure=output.read_text
+    )
 
 
 def _wait_until_listening(port: int) -> None:
-    deadline = time.monotonic() + MOST_SECONDS
-    while True:
+    def is_listening() -> bool:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
         except urllib.error.HTTPError:
-            return
+            return True
         except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            pass
+        return False
+
+    polling.wait_until(is_listening, seconds=MOST_SECONDS)
 
 
 @pytest.mark.whole_system

@@ -5,27 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from harness.client import Business
 from harness.installation import Installation
-from tests.system.test_cloud_webhooks import APP, NUMBER, WABA, Receiver, app_secret
-from tests.web_server import serving
+from tests.system.test_cloud_webhooks import NUMBER, subscribed
 
 pytestmark = pytest.mark.whole_system
 
 NAMED = "15550370007"
-
-
-async def subscribe(business: Business, url: str) -> None:
-    body = {
-        "object": "whatsapp_business_account",
-        "callback_url": f"{url}/hook",
-        "verify_token": "open sesame",
-        "fields": "messages",
-    }
-    assert await business.must("POST", f"/v25.0/{APP}/subscriptions", body) == {"success": True}
-    assert await business.must("POST", f"/v25.0/{WABA}/subscribed_apps", {}) == {"success": True}
 
 
 async def test_a_user_without_a_visible_number_is_answered_by_the_id(tmp_path: Path) -> None:
@@ -38,11 +24,7 @@ async def test_a_user_without_a_visible_number_is_answered_by_the_id(tmp_path: P
     async with Installation(tmp_path, None, variables) as installation:
         await installation.start()
         business = await installation.business()
-        receiver, app = Receiver(await app_secret(installation)), web.Application()
-        app.router.add_get("/hook", receiver.verify)
-        app.router.add_post("/hook", receiver.take)
-        async with serving(app) as url:
-            await subscribe(business, url)
+        async with subscribed(installation, business) as receiver:
             path, text = f"/v25.0/{NUMBER}/messages", {"messaging_product": "whatsapp", "text": {"body": "hi"}}
             first = (await business.must("POST", path, {**text, "to": NAMED}))["messages"][0]["id"]
             await receiver.until(lambda: len(receiver.messages()) == 1 and len(receiver.statuses(first)) == 3)
