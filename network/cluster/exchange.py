@@ -14,11 +14,12 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from prometheus_client import Counter, Gauge
 
 from network.cluster import frames
-from network.cluster.forwards import Forwards, PendingForward, RecentSenders, Stream, stream_of
+from network.cluster.forwards import Forwards, PendingForward, RecentLogins, Stream, stream_of
 from network.cluster.frames import Claims, FromNode
 from network.cluster.location_cache import LocationCache, holder
 from network.cluster.membership import NodeMembership
@@ -90,7 +91,9 @@ class Exchange:
     _patience: float = dataclasses.field(init=False)
     _forwards: Forwards = dataclasses.field(init=False)
     _locations: LocationCache = dataclasses.field(init=False)
-    _recent_senders: RecentSenders = dataclasses.field(init=False)
+    # Logins at this node, of devices as senders and as recipients.
+    _recent_senders: RecentLogins = dataclasses.field(init=False)
+    _recent_recipients: RecentLogins = dataclasses.field(init=False)
     _ranks: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
     _asking: dict[str, list[PendingForward]] = dataclasses.field(default_factory=dict)
     _asked: int = 0
@@ -104,7 +107,8 @@ class Exchange:
         self._patience = limits.store_after + ANSWER_SECONDS
         self._forwards = Forwards(limits)
         self._locations = LocationCache(clock)
-        self._recent_senders = RecentSenders(clock)
+        self._recent_senders = RecentLogins(clock, attrgetter("sender"))
+        self._recent_recipients = RecentLogins(clock, attrgetter("to"))
         self.relocation_check = RelocationCheck(
             self.membership,
             self.presence,
@@ -155,6 +159,7 @@ class Exchange:
     def attached(self, number: str) -> None:
         """Record that a device, or a partition of it, attached to this node."""
         self._recent_senders.note(number)
+        self._recent_recipients.note(number)
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
         """Announce envelopes stored for a device that is not attached here.
@@ -170,9 +175,14 @@ class Exchange:
 
     def take_first_copy(self, sender: str, number: str) -> bool:
         """Return whether the mailbox must be read before this sender's next group copy to a device attached here."""
-        return self._recent_senders.has(sender) and self._recent_senders.take_first(
-            Stream(sender, number, device.GROUP_SLOT)
-        )
+        if not (self._recent_senders.has(sender) or self._recent_recipients.has(number)):
+            return False
+        return self._take_first(Stream(sender, number, device.GROUP_SLOT))
+
+    def _take_first(self, stream: Stream) -> bool:
+        """Return whether the mailbox must be read before the next envelope of this stream, whose recipient is here."""
+        is_first = self._recent_recipients.take_first(stream)
+        return self._recent_senders.take_first(stream) or is_first
 
     def detached(self, number: str, part: device.Partition) -> None:
         """Release the claim of a partition that detached, unless it is attached again by the end of this event-loop
@@ -200,7 +210,8 @@ class Exchange:
         for older in self._forwards.take_older(frame):
             MOVED.inc()
             self.router.send_here(older.origin, older.frame)
-        if self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame)):
+        is_recent = self._recent_senders.has(frame.sender) or self._recent_recipients.has(frame.to)
+        if is_recent and self._take_first(stream_of(frame)):
             self.router.look_before(frame)
 
     def _forward(self, forward: PendingForward, node: str) -> None:
@@ -329,7 +340,8 @@ class Exchange:
         if origin is None:
             origin = self._origins[source] = NodeOrigin(functools.partial(self.outbox.put, source))
         if self.presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
-            if look or self.presence.is_repeating(frame.to):
+            is_first = self._recent_recipients.has(frame.to) and self._recent_recipients.take_first(stream_of(frame))
+            if look or is_first or self.presence.is_repeating(frame.to):
                 self.router.look_before(frame)
             self.router.send_here(origin, frame)
         elif self.router.is_storing(frame) or self.relocation_check.is_behind(frame.to):
@@ -372,6 +384,7 @@ class Exchange:
             self._store(forward)
         self.relocation_check.sweep()
         self._recent_senders.sweep()
+        self._recent_recipients.sweep()
         WAITING.set(len(self._forwards))
         if not self.waiting:
             self._idle.set()

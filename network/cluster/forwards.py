@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,8 +18,8 @@ from tidings.aio.quota import Holdings
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
-# Seconds after a sender's login until every envelope that it had stored through other nodes has been found: twice the
-# longest time until the recipient's node polls for it.
+# Seconds after a login until every envelope that other nodes had stored of this sender, or for this recipient, has been
+# found: twice the longest time until the recipient's node polls for it.
 SECONDS = 10.0
 
 
@@ -158,31 +158,33 @@ class Forwards:
                 yield self._pop(number)
 
 
-class RecentSenders:
-    """Streams of recently attached senders whose first envelope has not been sent to the recipient's node.
+class RecentLogins:
+    """Streams of recently attached devices whose first envelope has not been sent to the recipient's node.
 
-    The sender's previous node may have stored an envelope, confirmed it to the sender, and died before announcing it to
-    the recipient's node. So the first envelope of each stream makes the recipient's node read the mailbox first.
+    Another node may have stored an envelope of the stream, confirmed it to the sender, and died or lost its link before
+    announcing it to the recipient's node. So the first envelope of each stream makes the recipient's node read the
+    mailbox first.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        # By sender, in the order of expiry: its time in monotonic seconds, and the streams whose first envelope was
+    def __init__(self, clock: Clock, device_of: Callable[[Stream], str]) -> None:
+        """device_of: returns the number of the stream whose logins count, the sender's or the recipient's"""
+        self._clock, self._device_of = clock, device_of
+        # By device, in the order of expiry: its time in monotonic seconds, and the streams whose first envelope was
         # sent.
-        self._senders: dict[str, tuple[float, set[Stream]]] = {}
+        self._devices: dict[str, tuple[float, set[Stream]]] = {}
 
-    def note(self, sender: str) -> None:
+    def note(self, number: str) -> None:
         """Record that a device, or a partition of it, attached to this node."""
-        self._senders.pop(sender, None)
-        self._senders[sender] = self._clock.monotonic() + SECONDS, set()
+        self._devices.pop(number, None)
+        self._devices[number] = self._clock.monotonic() + SECONDS, set()
 
-    def has(self, sender: str) -> bool:
-        """Return whether this sender attached to this node within the last 10 s."""
-        return sender in self._senders
+    def has(self, number: str) -> bool:
+        """Return whether this device attached to this node within the last 10 s."""
+        return number in self._devices
 
     def take_first(self, stream: Stream) -> bool:
-        """Return whether the next envelope of this stream is the first since its sender attached; True only once."""
-        found = self._senders.get(stream.sender)
+        """Return whether the next envelope of this stream is the first since its device attached; True only once."""
+        found = self._devices.get(self._device_of(stream))
         if found is None or stream in found[1]:
             return False
         found[1].add(stream)
@@ -190,18 +192,18 @@ class RecentSenders:
 
     def put_back(self, stream: Stream) -> None:
         """Record that the first envelope of this stream did not reach the recipient's node."""
-        found = self._senders.get(stream.sender)
+        found = self._devices.get(self._device_of(stream))
         if found is not None:
             found[1].discard(stream)
 
     def sweep(self) -> None:
-        """Remove senders whose time has passed."""
+        """Remove devices whose time has passed."""
         now = self._clock.monotonic()
-        while self._senders:
-            sender, (until, _) = next(iter(self._senders.items()))
+        while self._devices:
+            number, (until, _) = next(iter(self._devices.items()))
             if until > now:
                 break
-            del self._senders[sender]
+            del self._devices[number]
 
 
 def _size_of(frame: device.Send) -> int:

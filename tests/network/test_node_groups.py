@@ -10,7 +10,7 @@ import pytest
 
 from harness.redis_server import RedisServer
 from network.cluster import frames, mailbox_polls
-from network.cluster.forwards import RecentSenders
+from network.cluster.forwards import RecentLogins
 from network.cluster.frames import FromNode
 from network.cluster.outbox import Outbox
 from network.cluster.relocation_check import RelocationCheck
@@ -36,7 +36,7 @@ async def network(
 ) -> AsyncIterator[Network]:
     """Network of three nodes that reads mailboxes after announcements only: not in polls, nor because of a login."""
     monkeypatch.setattr(mailbox_polls, "INTERVAL", 600.0)
-    monkeypatch.setattr(RecentSenders, "has", lambda recent, sender: False)
+    monkeypatch.setattr(RecentLogins, "has", lambda recent, sender: False)
     database = await database_factory("network")
     network = Network(database.settings, "tcp", nodes=3, redis=redis.url)
     await network.start()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 import pytest
 
 from harness.redis_server import RedisServer
-from network.cluster import mailbox_polls
+from network.cluster import forwards, mailbox_polls
 from network.cluster.exchange import Exchange
 from network.cluster.mailbox_polls import MailboxPolls
 from network.cluster.relocation_check import RelocationCheck
@@ -97,6 +97,31 @@ async def test_a_sender_that_changes_nodes_does_not_overtake_unannounced_envelop
     await store(mute, alice, "stored")
     await alice.close()
     alice = await network.connect(ALICE, node=node)
+    for id in ("later", "last"):
+        alice.send(ALICE, BOB, id)
+    await arrive(bob, "stored", "later", "last")
+
+
+async def test_an_envelope_to_a_recipient_that_changed_nodes_does_not_overtake_unannounced_ones(
+    network: Network, monkeypatch: pytest.MonkeyPatch, no_polls: None
+) -> None:
+    mute = Mute(monkeypatch)
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB, CAROL)
+    with monkeypatch.context() as patch:
+        # Alice's login is not recent.
+        patch.setattr(forwards, "SECONDS", 0.0)
+        alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+        carol = await network.connect(CAROL, node=0)
+    alice.send(ALICE, BOB, "before")
+    await arrive(bob, "before")
+    await alice.accepted(1)
+    await bob.close()
+    bob = await network.connect(BOB, node=2)
+    # Bob's mailbox has been read when this arrives.
+    carol.send(CAROL, BOB, "other")
+    await arrive(bob, "other")
+    await store(mute, alice, "stored")
     for id in ("later", "last"):
         alice.send(ALICE, BOB, id)
     await arrive(bob, "stored", "later", "last")
