@@ -109,6 +109,15 @@ class LightDevice(asyncio.Protocol):
         await asyncio.sleep(random.uniform(0.0, self._delay))
         self._delay = min(2 * self._delay, BACKOFF[1])
 
+    def abandon(self) -> None:
+        """Connect again, while the present connection stays open unread for 5 s: what is in flight on it is lost."""
+        transport = self._transport
+        if transport is not None:
+            transport.pause_reading()
+            transport.set_protocol(asyncio.Protocol())
+            asyncio.get_running_loop().call_later(5.0, transport.abort)
+            self.connection_lost(None)
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
@@ -37,6 +38,8 @@ SENDERS = [f"1555020{i:04}" for i in range(6)]
 READERS = [f"1555030{i:04}" for i in range(12)]
 # Streams per sender, and envelopes per second of all streams.
 STREAMS, RATE = 4, 120
+# Seconds between two changes of node.
+MOVE_EACH = 0.2
 NODE_PORT = 9097
 # Seconds of load before a fault, and after it.
 BEFORE, AFTER = 2.0, 8.0
@@ -157,6 +160,7 @@ class Fault:
     seconds: float = 9.0
     times: int = 1
     longest_wait: float = LONGEST_WAIT  # seconds
+    moving: bool = False  # recipients change nodes during the fault
 
 
 def one_way(scene: Scene) -> None:
@@ -199,6 +203,7 @@ FAULTS: dict[str, Fault] = {
     "one way": Fault(one_way),
     "both ways": Fault(both_ways),
     "both ways for 3 s, five times": Fault(both_ways, 3.0, 5),
+    "both ways, recipients change nodes": Fault(both_ways, moving=True),
     "from Redis and not from peers": Fault(from_redis),
     "from peers and not from Redis": Fault(from_peers),
     "Redis killed": Fault(redis_lost),
@@ -207,6 +212,13 @@ FAULTS: dict[str, Fault] = {
     "5 % loss": Fault(lossy),
     "cut off and killed": Fault(cut_off_and_killed),
 }
+
+
+async def move(crowd: Crowd) -> None:
+    """Let recipients abandon their connections, one after the other; each connects to the next node. Never ends."""
+    for number in itertools.cycle(READERS):
+        crowd.devices[number].abandon()
+        await asyncio.sleep(MOVE_EACH)
 
 
 class Load:
@@ -248,6 +260,7 @@ async def _play(scene: Scene, name: str, crowd: Crowd, ledger: Ledger, late: Lat
     load = Load(crowd, ledger)
     await asyncio.sleep(BEFORE)
     begin, fault = loop.time(), FAULTS[name]
+    moves = asyncio.create_task(move(crowd)) if fault.moving else None
     for turn in range(fault.times):
         if turn:
             await asyncio.sleep(fault.seconds)
@@ -259,6 +272,8 @@ async def _play(scene: Scene, name: str, crowd: Crowd, ledger: Ledger, late: Lat
         scene.spaces[1].mend()
         if fault.begin is redis_lost:
             scene.redis.start()
+    if moves is not None:
+        moves.cancel()
     end = loop.time()
     await asyncio.sleep(AFTER)
     await load.end()
