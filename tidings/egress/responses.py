@@ -32,6 +32,10 @@ READ_SHARE, SAVED_SECONDS = 0.08, 0.5
 # CPU seconds of one read in addition to parsing: wake-ups, system call, timer. Over TLS this includes records of one
 # byte each, of which a read may decrypt some hundred.
 READ_SECONDS, TLS_READ_SECONDS = 60e-6, 250e-6
+# Bytes below which a read beyond the free ones is followed by a pause, and its seconds: the bytes of a slow sender are
+# read together. Not over TLS, where single-byte records that arrive during a pause are decrypted in one event-loop
+# iteration.
+SMALL_READ, PAUSE_SECONDS = 4096, 0.01
 
 
 class BadResponse(ConnectionError):
@@ -247,6 +251,8 @@ class EgressConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._reads = 0
         self._read_seconds = READ_SECONDS
+        # Seconds to wait after the last read, because it was small.
+        self._pause, self._pauses = 0.0, True
         # CPU seconds for parsing the last read; measured only beyond the free reads.
         self._parsing = 0.0
 
@@ -315,7 +321,7 @@ class EgressConnection(asyncio.Protocol):
             return
         self._reads += 1
         if self._reads > FREE_READS:
-            delay = self._pace.consume(self._read_seconds + self._parsing)
+            delay = max(self._pause, self._pace.consume(self._read_seconds + self._parsing))
             if delay:
                 await asyncio.sleep(delay)
         if self.is_lost:
@@ -333,7 +339,7 @@ class EgressConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         if transport.get_extra_info("sslcontext") is not None:
-            self._read_seconds = TLS_READ_SECONDS
+            self._read_seconds, self._pauses = TLS_READ_SECONDS, False
 
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
@@ -344,6 +350,7 @@ class EgressConnection(asyncio.Protocol):
         parser = self.parser
         try:
             if self._reads > FREE_READS:
+                self._pause = PAUSE_SECONDS if self._pauses and len(data) < SMALL_READ else 0.0
                 started = time.thread_time()
                 parser.feed(data)
                 self._parsing = time.thread_time() - started
