@@ -59,13 +59,19 @@ def find(kind: str, raw: str) -> list[AttachmentPointer]:
         content = msgspec.json.decode(raw).get(kind)
     except (*UNREADABLE, AttributeError):
         return []
-    found = []
-    for _, name, node in media_objects.find("template" if kind == "hsm" else kind, content):
-        try:
-            found.append(msgspec.convert({**node, "kind": name}, AttachmentPointer))
-        except msgspec.ValidationError:
-            continue
-    return found
+    nodes = media_objects.find("template" if kind == "hsm" else kind, content)
+    found = (pointer_of(name, node) for _, name, node in nodes)
+    return [pointer for pointer in found if pointer is not None]
+
+
+def pointer_of(kind: str, node: Any) -> AttachmentPointer | None:
+    """Return the pointer in a media object; `None` for one without a valid pointer."""
+    if not isinstance(node, dict):
+        return None
+    try:
+        return msgspec.convert({**node, "kind": kind}, AttachmentPointer)
+    except msgspec.ValidationError:
+        return None
 
 
 def name_of(kind: str, filename: str, mime_type: str, sha256: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.webhook import bodies, inbound
-from handset import composing, reading
+from handset import composing, message_parts, reading
 from handset.terminal import commands
 from handset.terminal.commands import Thread
 from tests.coreapp import webhook_schemas
@@ -294,6 +294,6 @@ _JSON = st.recursive(
 )
 
 
-@given(st.sampled_from([*reading._SHOW, "null", "x"]), _JSON)
+@given(st.sampled_from([*message_parts.DISPLAYED, "null", "x"]), _JSON)
 def test_any_content_yields_lines_to_show(kind: str, inside: Any) -> None:
     assert reading.read(*of(kind, inside)).lines
