@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from handset import composing
+from handset import answers, composing
+from handset.answers import InvalidAnswer
 from handset.composing import Content
 from handset.reading import ReplyChoice
-from tidings.wire import addresses
 
 
 class Misused(ValueError):
@@ -37,6 +38,15 @@ def compose(line: str, peer: str, thread: Thread) -> Content:
     return _COMMANDS[command](argument.strip(), peer, thread)
 
 
+@contextlib.contextmanager
+def _usage(text: str) -> Iterator[None]:
+    """Report an invalid answer by the use of its command."""
+    try:
+        yield
+    except InvalidAnswer:
+        raise Misused(text) from None
+
+
 def _pick(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.choices:
         raise Misused("No message has a choice to pick.")
@@ -50,40 +60,28 @@ def _pick(argument: str, peer: str, thread: Thread) -> Content:
 
 
 def _location(argument: str, peer: str, thread: Thread) -> Content:
-    words = argument.replace(",", " ").split(None, 2)
-    try:
-        latitude, longitude = float(words[0]), float(words[1])
-    except (IndexError, ValueError):
-        latitude = longitude = 999.0
-    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
-        raise Misused("Use /location LATITUDE LONGITUDE [NAME], like /location 48.2082 16.3738 Stephansplatz.")
-    return composing.location(latitude, longitude, words[2].strip() if len(words) > 2 else "")
+    words = [*argument.replace(",", " ").split(None, 2), "", "", ""]
+    with _usage("Use /location LATITUDE LONGITUDE [NAME], like /location 48.2082 16.3738 Stephansplatz."):
+        return answers.location(words[0], words[1], words[2].strip())
 
 
 def _react(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.newest:
         raise Misused("There is no message to react to.")
-    if len(argument) > 16:
-        raise Misused("Use /react EMOJI; without one it removes a reaction.")
-    return composing.reaction(thread.newest, argument)
+    with _usage("Use /react EMOJI; without one it removes a reaction."):
+        return answers.reaction(thread.newest, argument)
 
 
 def _contact(argument: str, peer: str, thread: Thread) -> Content:
     name, _, phone = argument.rpartition(" ")
-    digits = phone.removeprefix("+")
-    if not name.strip() or not addresses.is_wa_id(digits):
-        raise Misused("Use /contact NAME NUMBER, like /contact Ada Lovelace +15550100001.")
-    return composing.contact(name.strip(), phone)
+    with _usage("Use /contact NAME NUMBER, like /contact Ada Lovelace +15550100001."):
+        return answers.contact(name.strip(), phone)
 
 
 def _order(argument: str, peer: str, thread: Thread) -> Content:
-    words = argument.split()
-    quantities = dict.fromkeys(words[1:], 1)
-    if not quantities:
-        raise Misused("Use /order CATALOGUE PRODUCT …")
-    for product in quantities:
-        quantities[product] = words[1:].count(product)
-    return composing.order(words[0], quantities)
+    catalog, *products = argument.split() or [""]
+    with _usage("Use /order CATALOGUE PRODUCT …"):
+        return answers.order(catalog, collections.Counter(products))
 
 
 def _reply(argument: str, peer: str, thread: Thread) -> Content:
@@ -99,34 +97,26 @@ def _forward(argument: str, peer: str, thread: Thread) -> Content:
 
 
 def _about(argument: str, peer: str, thread: Thread) -> Content:
-    words = argument.split(None, 2)
-    if len(words) < 3:
-        raise Misused("Use /about CATALOGUE PRODUCT TEXT.")
-    return composing.about_product(composing.text(words[2]), thread.newest, peer, words[0], words[1])
+    words = [*argument.split(None, 2), "", "", ""]
+    with _usage("Use /about CATALOGUE PRODUCT TEXT."):
+        return answers.about_product(words[2], thread.newest, peer, catalog=words[0], product=words[1])
 
 
 def _ad(argument: str, peer: str, thread: Thread) -> Content:
     url, _, text = argument.partition(" ")
-    if not url.startswith(("https://", "http://")) or not text.strip():
-        raise Misused("Use /ad URL TEXT, like /ad https://example.com/ad Tell me more.")
-    return composing.referred(composing.text(text.strip()), url)
+    with _usage("Use /ad URL TEXT, like /ad https://example.com/ad Tell me more."):
+        return answers.from_advertisement(url, text.strip())
 
 
 def _form(argument: str, peer: str, thread: Thread) -> Content:
-    try:
-        if not isinstance(json.loads(argument), dict):
-            raise ValueError
-    except (ValueError, RecursionError):
-        raise Misused('Use /form JSON, like /form {"name": "Ada"}.') from None
-    content = composing.form_reply("flow", "Sent", argument)
+    with _usage('Use /form JSON, like /form {"name": "Ada"}.'):
+        content = answers.form(argument)
     return composing.answering(content, thread.newest, peer) if thread.newest else content
 
 
 def _number(argument: str, peer: str, thread: Thread) -> Content:
-    digits = argument.replace(" ", "").removeprefix("+")
-    if not addresses.is_number(digits):
-        raise Misused("Use /number NUMBER, like /number +15550100002.")
-    return composing.changed_number(digits, f"My number is now +{digits}")
+    with _usage("Use /number NUMBER, like /number +15550100002."):
+        return answers.new_number(argument)
 
 
 def _unknown(argument: str, peer: str, thread: Thread) -> Content:
