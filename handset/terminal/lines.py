@@ -9,22 +9,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
+from handset.printable import printable
+
 CONTINUATION = "  | "
 # Width in columns below which lines are not folded here, but by the terminal.
 _NARROWEST = 20
 # Values of `East_Asian_Width` that take two columns. Ambiguous characters (A) do so in some terminals.
 _WIDE = frozenset("WFA")
-_TAB = "    "
-
-
-def printable(text: str) -> str:
-    """Replace control characters, escapes, marks of direction and separators in a text; a tab becomes four spaces."""
-    return "".join(c if c.isprintable() else _TAB if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def one_line(text: str) -> str:
-    """Return the printable text on one line, with a space for each line break."""
-    return printable(" ".join(text.splitlines()))
 
 
 def folded(lines: Iterable[str], columns: int) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from handset import reading
 from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices.device import DeviceObserver
+from handset.printable import one_line, printable
 from handset.shown_log import ShownLog
 from handset.terminal import commands, keyboard, lines
 from handset.terminal.console import Write
 from handset.terminal.files import ConversationFiles
-from handset.terminal.lines import one_line, printable
 from handset.typing_peers import TypingPeers
 from tidings.aio.clock import Clock, SystemClock
 from tidings.aio.lru import LRU

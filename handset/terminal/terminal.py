@@ -6,15 +6,13 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 
-from handset import errors
-from handset.devices import keys, lock
+from handset import own_number
+from handset.devices import lock
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
-from handset.devices.prekey_refill import PreKeyRefill
-from handset.devices.prekey_rotation import PreKeyRotation
 from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
-from handset.fleet import Fleet
+from handset.own_number import OwnNumber
 from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
 from handset.terminal import keyboard
@@ -31,11 +29,8 @@ from tidings.client.http import NetworkApi
 from tidings.installation import network_access
 from tidings.storage import schema
 from tidings.storage.database import Database
-from tidings.storage.handset import devices, groups, inbox
-from tidings.wire import addresses
+from tidings.storage.handset import groups, inbox
 
-ONE_TIME_PREKEYS = 100
-KYBER_PREKEYS = 50
 RETRY_SECONDS = 2.0
 
 
@@ -105,14 +100,7 @@ class NumberRegistration:
             self.console.write(f"{sentence(error)}: use that one.")
 
     async def _register(self, device: Device, *, code: str = "", registration_key: str = "") -> None:
-        await self.registry.register(
-            device,
-            one_time=ONE_TIME_PREKEYS,
-            kyber_one_time=KYBER_PREKEYS,
-            code=code,
-            registration_key=registration_key,
-            pin=self.pin,
-        )
+        await own_number.register(self.registry, device, code=code, registration_key=registration_key, pin=self.pin)
         self.console.write(f"+{device.number} is registered.")
 
 
@@ -128,17 +116,17 @@ async def run_terminal(
     write: Write = keyboard.write_line,
 ) -> int:
     """Run the handset of this number until `stop`, `/quit` or the end of input. Returns the exit status."""
-    digits = "".join(c for c in number if c not in "+ -().")
-    if not addresses.is_number(digits):
+    digits = own_number.digits_of(number)
+    if not digits:
         write(f"{number!r} is not a phone number: 7 to 15 digits, like +15550100001.")
         return 2
-    fleet, clock = f"handset-{digits}", SystemClock()
+    fleet, clock = own_number.fleet_of(digits), SystemClock()
     database = Database(settings.database, FAMILY)
     context = FleetContext(fleet, database, Vault(settings.secrets.handset_key.keys[0]), clock)
     shown_log: ShownLog | None = None
     try:
         with lock.only_one(settings.data_dir, fleet), keyboard.opened(typed) as lines:
-            shown_log = ShownLog(settings.data_dir / f"{fleet}.jsonl", clock)
+            shown_log = ShownLog(own_number.log_path(settings.data_dir, digits), clock)
             await schema.prepare(database, migrate=True)
             tls = network_access.make_context(settings.network_files, *settings.ways())
             async with NetworkApi(settings.http_url, tls=tls) as api:
@@ -169,9 +157,10 @@ class Terminal(DeviceObserver):
 
     async def run(self) -> int:
         """Run until `stop`, `/quit` or the end of input. Returns the exit status."""
-        device, registry = await self._load(), DeviceRegistry(self.context, self.api)
+        device = await own_number.load(self.context, self.number)
+        own = OwnNumber(self.context, device, self.api)
         registration = NumberRegistration(
-            registry,
+            own.registry,
             self.api,
             self.console,
             key=self.settings.secrets.registration_key,
@@ -181,20 +170,15 @@ class Terminal(DeviceObserver):
             return 1
         files = ConversationFiles(self.api, device, folder=self.settings.files, write=self.console.write)
         screen = await self._open_screen(files)
-        refill = PreKeyRefill(registry, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
-        rotation = PreKeyRotation(registry, {device.number: device})
-        dials = [transports.over_http(self.settings.http_url, tls=self.api.tls)]
-        fleet = Fleet(self.context, [device], screen, dials=dials, api=self.api)
-        for observer in (refill, screen, self):
-            fleet.observe(observer)
+        dial = transports.over_http(self.settings.http_url, tls=self.api.tls)
+        fleet, services = own.connect(screen, dial, [screen, self])
         conversation = TerminalConversation(
             self.number, fleet, self.console, screen=screen, files=files, name=self.settings.name
         )
         self.console.write(f"This is +{self.number}. {HELP}")
-        await self._run_until_end([refill, rotation, fleet], conversation)
+        await self._run_until_end(services, conversation)
         if device.token is None:
-            async with self.context.database.transaction() as connection:
-                await devices.save(connection, [self.context.vault.device_row(device, self.context.name)])
+            await own_number.save(self.context, device)
         return self._status
 
     async def _run_until_end(self, services: Sequence[Service], conversation: TerminalConversation) -> None:
@@ -209,15 +193,6 @@ class Terminal(DeviceObserver):
                 task.cancel()
             ending.set()
             await asyncio.gather(*running)
-
-    async def _load(self) -> Device:
-        async with self.context.database.reading() as connection:
-            row = await devices.find(connection, self.number)
-        if row is None:
-            return keys.new_device(self.number)
-        if row.fleet != self.context.name:
-            raise errors.AlreadyRunning(f"+{self.number} belongs to the {row.fleet} of this data directory")
-        return self.context.vault.device(row)
 
     async def _open_screen(self, files: ConversationFiles) -> Screen:
         async with self.context.database.reading() as connection:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from handset.printable import printable
 from handset.settings import RobotsSettings, TerminalSettings
-from handset.terminal.lines import printable
 from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running

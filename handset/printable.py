@@ -1,0 +1,22 @@
+"""Received words as people may safely see them: without characters that move the cursor or turn the direction."""
+
+from __future__ import annotations
+
+_TAB = "    "
+# Join letters and emoji; a terminal cannot tell their width.
+JOINERS = "\u200c\u200d"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Replace control characters, escapes, marks of direction and separators in a text; a tab becomes four spaces.
+
+    keep: characters that stay
+    """
+    return "".join(
+        c if c.isprintable() or c in keep else _TAB if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def one_line(text: str, keep: str = "") -> str:
+    """Return the printable text on one line, with a space for each line break. keep: characters that stay"""
+    return printable(" ".join(text.splitlines()), keep)
