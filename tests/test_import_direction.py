@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.client": ("tidings.wire", "tidings.e2ee", "tidings.media", "tidings.aio"),
     "tidings.egress": ("tidings.config",),
     "tidings.media": (),
+    "tidings.pages": (),
     "tidings.storage": ("tidings.installation", "tidings.net", "tidings.secrets", "tidings.aio", "tidings.config"),
     "tidings.objects": (
         "tidings.media",
