@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from handset.devices.device import Device
 from tidings import e2ee
 from tidings.client import keys
-from tidings.storage.handset import devices, groups, prekeys, sent, sessions
+from tidings.storage.handset import chats, devices, groups, prekeys, sent, sessions
 
 _KEY_ID = 1
 _SEALED_TEXT = "sealed:"
@@ -122,6 +122,15 @@ class Vault:
             return stored
         sealed = base64.b64decode(stored.removeprefix(_SEALED_TEXT))
         return self._sealer.open(sealed, (number, peer, "inbox", message_id)).decode()
+
+    def seal_chat(self, number: str, chat: str, position: int, content: str) -> str:
+        """Seal the content of an item in a chat."""
+        sealed = self._sealer.seal(content.encode(), context=(number, chat, "chat"), row=str(position))
+        return base64.b64encode(sealed).decode()
+
+    def open_chat(self, row: chats.ChatItemRow) -> str:
+        context = (row.number, row.chat, "chat", str(row.position))
+        return self._sealer.open(base64.b64decode(row.content), context).decode()
 
     def _open_prekey(self, row: prekeys.HandsetPreKeyRow) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

@@ -1,1 +1,1 @@
-"""Tables of handsets that share one database: keys, sessions, inboxes and outboxes, groups."""
+"""Tables of handsets that share one database: keys, sessions, inboxes and outboxes, groups, chats of pages."""

@@ -51,3 +51,10 @@ async def find(connection: AsyncConnection, number: str) -> DeviceRow | None:
     """Find one device of any fleet."""
     row = (await connection.execute(sa.select(devices).where(devices.c.number == number))).first()
     return DeviceRow(*row) if row else None
+
+
+async def list_fleets(connection: AsyncConnection, prefix: str, limit: int) -> list[DeviceRow]:
+    """List the devices of the fleets whose names start with `prefix`, by number."""
+    chosen = sa.select(devices).where(devices.c.fleet.startswith(prefix, autoescape=True))
+    rows = await connection.execute(chosen.order_by(devices.c.number).limit(limit))
+    return [DeviceRow(*row) for row in rows]

@@ -102,3 +102,11 @@ async def delete_old(connection: AsyncConnection, fleet: str, *, before: int, po
 async def delete_below(connection: AsyncConnection, fleet: str, position: int) -> None:
     """Delete messages of a fleet at positions up to `position`."""
     await connection.execute(sent.delete().where(sent.c.fleet == fleet, sent.c.position <= position))
+
+
+async def list_of_number(
+    connection: AsyncConnection, fleet: str, number: str, *, after: int, limit: int
+) -> list[SentRow]:
+    """List the messages that one device sent behind a position, in order."""
+    chosen = sa.select(sent).where(sent.c.fleet == fleet, sent.c.position > after, sent.c.number == number)
+    return [SentRow(*row) for row in await connection.execute(chosen.order_by(sent.c.position).limit(limit))]
