@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from cli import guard
@@ -62,6 +62,7 @@ class ChildProcess:
     _: dataclasses.KW_ONLY
     name: str = ""
     log: ChildLog | None = None
+    arguments: Sequence[str] = ()  # of the command, before those of the pipes
 
     def __post_init__(self) -> None:
         self._name = self.name or self.command
@@ -178,7 +179,7 @@ class ChildProcess:
                 inherited["variables"], self._variables = os.pipe()
                 theirs.callback(os.close, inherited["variables"])
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cli.main", self.command),
+                *(sys.executable, "-m", "cli.main", self.command, *self.arguments),
                 *(f"--{name}-fd={descriptor}" for name, descriptor in inherited.items()),
                 env=dict(self.environment),
                 stdin=asyncio.subprocess.DEVNULL,

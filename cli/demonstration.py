@@ -45,6 +45,7 @@ def environment(own: Mapping[str, str], directory: Path) -> dict[str, str]:
         "TIDINGS_NETWORK_TCP_ADDRESS": tcp,
         "TIDINGS_COREAPP_ADDRESS": link,
         "TIDINGS_COREAPP_METRICS_ADDRESS": metrics,
+        "TIDINGS_HANDSET_WEB": "0",
         "TIDINGS_ROBOTS_PER_KIND": "3",
         "TIDINGS_ROBOTS_LOG": str(directory / "robots.jsonl"),
     }

@@ -93,6 +93,7 @@ class Where:
     robots_prefixes: Sequence[str]
     # The administrator's password until the first login; empty if it was changed or came from the environment.
     first_password: str
+    handset_link: str = ""  # opens the page with handsets once; empty while it does not run
 
 
 class Installation:
@@ -148,6 +149,8 @@ class Installation:
         """
         for command in ("network", "coreapp", "webapp", "robots"):
             await self.supervisor.prepare(self._child(command))
+        if self._settings.handset_web:
+            await self.supervisor.prepare(self._child("handset", "--web"))
         self._say("migrating the tables ...")
         await tables.upgrade(self._settings.families, say=_silent)
         database = Database(self._settings.business, "business")
@@ -172,6 +175,7 @@ class Installation:
         webapp = await self._start("webapp", first)
         # Last, so that the Webapp has connected to the Coreapp when the installation is said to be up.
         robots = await self._start_robots(dial)
+        page = await self._start_page(dial)
         return Where(
             api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
             network_url=network_url,
@@ -182,6 +186,7 @@ class Installation:
             robots_per_kind=robots["per_kind"] if robots else 0,
             robots_prefixes=robots["prefixes"] if robots else (),
             first_password=await self._shown(first),
+            handset_link=page["link"] if page else "",
         )
 
     async def _first_password(self) -> Mapping[str, str]:
@@ -216,8 +221,14 @@ class Installation:
         self._say("starting robots ...")
         return await self.supervisor.start_or_keep_trying("robots", variables)
 
-    def _child(self, command: str) -> Child:
-        return Child(command, of(command, self._variables, self._settings.secrets))
+    async def _start_page(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
+        if not self._settings.handset_web:
+            return None
+        self._say("starting the page with handsets ...")
+        return await self.supervisor.start_or_keep_trying("handset", variables)
+
+    def _child(self, command: str, *arguments: str) -> Child:
+        return Child(command, of(command, self._variables, self._settings.secrets), arguments)
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:

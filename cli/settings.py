@@ -69,6 +69,7 @@ class TopSettings(env.Variables):
 
 
 class UpSettings(CoreappSettings):
-    """Settings of a Coreapp and the API's address."""
+    """Settings of a Coreapp, the API's address, and whether handsets are served as pages."""
 
     api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
+    handset_web: env.Flag = env.variable("TIDINGS_HANDSET_WEB", True)

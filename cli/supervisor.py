@@ -8,7 +8,7 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from cli.child_process import STOP_SECONDS, ChildProcess
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Child:
-    """Process to run: `tidings <command>` with these environment variables."""
+    """Process to run: `tidings <command> <arguments>` with these environment variables."""
 
     command: str
     environment: Mapping[str, str]
+    arguments: Sequence[str] = ()
 
 
 class Supervisor:
@@ -97,7 +98,7 @@ class _Running:
         self.command = child.command
         self._log = ChildLog(log_dir / f"{child.command}.log", say)
         self._say = say
-        self._process = ChildProcess(child.command, child.environment, self, log=self._log)
+        self._process = ChildProcess(child.command, child.environment, self, log=self._log, arguments=child.arguments)
         self._keeper: asyncio.Task[None] | None = None
 
     @property

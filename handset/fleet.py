@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import Counter, Gauge
@@ -14,7 +14,7 @@ from handset.application import Application
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
 from handset.groups import FleetGroups
-from handset.receiving.items import Delivery
+from handset.receiving.items import Delivery, GroupWork
 from handset.receiving.mailroom import Mailroom
 from handset.receiving.session_renewal import SessionRenewal
 from handset.sender import MessageSender
@@ -61,6 +61,8 @@ class Fleet:
         self.name = self.context.name
         self.devices = {device.number: device for device in members}
         self.ready = asyncio.Event()  # set when every device has received a response to its first login
+        # Called with envelopes that the network has accepted; empty unless an application shows that.
+        self.on_accepted: list[Callable[[Sequence[OutboxRow]], None]] = []
         self._observers: list[DeviceObserver] = []
         self._links = [
             FleetLink(f"{self.name}-{index}", dial, members[index :: len(dials)], owner=self, clock=self.context.clock)
@@ -172,6 +174,15 @@ class Fleet:
         """Wait until the network has accepted every envelope in the outbox."""
         if self._sender.mailroom is not None:
             await self._sender.mailroom.dispatcher.wait_until_empty()
+
+    async def do(self, work: GroupWork) -> Any:
+        """Do work in one transaction of the store, and return its result. Raises `NotStored`."""
+        return await self._sender.do(work)
+
+    def disconnect(self, reason: str) -> None:
+        """Close the connections, which are opened again."""
+        for link in self._links:
+            link.drop(reason)
 
     def log_in(self, device: Device) -> None:
         """Log in a device that was refused before and has a new token now."""
@@ -342,6 +353,8 @@ class FleetLink(DeviceListener[OutboxRow]):
                 positions.append(envelope.position)
         ACCEPTED.inc(len(sent))
         self._owner.accepted(positions)
+        for call in self._owner.on_accepted:
+            call(sent)
 
     def refused(self, sent: OutboxRow, reason: str, detail: str) -> None:
         device = self._devices[sent.number]

@@ -1,4 +1,4 @@
-"""Settings of robots and of a terminal, read from the environment."""
+"""Settings of robots, of a terminal and of pages, read from the environment."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from handset.robots.behaviours import MAX_PER_KIND, PREFIXES, Behaviour
 from tidings.config import env
+from tidings.http import listener_settings
 from tidings.installation import network_access, settings
 from tidings.installation.settings import DatabaseSettings
 from tidings.net import exposure
@@ -129,6 +130,25 @@ def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
     found = process_secrets.read(HandsetSecrets, variables, data["data_dir"])
     given = kept or any(name.startswith(process_secrets.VARIABLES["registration_key"]) for name in variables)
     return found if given else dataclasses.replace(found, registration_key="")
+
+
+class WebSettings(settings.ProcessSettings):
+    """Settings of a process that serves handsets as pages."""
+
+    database: HandsetDatabase = env.MADE
+    # The registration key is empty when this installation has none. A registration code is requested then.
+    secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
+    http_url: HttpUrl = HTTP_URL
+    network_files: network_access.NetworkFiles = env.MADE
+    # Where the pages are served: over TLS with a self-signed certificate, unless only this machine reaches them.
+    address: env.Address = env.variable("TIDINGS_HANDSET_WEB_ADDRESS", "127.0.0.1:9099")
+    # Names by which browsers on other machines may address the pages.
+    hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
+    log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
+
+    def ways(self) -> Sequence[exposure.Endpoint]:
+        """Return the network's HTTP side, which includes the WebSocket."""
+        return (network_access.http_way(self.http_url),)
 
 
 def _pin(value: str) -> str:

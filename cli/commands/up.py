@@ -189,6 +189,7 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
   login          {credentials}
   network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
   coreapp        {where.coreapp_link}, {where.coreapp_metrics}
+  handsets       {where.handset_link or "no page: see the messages above, or TIDINGS_HANDSET_WEB=0 is set"}
   robots' log    {where.robots_log or "none: the robots are not running yet"}
   for trying     {opened or "nothing is set"}
   data, logs     {installation.data_dir}, {installation.data_dir / "logs"}
@@ -205,7 +206,7 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
     {curl} -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
       -d '{{"to": "{reader}", "type": "text", "text": {{"body": "Hello"}}}}' {where.api_url}/v1/messages
 
-  Be a recipient yourself, in another terminal:
+  Be a recipient yourself, by the link above (it opens once) or in another terminal:
 
     {variables}{command} handset +{PERSON}
 """

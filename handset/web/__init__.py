@@ -1,0 +1,1 @@
+"""Handset as a page in the browser: the phones of one process, with their chats."""

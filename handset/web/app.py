@@ -1,0 +1,188 @@
+"""ASGI application of the pages: checks host, session and forms, and serves the pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Message, Receive, Scope, Send
+
+from handset import errors
+from handset.answers import InvalidAnswer
+from handset.web import conversation, entry, files, live, numbers, sessions, settings_page, strings
+from handset.web.phones import UnknownPhone
+from handset.web.sessions import PageSession
+from handset.web.site import NO_SESSION, ROOT, Handler, PageFailure, PageRequest, Site
+from tidings.client.errors import ClientError, NetworkAway
+from tidings.config.env import is_loopback
+from tidings.http.hosts import Hosts
+from tidings.media import kinds
+from tidings.pages import headers
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 1024 * 1024  # bytes of a form
+MAX_UPLOAD = kinds.MAX_SIZE + MAX_BODY  # bytes of a form with a file
+MAX_FIELDS = 100
+
+_CHAT = "/{number:str}/chats/{chat:str}"
+# Path below `/handset`, method, handler, and whether it needs a session.
+_PAGES: tuple[tuple[str, str, Handler, bool], ...] = (
+    ("", "GET", numbers.show, True),
+    ("/enter/{token:str}", "GET", entry.show, False),
+    ("/enter/{token:str}", "POST", entry.enter, False),
+    ("/link", "POST", entry.make_link, True),
+    ("/static/{name:str}", "GET", files.asset, False),
+    ("/register", "POST", numbers.register, True),
+    ("/{number:str}", "GET", conversation.show_phone, True),
+    ("/{number:str}/list", "GET", conversation.show_list, True),
+    ("/{number:str}/events", "GET", live.stream, True),
+    ("/{number:str}/files/{position:int}/{index:int}", "GET", files.received, True),
+    ("/{number:str}/again", "POST", numbers.register_again, True),
+    ("/{number:str}/close", "POST", numbers.close, True),
+    ("/{number:str}/settings", "GET", settings_page.show, True),
+    ("/{number:str}/settings", "POST", settings_page.save, True),
+    ("/{number:str}/move", "POST", settings_page.change_number, True),
+    ("/{number:str}/new", "GET", conversation.show_new, True),
+    ("/{number:str}/new", "POST", conversation.start, True),
+    (_CHAT, "GET", conversation.show, True),
+    (_CHAT + "/messages", "GET", conversation.show_messages, True),
+    (_CHAT + "/more", "GET", conversation.show_more, True),
+    (_CHAT + "/send", "POST", conversation.send, True),
+    (_CHAT + "/act", "POST", conversation.act, True),
+    (_CHAT + "/read", "POST", conversation.read, True),
+    (_CHAT + "/info", "GET", conversation.show_info, True),
+    (_CHAT + "/info", "POST", conversation.change, True),
+    (_CHAT + "/form/{position:int}/{index:int}", "GET", conversation.show_form, True),
+    (_CHAT + "/form/{position:int}/{index:int}", "POST", conversation.send_form, True),
+    (_CHAT + "/forward/{position:int}", "GET", conversation.show_forward, True),
+    (_CHAT + "/forward/{position:int}", "POST", conversation.forward, True),
+)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class HandsetApp:
+    """ASGI application."""
+
+    site: Site
+    hosts: Hosts  # names in addition to those of this machine
+
+    def __post_init__(self) -> None:
+        self._routes = [
+            (Route(ROOT + path, _unused, methods=[method]), handler, needs_session)
+            for path, method, handler, needs_session in _PAGES
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limited = _LimitedBody(receive, MAX_UPLOAD if scope["path"].endswith("/send") else MAX_BODY)
+        request = Request(scope, limited)
+        page = PageRequest(self.site, request, self._session(request) or NO_SESSION, headers.make_nonce(), FormData())
+        try:
+            response = await self._respond(page)
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def _respond(self, page: PageRequest) -> Response:
+        try:
+            return await self._serve(page)
+        except PageFailure as failure:
+            return _problem(page, failure.status, str(failure))
+        except _TooLarge:
+            response = _problem(page, 413, strings.TOO_LARGE)
+            response.headers["Connection"] = "close"
+            return response
+        except (MultiPartException, HTTPException):
+            return _problem(page, 400, strings.NOT_CSRF)
+        except UnknownPhone as error:
+            return _problem(page, 404, _sentence(error))
+        except InvalidAnswer as error:
+            return _problem(page, 422, _sentence(error))
+        except (NetworkAway, errors.NotStored) as error:
+            return _problem(page, 503, f"{strings.AWAY} ({error})")
+        except ClientError as error:
+            return _problem(page, 422, _sentence(error))
+
+    async def _serve(self, page: PageRequest) -> Response:
+        request = page.request
+        client = request.client
+        is_local = client is not None and is_loopback(client.host)
+        target = request.scope.get("raw_path") or b"/"
+        if self.hosts.host_error(request.scope["headers"], target, is_local=is_local):
+            raise PageFailure(421, strings.WRONG_HOST)
+        if request.url.path in ("/", ROOT + "/"):
+            return page.redirect("")
+        handler, needs_session = self._find(request)
+        if needs_session and page.session is NO_SESSION:
+            raise PageFailure(403, strings.NOT_ENTERED)
+        if request.method != "POST":
+            return await handler(page)
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise PageFailure(403, strings.NOT_CSRF)
+        async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
+            page = dataclasses.replace(page, form=form)
+            if needs_session and not sessions.is_token(page.session, page.field("csrf")):
+                raise PageFailure(403, strings.NOT_CSRF)
+            return await handler(page)
+
+    def _find(self, request: Request) -> tuple[Handler, bool]:
+        """Return the handler of a request, and whether it needs a session. Raises `PageFailure`."""
+        is_partial = False
+        scope = {**request.scope, "method": "GET" if request.method == "HEAD" else request.method}
+        for route, handler, needs_session in self._routes:
+            match, child = route.matches(scope)
+            if match is Match.FULL:
+                request.scope["path_params"] = child["path_params"]
+                return handler, needs_session
+            is_partial = is_partial or match is Match.PARTIAL
+        raise PageFailure(405 if is_partial else 404, strings.NOT_FOUND)
+
+    def _session(self, request: Request) -> PageSession | None:
+        cookies: SimpleCookie = SimpleCookie()
+        try:
+            cookies.load(request.headers.get("cookie", ""))
+        except CookieError:
+            return None
+        found = cookies.get(self.site.cookie)
+        return self.site.sessions.find(found.value) if found is not None else None
+
+
+class _TooLarge(Exception):
+    """The body is larger than the page takes."""
+
+
+class _LimitedBody:
+    """`receive` that counts the body. Raises `_TooLarge`."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._left = limit
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _TooLarge
+        return message
+
+
+async def _unused(request: Request) -> Response:
+    raise NotImplementedError("routes only match paths here")
+
+
+def _problem(page: PageRequest, status: int, text: str) -> Response:
+    values: Mapping[str, object] = {"text": text, "is_inside": page.session is not NO_SESSION}
+    return page.render("problem.html", values, status)
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

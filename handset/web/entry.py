@@ -1,0 +1,39 @@
+"""Entry by a one-time link. Only its form uses the link, so that a preview or scanner of links does not."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from handset.web import sessions, strings
+from handset.web.site import ROOT, PageFailure, PageRequest
+
+
+async def show(page: PageRequest) -> Response:
+    if not page.site.sessions.is_valid(page.path("token")):
+        raise PageFailure(403, strings.NOT_ENTERED)
+    return page.render("enter.html", {"token": page.path("token")})
+
+
+async def enter(page: PageRequest) -> Response:
+    cookie = page.site.sessions.use(page.path("token"))
+    if cookie is None:
+        raise PageFailure(403, strings.NOT_ENTERED)
+    response = page.redirect("")
+    response.set_cookie(
+        page.site.cookie,
+        cookie,
+        max_age=sessions.LASTS_SECONDS,
+        path="/",
+        secure=page.site.is_secure,
+        httponly=True,
+        samesite="strict",
+    )
+    return response
+
+
+async def make_link(page: PageRequest) -> Response:
+    """Show a link for another browser."""
+    token = page.site.sessions.make_link()
+    host = page.request.headers["host"]
+    scheme = "https" if page.site.is_secure else "http"
+    return page.render("link.html", {"url": f"{scheme}://{host}{ROOT}/enter/{token}"})

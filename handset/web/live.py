@@ -1,0 +1,21 @@
+"""Event stream of a number: it says that something has changed, and the page loads the parts that it shows."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from handset.web.site import PageRequest
+from tidings.pages import headers
+from tidings.pages.event_streams import EventStreamResponse
+
+CHANGED = "changed"
+POLL_SECONDS = 5  # in which a page without a stream loads its parts
+
+
+async def stream(page: PageRequest) -> Response:
+    number = page.phone().number
+    opened = page.site.streams.open(page.session.id, [number], page.request.headers.get("last-event-id", ""))
+    if opened is None:
+        again = {"Retry-After": str(POLL_SECONDS)}
+        return Response(status_code=503, headers={**headers.of_page(page.nonce), **again})
+    return EventStreamResponse(opened)

@@ -1,0 +1,132 @@
+"""Contents from the form of a chat: one function for each type that a person sends."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from starlette.datastructures import UploadFile
+
+from handset import answers, composing
+from handset.answers import InvalidAnswer
+from handset.attachments import pointers, transfer
+from handset.composing import Content
+from handset.web.phones import OpenPhone
+from handset.web.site import PageRequest, whole_number
+from tidings.storage.handset.chats import ChatItemRow
+
+MAX_QUANTITY = 999
+UPLOADS = 4  # files that are sent at a time; further ones wait
+
+_uploads = asyncio.Semaphore(UPLOADS)
+
+# Words of the form's choice of how to send a file.
+AS_DETECTED, AS_VOICE, AS_DOCUMENT, AS_STICKER = "", "voice", "document", "sticker"
+
+
+async def compose(page: PageRequest, phone: OpenPhone, chat: str, answered: ChatItemRow | None) -> Content:
+    """Return the content of a form. Raises `InvalidAnswer` and `ClientError`.
+
+    answered: message that it answers; `None` for none
+    """
+    upload = page.upload("file")
+    if upload is not None:
+        content = await _file(page, phone, upload)
+    else:
+        make = _KINDS.get(page.field("kind") or "text")
+        if make is None:
+            raise InvalidAnswer("this page does not send that type")
+        content = make(page, chat, answered)
+    if answered is None or "context" in content:
+        return content
+    return composing.answering(content, answered.id, answered.author)
+
+
+async def _file(page: PageRequest, phone: OpenPhone, upload: UploadFile) -> Content:
+    """Upload a file to the network. Its copy on this disk is deleted."""
+    name = pointers.name_of("file", upload.filename or "", "", "") or "file"
+    async with _uploads:
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="upload-", dir=page.site.directory))
+        try:
+            path = folder / name
+            await asyncio.to_thread(_write, path, upload.file)
+            return await transfer.upload(
+                page.site.api, phone.own.device, path, caption=page.field("text"), kind=page.field("as")
+            )
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+def _write(path: Path, source: IO[bytes]) -> None:
+    with path.open("wb") as file:
+        shutil.copyfileobj(source, file)
+
+
+def _text(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return answers.text(page.field("text"))
+
+
+def _forwarded(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return composing.forwarded(answers.text(page.field("text")))
+
+
+def _location(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return answers.location(*(page.field(name) for name in ("latitude", "longitude", "name", "address")))
+
+
+def _contact(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return answers.contact(page.field("name"), "".join(page.field("phone").split()))
+
+
+def _order(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    quantity = min(whole_number(page.field("quantity") or "1"), MAX_QUANTITY)
+    products = collections.Counter(page.field("products").split())
+    quantities = {product: count * quantity for product, count in products.items()}
+    return answers.order(page.field("catalog"), quantities, page.field("text"))
+
+
+def _product(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    message_id, author = (answered.id, answered.author) if answered is not None else ("", chat)
+    return answers.about_product(
+        page.field("text"), message_id, author, catalog=page.field("catalog"), product=page.field("product")
+    )
+
+
+def _advertisement(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return answers.from_advertisement(page.field("url"), page.field("text"))
+
+
+def _form(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return answers.form(page.field("response"))
+
+
+def _new_number(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return answers.new_number(page.field("new_number"))
+
+
+def _unknown(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return composing.unknown()
+
+
+def _ephemeral(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+    return composing.ephemeral()
+
+
+_KINDS: Mapping[str, Callable[[PageRequest, str, ChatItemRow | None], Content]] = {
+    "text": _text,
+    "forwarded": _forwarded,
+    "location": _location,
+    "contact": _contact,
+    "order": _order,
+    "product": _product,
+    "advertisement": _advertisement,
+    "form": _form,
+    "number": _new_number,
+    "unknown": _unknown,
+    "ephemeral": _ephemeral,
+}

@@ -1,0 +1,326 @@
+"""Phones of a page: the numbers that its process runs side by side, each with its own fleet and its chats."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from handset import errors, own_number
+from handset.application import ReceivedMessage, SendReceipt
+from handset.composing import Content
+from handset.devices import lock
+from handset.devices.context import FleetContext
+from handset.devices.device import Device, DeviceObserver
+from handset.devices.vault import Vault
+from handset.fleet import Fleet
+from handset.own_number import OwnNumber
+from handset.receiving.sender_keys import SenderKeyStore
+from handset.sending.outbox import OutboxBatch
+from handset.web.recorder import ChatRecorder
+from tidings.aio import service
+from tidings.aio.clock import Clock
+from tidings.aio.service import Service, ServiceFailed
+from tidings.client.errors import ClientError, Unauthorized
+from tidings.client.http import NetworkApi
+from tidings.client.transports import Dial, FrameTransport
+from tidings.storage.database import Connection, Database
+from tidings.storage.handset import chats, devices, preferences
+from tidings.storage.handset.chats import ChatItemRow
+from tidings.storage.handset.preferences import PreferencesRow
+from tidings.wire import addresses, content
+from tidings.wire.connection import Handler
+from tidings.wire.device import READ
+
+log = logging.getLogger(__name__)
+
+MAX_PHONES = 20  # open at a time; each has a connection and its pre-keys
+MAX_KNOWN = 200  # numbers in the list
+MAX_READ = 100  # messages that are marked as read at a time
+MAX_BLOCKED = 100  # numbers that one phone blocks
+STOP_SECONDS = 5.0
+
+# Why a phone does not receive.
+REPLACED = "This number is now in use elsewhere."
+UNKNOWN = "The network no longer knows this registration. Register the number again."
+
+
+class TooManyPhones(errors.HandsetError):
+    """As many phones as the page runs are open; close one first."""
+
+
+class UnknownPhone(errors.HandsetError):
+    """No open phone has this number."""
+
+
+class PowerSwitch:
+    """Dial of a phone that can be switched off."""
+
+    def __init__(self, dial: Dial, *, is_on: bool) -> None:
+        self.is_on = is_on
+        self._dial = dial
+
+    async def __call__(self, handler: Handler) -> FrameTransport:
+        if not self.is_on:
+            raise ConnectionRefusedError("the phone is switched off")
+        return await self._dial(handler)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class OpenPhone(DeviceObserver):
+    """One number that runs, with its chats."""
+
+    own: OwnNumber
+    wishes: PreferencesRow
+    changed: dataclasses.InitVar[Callable[[], None]]  # called when the page should show something else
+    dial: dataclasses.InitVar[Dial]
+    problem: str = dataclasses.field(default="", init=False)  # why the phone does not receive; empty for none
+
+    def __post_init__(self, changed: Callable[[], None], dial: Dial) -> None:
+        self._changed = changed
+        self.recorder = ChatRecorder(self.own.context, self.number, changed)
+        self._switch = PowerSwitch(dial, is_on=self.wishes.is_online)
+        self.fleet: Fleet
+        self.fleet, services = self.own.connect(self.recorder, self._switch, [self])
+        self.fleet.on_accepted.append(self.recorder.accepted)
+        self._services: Sequence[Service] = [self.recorder, *services]
+        self._stop = asyncio.Event()
+        self._has_ended = False
+
+    @property
+    def number(self) -> str:
+        return self.own.device.number
+
+    @property
+    def database(self) -> Database:
+        return self.own.context.database
+
+    @property
+    def is_connected(self) -> bool:
+        return self.fleet.is_connected
+
+    async def run(self) -> None:
+        """Run until `stop`. An error is kept in `problem`."""
+        try:
+            await service.run_services(self._services, self._stop, grace=STOP_SECONDS)
+        except ServiceFailed as failure:
+            self._has_ended = True
+            self.problem = f"The phone has stopped: {failure}."
+            self._changed()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    # Called on behalf of the person.
+
+    async def send(self, chat: str, message: Content) -> str:
+        """Send a content to a peer or group, and record it. Returns its id. Raises `ClientError`."""
+        if addresses.names_group(chat):
+            raw = content.encode(message, self.wishes.name)
+            message_id = await self.fleet.groups.send(self.number, chat, raw)
+            await self.recorder.record_group_message(chat, message_id, raw)
+        else:
+            message_id = await self.fleet.send_content(self.number, chat, message, self.wishes.name)
+            await self.recorder.record()
+        return message_id
+
+    async def read(self, chat: str, *, even_if_unwanted: bool = False) -> None:
+        """Mark the messages of a chat as read, and send the receipts.
+
+        even_if_unwanted: also if the person does not send these
+        """
+        if self._has_ended or not (self.wishes.sends_read or even_if_unwanted):
+            return
+        device, recorder = self.own.device, self.recorder
+
+        async def work(keys: SenderKeyStore, connection: Connection, outbox: OutboxBatch) -> int:
+            rows = await chats.list_unread(connection, self.number, chat, MAX_READ)
+            for row in rows:
+                outbox.add_receipt(device, _received(row), SendReceipt(READ))
+            await recorder.mark_read(connection, rows)
+            return len(rows)
+
+        async with self.database.reading() as connection:
+            waiting = await chats.list_unread(connection, self.number, chat, 1)
+        if waiting and await self.fleet.do(work):
+            self._changed()
+
+    def switch(self, *, is_on: bool) -> None:
+        """Switch the phone on or off. Messages that are sent while it is off go out afterwards."""
+        self._switch.is_on = is_on
+        if not is_on:
+            self.fleet.disconnect("the phone is switched off")
+
+    # Called by the fleet.
+
+    def unauthorized(self, device: Device) -> None:
+        device.token = None
+        self.problem = UNKNOWN
+        self._changed()
+
+    def replaced(self, device: Device) -> None:
+        self.problem = REPLACED
+        self._changed()
+
+    def connected(self) -> None:
+        self.problem = ""
+        self._changed()
+
+    def disconnected(self, reason: str) -> None:
+        self._changed()
+
+
+def _received(row: ChatItemRow) -> ReceivedMessage:
+    """Return the message of a received item, as far as a receipt needs it."""
+    group = row.chat if addresses.names_group(row.chat) else ""
+    return ReceivedMessage(row.number, row.author, row.id, row.source, 1, row.at, row.kind, "", group=group)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownNumber:
+    """Number that this data directory has a device of."""
+
+    number: str
+    is_open: bool
+    is_registered: bool
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class PhoneBook:
+    """Service that runs the open phones."""
+
+    name = "phones"
+
+    directory: Path  # data directory
+    database: Database
+    vault: Vault
+    clock: Clock
+    _: dataclasses.KW_ONLY
+    api: NetworkApi
+    dial: Dial
+    registration_key: str  # empty for none
+    changed: Callable[[str], None]  # called with the number whose page should show something else
+
+    def __post_init__(self) -> None:
+        self.phones: dict[str, OpenPhone] = {}
+        self._running: dict[str, tuple[asyncio.Task[None], contextlib.ExitStack]] = {}
+        self._changing = asyncio.Lock()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Open the phones that were open before, and run them until `stop`."""
+        async with self.database.reading() as connection:
+            wishes = await preferences.list_all(connection, MAX_KNOWN)
+        for wish in wishes:
+            if wish.is_open and not stop.is_set():
+                try:
+                    await self.open(wish.number)
+                except ClientError as error:
+                    log.warning("phone.not_opened", extra={"number": wish.number, "error": str(error)})
+        await stop.wait()
+        async with self._changing:
+            await asyncio.gather(*(self._end(number) for number in list(self._running)))
+
+    def get(self, number: str) -> OpenPhone:
+        """Return an open phone. Raises `UnknownPhone`."""
+        phone = self.phones.get(number)
+        if phone is None:
+            raise UnknownPhone(f"+{number} is not open on this page")
+        return phone
+
+    async def list_known(self) -> list[KnownNumber]:
+        """List the numbers of people in this data directory."""
+        async with self.database.reading() as connection:
+            rows = await devices.list_fleets(connection, own_number.PREFIX, MAX_KNOWN)
+        return [KnownNumber(row.number, row.number in self.phones, row.token is not None) for row in rows]
+
+    async def open(self, number: str, *, code: str = "", pin: str = "", name: str = "") -> OpenPhone:
+        """Open the phone of a number, which is registered first if it must be.
+
+        Without a registration key and a code it raises `Unauthorized`: request a code with `request_code`.
+        Raises also `WrongCode`, `LockedNumber`, `WrongPin`, `TooManyPhones`, `AlreadyRunning` and `NetworkAway`.
+        """
+        async with self._changing:
+            if number in self.phones:
+                return self.phones[number]
+            if len(self.phones) >= MAX_PHONES:
+                raise TooManyPhones(f"{MAX_PHONES} phones are open, which is the limit; close one")
+            with contextlib.ExitStack() as held:
+                held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
+                context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
+                own = OwnNumber(context, await own_number.load(context, number), self.api)
+                if own.device.token is None:
+                    await self._register(own, code, pin)
+                phone = OpenPhone(own, await self._wishes(number, name), lambda: self.changed(number), self.dial)
+                await phone.recorder.open()
+                self.phones[number] = phone
+                self._running[number] = (asyncio.create_task(phone.run(), name=f"phone {number}"), held.pop_all())
+                return phone
+
+    async def register_again(self, number: str, *, code: str = "", pin: str = "") -> OpenPhone:
+        """Register the number of an open phone that the network no longer knows. Raises as `open` does."""
+        self.get(number).own.device.token = None
+        async with self._changing:
+            await self._end(number)
+        return await self.open(number, code=code, pin=pin)
+
+    async def request_code(self, number: str) -> None:
+        """Make the network issue a registration code for a number. Raises `TooSoon` and `NetworkAway`."""
+        await self.api.request_code(number)
+
+    async def close(self, number: str) -> None:
+        """Close a phone. It stays registered, and messages wait for it in the network."""
+        await self.wish(number, is_open=False)
+        async with self._changing:
+            await self._end(number)
+        self.changed(number)
+
+    async def wish(self, number: str, **changes: object) -> None:
+        """Change and store the preferences of an open phone. Raises `UnknownPhone`."""
+        phone = self.get(number)
+        wishes = dataclasses.replace(phone.wishes, **changes)  # type: ignore[arg-type]
+        async with self.database.transaction() as connection:
+            await preferences.save(connection, wishes)
+        phone.wishes = wishes
+        phone.switch(is_on=wishes.is_online)
+        self.changed(number)
+
+    async def block(self, number: str, other: str, *, is_blocked: bool) -> None:
+        """Block or unblock a number. Raises `TooManyPhones` when as many are blocked as one phone may."""
+        phone = self.get(number)
+        blocked = [each for each in phone.wishes.blocked if each != other]
+        if is_blocked and len(blocked) >= MAX_BLOCKED:
+            raise TooManyPhones(f"{MAX_BLOCKED} numbers are blocked, which is the limit")
+        await (self.api.block if is_blocked else self.api.unblock)(phone.own.device, other)
+        await self.wish(number, blocked=tuple(blocked) + ((other,) if is_blocked else ()))
+
+    async def _register(self, own: OwnNumber, code: str, pin: str) -> None:
+        if code:
+            await own_number.register(own.registry, own.device, code=code, pin=pin)
+        elif self.registration_key:
+            await own_number.register(own.registry, own.device, registration_key=self.registration_key, pin=pin)
+        else:
+            raise Unauthorized("the number needs a registration code")
+
+    async def _wishes(self, number: str, name: str) -> PreferencesRow:
+        async with self.database.transaction() as connection:
+            known = {row.number: row for row in await preferences.list_all(connection, MAX_KNOWN)}
+            wishes = dataclasses.replace(known.get(number) or PreferencesRow(number), is_open=True)
+            if name:
+                wishes = dataclasses.replace(wishes, name=name)
+            await preferences.save(connection, wishes)
+        return wishes
+
+    async def _end(self, number: str) -> None:
+        found = self._running.pop(number, None)
+        if found is None:
+            return
+        running, held = found
+        phone = self.phones.pop(number)
+        phone.stop()
+        with held:
+            await running
+            if phone.own.device.token is None:
+                await own_number.save(phone.own.context, phone.own.device)

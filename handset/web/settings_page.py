@@ -1,0 +1,47 @@
+"""Settings of one number: name, receipts, switching off, blocked numbers, and a change of the number."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from handset import answers, own_number
+from handset.answers import InvalidAnswer
+from handset.web import strings, view
+from handset.web.phones import OpenPhone
+from handset.web.site import PageRequest
+from tidings.wire import addresses
+
+
+async def show(page: PageRequest) -> Response:
+    return await _show(page, page.phone())
+
+
+async def save(page: PageRequest) -> Response:
+    number = page.phone().number
+    await page.book.wish(
+        number,
+        name=page.field("name")[:128],
+        is_online=page.field("is_online") == "1",
+        sends_read=page.field("sends_read") == "1",
+    )
+    return page.redirect(f"/{number}/settings?saved=1")
+
+
+async def change_number(page: PageRequest) -> Response:
+    """Register another number on this page, and announce it to everybody that this number has a chat with."""
+    phone = page.phone()
+    content = answers.new_number(page.field("new_number"))
+    other = own_number.digits_of(page.field("new_number"))
+    if other == phone.number:
+        raise InvalidAnswer("the new number is the present one")
+    await page.book.open(other, name=phone.wishes.name)
+    for chat in await view.list_chats(phone):
+        if not addresses.names_group(chat.id):
+            await phone.send(chat.id, content)
+    return page.redirect(f"/{other}")
+
+
+async def _show(page: PageRequest, phone: OpenPhone) -> Response:
+    saved = "Saved." if page.query("saved") else ""
+    encrypted = strings.ENCRYPTED_TLS if page.site.is_secure else strings.ENCRYPTED
+    return page.render("settings.html", {"phone": phone, "saved": saved, "encrypted": encrypted})

@@ -1,0 +1,114 @@
+"""Parts that all pages share, and the request of a page: its session, its form, and its response."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from handset.web import strings
+from handset.web.phones import OpenPhone, PhoneBook
+from handset.web.sessions import PageSession, PageSessions
+from tidings.client.http import NetworkApi
+from tidings.pages import headers
+from tidings.pages.assets import PageAssets
+from tidings.pages.event_streams import EventStreams
+
+ROOT = "/handset"
+MAX_FIELD = 64 * 1024  # characters of one field of a form; longer ones are cut
+NO_SESSION = PageSession("", "")
+
+
+class PageFailure(Exception):
+    """The request cannot be served. The page shows the text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """Parts of the process that pages use."""
+
+    book: PhoneBook
+    sessions: PageSessions
+    streams: EventStreams
+    assets: PageAssets
+    templates: jinja2.Environment
+    api: NetworkApi
+    directory: Path  # for files on their way to the network
+    is_secure: bool  # served over TLS
+
+    @property
+    def cookie(self) -> str:
+        """Return the name of the cookie: one that only this host can set, if the connection is encrypted."""
+        return "__Host-tidings_handset" if self.is_secure else "tidings_handset"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Request of a person for a page."""
+
+    site: Site
+    request: Request
+    session: PageSession
+    nonce: str  # of the scripts of this page
+    form: FormData  # empty for a GET
+
+    @property
+    def book(self) -> PhoneBook:
+        return self.site.book
+
+    def path(self, name: str) -> str:
+        """Return a part of the path."""
+        return str(self.request.path_params.get(name, ""))
+
+    def query(self, name: str) -> str:
+        """Return a parameter of the query; empty for none."""
+        return self.request.query_params.get(name, "")
+
+    def field(self, name: str) -> str:
+        """Return a field of the form without spaces around it; empty for none. Line breaks are single characters."""
+        found = self.form.get(name)
+        text = found if isinstance(found, str) else ""
+        return text.replace("\r\n", "\n").strip()[:MAX_FIELD]
+
+    def upload(self, name: str) -> UploadFile | None:
+        """Return a file of the form; `None` when none was chosen."""
+        found = self.form.get(name)
+        return found if isinstance(found, UploadFile) and found.filename else None
+
+    def phone(self) -> OpenPhone:
+        """Return the phone that the path names. Raises `UnknownPhone`."""
+        return self.book.get(self.path("number"))
+
+    def render(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+        """Return a page."""
+        page = self.site.templates.get_template(template).render(
+            csrf=self.session.csrf,
+            nonce=self.nonce,
+            asset=self.site.assets.url,
+            root=ROOT,
+            words=strings,
+            **values,
+        )
+        return HTMLResponse(page, status, headers=dict(headers.of_page(self.nonce)))
+
+    def redirect(self, path: str) -> Response:
+        """Return a redirection to a page of ours, which is loaded by GET. path: below `/handset`"""
+        return RedirectResponse(ROOT + path, 303, headers=dict(headers.of_page(self.nonce)))
+
+
+Handler = Callable[[PageRequest], Awaitable[Response]]
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number from 0 to 18 digits; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0

@@ -1,0 +1,179 @@
+// Live updates, and what makes the page quicker to use. Everything works without it.
+(() => {
+  "use strict";
+  const SILENT = 40_000; // milliseconds without a beat after which the page counts as stale
+  const POLL = 5_000; // between loads of a page without a stream
+  const AGAIN = 30_000; // before a refused stream is tried again
+  const body = document.body;
+  const said = document.getElementById("said");
+  const stale = document.getElementById("stale");
+  const address = body.dataset.stream;
+  let stream = null;
+  let heard = Date.now();
+  let waiting = false;
+  let refused = 0;
+
+  const say = (text) => {
+    if (said && text) said.textContent = text;
+  };
+
+  // Loads the list and the messages again; htmx listens for this event.
+  const changed = () => {
+    if (waiting || document.hidden) return;
+    waiting = true;
+    setTimeout(() => {
+      waiting = false;
+      body.dispatchEvent(new CustomEvent("tidings:changed"));
+    }, 150);
+  };
+
+  const mark = (isStale) => {
+    if (!stale || stale.hidden !== isStale) return;
+    stale.hidden = !isStale;
+    body.classList.toggle("is-stale", isStale);
+    if (isStale) say(stale.textContent);
+  };
+
+  const live = () => {
+    heard = Date.now();
+    mark(false);
+  };
+
+  const open = () => {
+    if (!address || stream || document.hidden) return;
+    stream = new EventSource(address);
+    stream.addEventListener("open", () => {
+      refused = 0;
+      live();
+    });
+    stream.addEventListener("beat", live);
+    for (const name of ["changed", "reset"]) {
+      stream.addEventListener(name, () => {
+        live();
+        changed();
+      });
+    }
+    stream.addEventListener("error", () => {
+      if (stream && stream.readyState === EventSource.CLOSED) {
+        stream = null;
+        refused = Date.now();
+      }
+    });
+  };
+
+  const close = () => {
+    if (stream) stream.close();
+    stream = null;
+  };
+
+  if (address) {
+    open();
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) {
+        close();
+      } else {
+        open();
+        changed();
+      }
+    });
+    setInterval(() => {
+      if (document.hidden) return;
+      if (!stream && Date.now() - refused > AGAIN) open();
+      if (!stream || stream.readyState !== EventSource.OPEN) changed();
+      mark(Date.now() - heard > SILENT);
+    }, POLL);
+  }
+
+  // Messages: stay at the end, and announce what has arrived.
+  const scroll = document.querySelector(".scroll");
+  const isAtEnd = () => scroll && scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
+  const toEnd = () => {
+    if (scroll) scroll.scrollTop = scroll.scrollHeight;
+  };
+  const newest = () => {
+    const all = document.querySelectorAll("#messages > .message");
+    return all.length ? all[all.length - 1] : null;
+  };
+  let last = newest()?.id;
+  let wasAtEnd = true;
+  if (document.getElementById("messages") && (!location.hash || location.hash === "#end")) toEnd();
+  document.addEventListener("htmx:before:swap", () => {
+    wasAtEnd = isAtEnd();
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    live();
+    const item = newest();
+    if (item && item.id !== last) {
+      last = item.id;
+      say(item.dataset.said);
+      if (wasAtEnd) toEnd();
+    }
+  });
+
+  // The composer: Enter sends, the field grows, files can be dropped and pasted.
+  const composer = document.getElementById("composer");
+  const text = document.getElementById("text");
+  const file = document.getElementById("file");
+  if (composer && text) {
+    const grow = () => {
+      text.rows = Math.min(6, Math.max(1, text.value.split("\n").length));
+    };
+    text.addEventListener("input", grow);
+    grow();
+    text.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        if (text.value.trim() || file.files.length) composer.requestSubmit();
+      }
+    });
+    if (matchMedia("(pointer: fine)").matches && location.hash === "#end") text.focus({ preventScroll: true });
+    const take = (files) => {
+      if (!files.length) return;
+      file.files = files;
+      const dropped = document.getElementById("dropped");
+      dropped.textContent = `${files[0].name} goes out with the next message.`;
+      dropped.hidden = false;
+      say(dropped.textContent);
+      text.focus();
+    };
+    const main = document.getElementById("main");
+    for (const name of ["dragover", "dragenter"]) {
+      main.addEventListener(name, (event) => {
+        event.preventDefault();
+        main.classList.add("is-target");
+      });
+    }
+    main.addEventListener("dragleave", () => main.classList.remove("is-target"));
+    main.addEventListener("drop", (event) => {
+      event.preventDefault();
+      main.classList.remove("is-target");
+      take(event.dataTransfer.files);
+    });
+    text.addEventListener("paste", (event) => take(event.clipboardData.files));
+    file.addEventListener("change", () => take(file.files));
+  }
+
+  // Codes are copied, and the form that would show this is not sent.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("[data-copy]");
+    if (!button || !navigator.clipboard) return;
+    event.preventDefault();
+    navigator.clipboard.writeText(button.dataset.copy).then(
+      () => say("The code is copied."),
+      () => say("The browser does not let this page copy."),
+    );
+  });
+
+  // One menu is open at a time; Escape closes it.
+  const menus = () => document.querySelectorAll("details.menu[open], details.attach[open]");
+  document.addEventListener("click", (event) => {
+    for (const menu of menus()) if (!menu.contains(event.target)) menu.open = false;
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of menus()) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  });
+})();
