@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -17,9 +16,6 @@ from tidings.media import kinds
 from tidings.media.errors import UnusableType
 from tidings.pages import headers
 
-DOWNLOADS = 8  # files that are fetched at a time; further ones wait
-
-_downloads = asyncio.Semaphore(DOWNLOADS)
 _EMBEDDED = frozenset(text for types in view.INLINE.values() for text in types)
 
 
@@ -41,15 +37,15 @@ async def received(page: PageRequest) -> Response:
     if index >= len(files):
         raise PageFailure(404, strings.NO_SUCH_MESSAGE)
     pointer = files[index]
-    chunks = _chunks(transfer.fetch(page.site.api, phone.own.device, pointer, folder=page.site.directory))
+    chunks = _chunks(page, transfer.fetch(page.site.api, phone.own.device, pointer, folder=page.site.directory))
     # The first chunk shows whether the file is there, and whether it is of its type.
     head = await anext(chunks, b"")
     sent = {**headers.of_file(pointer.name), "Content-Length": str(pointer.size)}
     return StreamingResponse(_all(head, chunks), media_type=_type_of(pointer, head), headers=sent)
 
 
-async def _chunks(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async with _downloads, contextlib.aclosing(source):  # type: ignore[type-var]
+async def _chunks(page: PageRequest, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with page.site.downloads, contextlib.aclosing(source):  # type: ignore[type-var]
         async for chunk in source:
             yield chunk
 

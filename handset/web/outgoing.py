@@ -21,12 +21,7 @@ from handset.web.site import PageRequest, whole_number
 from tidings.storage.handset.chats import ChatItemRow
 
 MAX_QUANTITY = 999
-UPLOADS = 4  # files that are sent at a time; further ones wait
 
-_uploads = asyncio.Semaphore(UPLOADS)
-
-# Words of the form's choice of how to send a file.
-AS_DETECTED, AS_VOICE, AS_DOCUMENT, AS_STICKER = "", "voice", "document", "sticker"
 
 
 async def compose(page: PageRequest, phone: OpenPhone, chat: str, answered: ChatItemRow | None) -> Content:
@@ -50,7 +45,7 @@ async def compose(page: PageRequest, phone: OpenPhone, chat: str, answered: Chat
 async def _file(page: PageRequest, phone: OpenPhone, upload: UploadFile) -> Content:
     """Upload a file to the network. Its copy on this disk is deleted."""
     name = pointers.name_of("file", upload.filename or "", "", "") or "file"
-    async with _uploads:
+    async with page.site.uploads:
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="upload-", dir=page.site.directory))
         try:
             path = folder / name

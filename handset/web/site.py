@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from tidings.pages.assets import PageAssets
 from tidings.pages.event_streams import EventStreams
 
 ROOT = "/handset"
+UPLOADS = 4  # files that are sent at a time; further ones wait
+DOWNLOADS = 8  # files that are fetched at a time; further ones wait
 MAX_FIELD = 64 * 1024  # characters of one field of a form; longer ones are cut
 NO_SESSION = PageSession("", "")
 
@@ -44,7 +47,10 @@ class Site:
     templates: jinja2.Environment
     api: NetworkApi
     directory: Path  # for files on their way to the network
+    _: dataclasses.KW_ONLY
     is_secure: bool  # served over TLS
+    uploads: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
+    downloads: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS))
 
     @property
     def cookie(self) -> str:

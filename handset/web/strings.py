@@ -10,7 +10,7 @@ TITLE = "Handset"
 
 # State of an own message: its mark and its words.
 STATES: Mapping[str, tuple[str, str]] = {
-    chats.QUEUED: ("◷", "waiting to be sent"),
+    chats.QUEUED: ("·", "waiting to be sent"),
     chats.SENT: ("✓", "sent"),
     chats.DELIVERED: ("✓✓", "delivered"),
     chats.READ: ("✓✓", "read"),
@@ -69,6 +69,8 @@ NOT_CSRF = "The form is too old. Load the page again, and send it once more."
 NOT_ENTERED = (
     "This page opens by the link that “tidings handset --web” or “tidings up” prints at its start. It can be used once."
 )
+STALE = "This page may be out of date. It is connecting again."
+ENDED = "The session has ended. Open a new link of the handset."
 WRONG_HOST = "This page is not available under this name."
 NOT_FOUND = "There is no such page."
 TOO_LARGE = "The file is too large: at most 100 MB can be sent."

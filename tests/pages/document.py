@@ -76,7 +76,7 @@ class Element:
                 yield child
             else:
                 yield from child._words()
-                if child.tag in BLOCKS or child.tag in ("li", "br"):
+                if child.tag in BLOCKS or child.tag in ("li", "br", "bdi", "summary", "figcaption", "option"):
                     yield " "
 
 

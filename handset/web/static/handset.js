@@ -100,8 +100,14 @@
   document.addEventListener("htmx:before:swap", () => {
     wasAtEnd = isAtEnd();
   });
+  document.addEventListener("htmx:after:request", (event) => {
+    const response = event.detail.ctx?.response?.raw;
+    if (response?.ok) live();
+    if (response?.status !== 403) return;
+    stale.textContent = stale.dataset.ended;
+    mark(true);
+  });
   document.addEventListener("htmx:after:swap", () => {
-    live();
     const item = newest();
     if (item && item.id !== last) {
       last = item.id;
