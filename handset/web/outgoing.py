@@ -23,7 +23,6 @@ from tidings.storage.handset.chats import ChatItemRow
 MAX_QUANTITY = 999
 
 
-
 async def compose(page: PageRequest, phone: OpenPhone, chat: str, answered: ChatItemRow | None) -> Content:
     """Return the content of a form. Raises `InvalidAnswer` and `ClientError`.
 

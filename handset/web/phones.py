@@ -166,7 +166,9 @@ class OpenPhone(DeviceObserver):
         self._changed()
 
     def connected(self) -> None:
-        self.problem = ""
+        # Also called after a login that the network has refused.
+        if self.own.device.token is not None:
+            self.problem = ""
         self._changed()
 
     def disconnected(self, reason: str) -> None:

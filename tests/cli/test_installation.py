@@ -208,6 +208,18 @@ async def test_a_killed_child_is_restarted_on_the_same_address(make: Make, conso
     assert {**after, "network": 0} == {**before, "network": 0}
 
 
+async def test_the_page_with_handsets_is_served_and_opened_by_its_link(make: Make) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    installation = await make({"TIDINGS_HANDSET_WEB": "1", "TIDINGS_HANDSET_WEB_ADDRESS": address})
+    where = await installation.start()
+    assert where.handset_link.startswith(f"http://{address}/handset/enter/")
+    assert where.handset_link in up.describe(where, installation, 1.0)
+    async with httpx.AsyncClient(follow_redirects=True) as client:
+        assert (await client.get(f"http://{address}/handset")).status_code == 403
+        assert "Add a number" in (await client.post(where.handset_link)).text
+    assert set(installation.supervisor.pids()) == {"network", "coreapp", "webapp", "robots", "handset"}
+
+
 async def test_closing_ends_every_child_even_a_suspended_one(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import importlib.resources
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ class PageAsset:
 
     kind: str  # content type
     content: bytes
+    compressed: bytes  # by gzip
     version: str  # start of its hash
 
 
@@ -34,14 +36,6 @@ class PageAssets:
         self._prefix = prefix
         self._found = {name: asset for package in packages for name, asset in _read(package).items()}
 
-    @property
-    def names(self) -> Iterable[str]:
-        return self._found.keys()
-
-    def size(self, name: str) -> int:
-        """Return the size of a file in bytes."""
-        return len(self._found[name].content)
-
     def url(self, name: str) -> str:
         """Return the URL of a file, which changes with its content."""
         return f"{self._prefix}/{name}?v={self._found[name].version}"
@@ -51,8 +45,13 @@ class PageAssets:
         asset = self._found.get(name)
         if asset is None:
             return None
-        lasting = request.query_params.get("v") == asset.version
-        return Response(asset.content, media_type=asset.kind, headers=dict(headers.of_asset(lasting=lasting)))
+        sent = dict(headers.of_asset(lasting=request.query_params.get("v") == asset.version))
+        sent["Vary"] = "Accept-Encoding"
+        content = asset.content
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            content = asset.compressed
+            sent["Content-Encoding"] = "gzip"
+        return Response(content, media_type=asset.kind, headers=sent)
 
 
 def _read(package: str) -> Mapping[str, PageAsset]:
@@ -61,5 +60,6 @@ def _read(package: str) -> Mapping[str, PageAsset]:
         kind = _TYPES.get("." + path.name.rpartition(".")[2])
         if kind is not None:
             content = path.read_bytes()
-            found[path.name] = PageAsset(kind, content, hashlib.sha256(content).hexdigest()[:12])
+            version = hashlib.sha256(content).hexdigest()[:12]
+            found[path.name] = PageAsset(kind, content, gzip.compress(content, mtime=0), version)
     return found

@@ -19,8 +19,14 @@ from tests.pages import document
         ("*bold* _it_ ~gone~ `code`", '<p dir="auto"><b>bold</b> <i>it</i> <s>gone</s> <code>code</code></p>'),
         ("*_both_*", '<p dir="auto"><b><i>both</i></b></p>'),
         ("2*3*4 a_b_c * no * ", '<p dir="auto">2*3*4 a_b_c * no * </p>'),
-        ("one\r\ntwo\n\nthree", '<p dir="auto">one</p><p dir="auto">two</p><p dir="auto"><br></p><p dir="auto">three</p>'),
-        ("- a\n- b\n1. c", '<ul><li dir="auto">a</li><li dir="auto">b</li></ul><ol><li dir="auto" value="1">c</li></ol>'),
+        (
+            "one\r\ntwo\n\nthree",
+            '<p dir="auto">one</p><p dir="auto">two</p><p dir="auto"><br></p><p dir="auto">three</p>',
+        ),
+        (
+            "- a\n- b\n1. c",
+            '<ul><li dir="auto">a</li><li dir="auto">b</li></ul><ol><li dir="auto" value="1">c</li></ol>',
+        ),
         ("> quoted", '<blockquote dir="auto">quoted</blockquote>'),
         ("```x *y*\n<z>```", '<pre dir="auto">x *y*\n&lt;z&gt;</pre>'),
         ("<b>&\"'", '<p dir="auto">&lt;b&gt;&amp;&#34;&#39;</p>'),
@@ -65,7 +71,7 @@ def test_only_web_addresses_become_links(url: str, address: str) -> None:
     assert formatting.web_address(url) == address
 
 
-@given(st.text(alphabet=st.sampled_from("*_~`> -1.\nab<&\"https://\u202e\x00"), max_size=300) | st.text(max_size=300))
+@given(st.text(alphabet=st.sampled_from('*_~`> -1.\nab<&"https://\u202e\x00'), max_size=300) | st.text(max_size=300))
 def test_any_text_becomes_valid_html_with_its_words(text: str) -> None:
     html = formatting.formatted(text)
     root = document.parse(html)

@@ -111,9 +111,7 @@ async def test_each_type_of_the_form_reaches_the_webhook(
 
 
 @pytest.mark.parametrize(("kind", "type_"), [("ephemeral", "ephemeral"), ("unknown", "unknown")])
-async def test_types_without_words_reach_the_webhook(
-    browser: Browser, shop: Recorder, kind: str, type_: str
-) -> None:
+async def test_types_without_words_reach_the_webhook(browser: Browser, shop: Recorder, kind: str, type_: str) -> None:
     page = await browser.get(f"{CHAT}/more")
     (button,) = page.root.all("button", value=kind)
     await browser.press(page, button)
@@ -217,9 +215,7 @@ async def test_a_link_of_a_button_opens_apart_from_the_page(browser: Browser, sh
     assert (link.get("href"), link.get("rel")) == ("https://example.com/42/track", "noopener noreferrer")
 
 
-async def test_a_form_opens_with_its_data_and_its_answers_reach_the_webhook(
-    browser: Browser, shop: Recorder
-) -> None:
+async def test_a_form_opens_with_its_data_and_its_answers_reach_the_webhook(browser: Browser, shop: Recorder) -> None:
     assert shop.fleet is not None
     await shop.fleet.send_content(BUSINESS, ADA, example("template", "form"))
     page = await browser.until(CHAT, "Options for")
