@@ -6,7 +6,9 @@ tidings.client.errors.ClientError: see there for errors of the network
     ├── NotStored        nothing was sent; try again
     ├── BadFile          choose another file to send
     ├── CannotKeep       free disk space, or save files in another directory
-    └── AlreadyRunning   use the process that runs, or stop it first
+    ├── AlreadyRunning   use the process that runs, or stop it first
+    ├── UnknownPhone     open the phone of the number first
+    └── PageLimit        close a phone, or unblock a number
 """
 
 from tidings.client.errors import ClientError
@@ -34,3 +36,11 @@ class CannotKeep(HandsetError):
 
 class AlreadyRunning(HandsetError):
     """Another process runs these devices. Two processes would break each other's sessions."""
+
+
+class UnknownPhone(HandsetError):
+    """No phone of this number is open on the page."""
+
+
+class PageLimit(HandsetError):
+    """The page runs as many phones, or a phone blocks as many numbers, as it may."""

@@ -18,7 +18,6 @@ from starlette.types import Message, Receive, Scope, Send
 from handset import errors
 from handset.answers import InvalidAnswer
 from handset.web import conversation, entry, files, live, numbers, sessions, settings_page, strings
-from handset.web.phones import UnknownPhone
 from handset.web.sessions import PageSession
 from handset.web.site import NO_SESSION, ROOT, Handler, PageFailure, PageRequest, Site
 from tidings.client.errors import ClientError, NetworkAway
@@ -102,7 +101,7 @@ class HandsetApp:
             return response
         except (MultiPartException, HTTPException):
             return _problem(page, 400, strings.NOT_CSRF)
-        except UnknownPhone as error:
+        except errors.UnknownPhone as error:
             return _problem(page, 404, _sentence(error))
         except InvalidAnswer as error:
             return _problem(page, 422, _sentence(error))

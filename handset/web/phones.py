@@ -48,14 +48,6 @@ REPLACED = "This number is now in use elsewhere."
 UNKNOWN = "The network no longer knows this registration. Register the number again."
 
 
-class TooManyPhones(errors.HandsetError):
-    """As many phones as the page runs are open; close one first."""
-
-
-class UnknownPhone(errors.HandsetError):
-    """No open phone has this number."""
-
-
 class PowerSwitch:
     """Dial of a phone that can be switched off."""
 
@@ -229,7 +221,7 @@ class PhoneBook:
         """Return an open phone. Raises `UnknownPhone`."""
         phone = self.phones.get(number)
         if phone is None:
-            raise UnknownPhone(f"+{number} is not open on this page")
+            raise errors.UnknownPhone(f"+{number} is not open on this page")
         return phone
 
     async def list_known(self) -> list[KnownNumber]:
@@ -242,13 +234,13 @@ class PhoneBook:
         """Open the phone of a number, which is registered first if it must be.
 
         Without a registration key and a code it raises `Unauthorized`: request a code with `request_code`.
-        Raises also `WrongCode`, `LockedNumber`, `WrongPin`, `TooManyPhones`, `AlreadyRunning` and `NetworkAway`.
+        Raises also `WrongCode`, `LockedNumber`, `WrongPin`, `PageLimit`, `AlreadyRunning` and `NetworkAway`.
         """
         async with self._changing:
             if number in self.phones:
                 return self.phones[number]
             if len(self.phones) >= MAX_PHONES:
-                raise TooManyPhones(f"{MAX_PHONES} phones are open, which is the limit; close one")
+                raise errors.PageLimit(f"{MAX_PHONES} phones are open, which is the limit; close one")
             with contextlib.ExitStack() as held:
                 held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
                 context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
@@ -290,11 +282,11 @@ class PhoneBook:
         self.changed(number)
 
     async def block(self, number: str, other: str, *, is_blocked: bool) -> None:
-        """Block or unblock a number. Raises `TooManyPhones` when as many are blocked as one phone may."""
+        """Block or unblock a number. Raises `PageLimit` when as many are blocked as one phone may."""
         phone = self.get(number)
         blocked = [each for each in phone.wishes.blocked if each != other]
         if is_blocked and len(blocked) >= MAX_BLOCKED:
-            raise TooManyPhones(f"{MAX_BLOCKED} numbers are blocked, which is the limit")
+            raise errors.PageLimit(f"{MAX_BLOCKED} numbers are blocked, which is the limit")
         await (self.api.block if is_blocked else self.api.unblock)(phone.own.device, other)
         await self.wish(number, blocked=tuple(blocked) + ((other,) if is_blocked else ()))
 
