@@ -80,7 +80,7 @@ async def _show(page: PageRequest, problem: str = "", status: int = 200) -> Resp
 
 
 async def _frame(page: PageRequest, phone: OpenPhone, chat: str) -> Mapping[str, Any]:
-    """Return the values of the list of chats, which stands beside each chat."""
+    """Return the values of the list of chats, which each chat's page also shows."""
     return {
         "phone": phone,
         "chats": await view.list_chats(phone),

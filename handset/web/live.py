@@ -1,4 +1,4 @@
-"""Event stream of a number: it says that something has changed, and the page loads the parts that it shows."""
+"""Event stream of a number: it announces changes, after which the page loads its parts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows of a number: its chats, and the messages of one chat with everything that belongs to them."""
+"""View of a number: its chats, and the messages of one chat with everything that belongs to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sends from the page reaches the business, in the form in which the webhook gets it."""
+"""Messages that a person sends from the page reach the business, in the form in which the webhook gets them."""
 
 from __future__ import annotations
 
