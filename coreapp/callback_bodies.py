@@ -11,6 +11,7 @@ from prometheus_client import Counter
 
 from tidings import e2ee
 from tidings.storage.business import callbacks, shards
+from tidings.storage.business.callback_history import Attempt
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
@@ -23,6 +24,7 @@ UNREADABLE = Counter("tidings_callbacks_unreadable_total", "Stored callbacks who
 # the 2^32 that are safe with random nonces.
 _DAY = 86_400_000_000 << 5
 _COLUMN = "callback"  # column name in the sealing context
+_RESPONSE = "response"  # that of responses
 _PAGE = 500  # rows per transaction of `seal_old`
 
 
@@ -38,6 +40,32 @@ class BodySealer:
         for (account, day), rows in itertools.groupby(found, lambda row: (row.account, row.seq // _DAY)):
             sealed += self._sealer.seal_rows([(row.seq, row.body) for row in rows], context=(account, day, _COLUMN))
         return sealed
+
+    def seal_attempts(self, found: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return the attempts in their order, with sealed responses."""
+        return [
+            dataclasses.replace(
+                one,
+                response=self._sealer.seal(
+                    one.response, context=(one.account, one.seq // _DAY, _RESPONSE), row=_name(one)
+                ),
+            )
+            if one.response is not None
+            else one
+            for one in found
+        ]
+
+    def open_response(self, attempt: Attempt) -> bytes:
+        """Return the opened response of a stored attempt; empty for none and if it cannot be opened."""
+        if attempt.response is None:
+            return b""
+        context = (attempt.account, attempt.seq // _DAY, _RESPONSE, _name(attempt))
+        try:
+            return self._sealer.open(attempt.response, context)
+        except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
+            UNREADABLE.inc()
+            log.error("callbacks.unreadable_response", extra={"seq": attempt.seq, "error": str(error)})
+            return b""
 
     def open(self, found: Sequence[Callback]) -> Sequence[Callback]:
         """Return the callbacks with opened bodies. A body that cannot be opened becomes empty and is logged."""
@@ -68,3 +96,8 @@ class BodySealer:
         if count:
             log.info("callbacks.sealed", extra={"shard": lease.shard, "count": count})
         return count
+
+
+def _name(attempt: Attempt) -> str:
+    """Return the name of an attempt's row."""
+    return f"{attempt.seq}/{attempt.slot}"

@@ -26,6 +26,7 @@ from tidings.aio.batcher import Batcher
 from tidings.storage import merging, outages
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import (
+    callback_history,
     callbacks,
     cloud_limits,
     cloud_users,
@@ -46,6 +47,7 @@ from tidings.storage.business import (
     undecrypted,
 )
 from tidings.storage.business.base_keys import BASE_KEYS
+from tidings.storage.business.callback_history import Attempt
 from tidings.storage.business.quarantine import Item, Suspect
 from tidings.storage.database import Connection, Database
 
@@ -60,6 +62,8 @@ STALL_SECONDS = 2.0  # duration of a commit in seconds after which no more messa
 
 # Returns the stored form of callback bodies, in their order.
 Seal = Callable[[Sequence[callbacks.Callback]], Sequence[bytes]]
+# Returns attempts with sealed responses, in their order.
+SealAttempts = Callable[[Sequence[Attempt]], Sequence[Attempt]]
 
 
 class _Identities:
@@ -93,12 +97,55 @@ class _Identities:
             await identities.acknowledge(connection, account, [(peer, digest) for digest in digests])
 
 
+class _Statuses:
+    """Statuses that messages have reached, and the codes of failures."""
+
+    at: int | None = None  # time of the batch, Unix milliseconds; None to store no times; set by the journal
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self._reached: dict[str, messages.Status] = {}
+        self._failures: dict[str, int] = {}
+        for change in changes:
+            for message_id, status in (change.statuses or {}).items():
+                known = self._reached.get(message_id)
+                self._reached[message_id] = status if known is None else max(known, status)
+            if change.failed_messages:
+                self._failures.update(change.failed_messages)
+
+    def __bool__(self) -> bool:
+        return bool(self._reached or self._failures)
+
+    async def write(self, connection: Connection) -> None:
+        await messages.advance(connection, self._reached, self.at)
+        if self.at is not None:
+            await messages.note_failures(connection, self._failures, self.at)
+
+
+class _Encrypted:
+    """Messages that were encrypted after their acceptance."""
+
+    at: int | None = None  # as in `_Statuses`
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self._ids = [message_id for change in changes for message_id in change.encrypted_messages]
+
+    def __bool__(self) -> bool:
+        return bool(self._ids) and self.at is not None
+
+    async def write(self, connection: Connection) -> None:
+        if self.at is not None:
+            await messages.note_encrypted(connection, self._ids, self.at)
+
+
 class _Callbacks:
     """Callback rows of a batch. A callback's failures always precede its end, and only the end is written."""
 
-    seal: Seal  # returns the stored form of bodies; set by the journal
+    # set by the journal; `seal_attempts` is None to keep no history
+    seal: Seal
+    seal_attempts: SealAttempts | None = None
 
     def __init__(self, changes: Sequence[Change]) -> None:
+        self._attempts = [attempt for change in changes for attempt in change.attempts]
         self.new: list[callbacks.Callback] = []
         self._finished: list[int] = []
         self._failed: dict[int, callbacks.Callback] = {}
@@ -124,10 +171,20 @@ class _Callbacks:
         if users := {user for callback in new for user in callback.users}:
             # Shards of several numbers write the same rows, and lock them in the same order.
             await cloud_users.add(connection, sorted(users, key=attrgetter("account", "user_id")))
+        if self.seal_attempts is not None:
+            await self._keep(connection, self.seal_attempts)
         await callbacks.finish(connection, self._finished)
         failed = list(self._failed.values())
         await callbacks.reschedule(connection, failed, self.seal(failed))
         await callbacks.bury(connection, self._dead, self.seal(self._dead))
+
+    async def _keep(self, connection: Connection, seal: SealAttempts) -> None:
+        """Copy the finished callbacks to the history, each with its last attempt, and save all other attempts."""
+        finished = frozenset(self._finished)
+        last = {attempt.seq: attempt for attempt in self._attempts if attempt.seq in finished}
+        await callback_history.keep(connection, last)
+        others = [one for one in self._attempts if one.response or last.get(one.seq) is not one]
+        await callback_history.save_attempts(connection, seal(others))
 
     async def _drop_void(self, connection: Connection) -> None:
         """Drop callbacks whose message's author was not in memory, unless the message was written by that author."""
@@ -154,6 +211,8 @@ class Change:
     # new jobs, or existing ones that have become `ENCRYPTED`
     enqueued_jobs: Sequence[jobs.Job] = merging.rows(jobs.enqueue, key=attrgetter("id"), about="jobs")
     finished_jobs: Sequence[str] = merging.rows(jobs.finish, about="jobs")
+    # messages whose jobs have become `ENCRYPTED`
+    encrypted_messages: Sequence[str] = merging.part_of(_Encrypted, about="jobs")
     # records of failed attempts at queued jobs; deleted with the jobs that leave the queue
     failures: job_errors.JobErrorChanges | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
     # peers whose session is deleted
@@ -164,7 +223,9 @@ class Change:
     used_prekeys: Sequence[UsedPreKey] = merging.part_of(SessionRows)
     # base keys of first messages that opened these sessions without a one-time pre-key
     new_base_keys: Sequence[BaseKey] = merging.rows(BASE_KEYS.add, about="keys")
-    statuses: Mapping[str, messages.Status] | None = merging.mapping(messages.advance, combine=max)
+    statuses: Mapping[str, messages.Status] | None = merging.part_of(_Statuses, None)  # noqa: RUF009
+    # by message id: code of the failure
+    failed_messages: Mapping[str, int] | None = merging.part_of(_Statuses, None)  # noqa: RUF009
     # by message id: the content kept for sending it again
     kept: Mapping[str, bytes] | None = merging.mapping(messages.keep)
     # by message id: the type, for messages whose type was not known before
@@ -203,6 +264,8 @@ class Change:
     finished_callbacks: Sequence[int] = merging.part_of(_Callbacks)
     failed_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     dead_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
+    # attempts at these callbacks
+    attempts: Sequence[Attempt] = merging.part_of(_Callbacks)
     # ids of events of templates that have a callback, or that none is to report
     ended_template_events: Sequence[str] = merging.rows(template_events.delete)
     # limits of numbers that have callbacks, or that none is to report
@@ -230,6 +293,7 @@ class Journal:
     last_seq: int  # highest callback `seq` in use
     seal: Seal  # returns the stored form of callback bodies
     now_ns: Callable[[], int] = time.time_ns  # returns Unix nanoseconds
+    seal_attempts: SealAttempts | None = None  # seals responses for the history; None to keep no history
 
     def __post_init__(self) -> None:
         self._block, self._partition = self.lease.block, self.lease.partition
@@ -329,7 +393,9 @@ class Journal:
         """Commit the changes in one transaction."""
         batch = _MERGER.merge(changes)
         written = batch.part(_Callbacks)
-        written.seal = self.seal
+        written.seal, written.seal_attempts = self.seal, self.seal_attempts
+        if self.seal_attempts is not None:
+            batch.part(_Statuses).at = batch.part(_Encrypted).at = self.now_ns() // 1_000_000
         for callback in written.new:
             callback.seq = self._next_seq()
 

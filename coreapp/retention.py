@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext, ShardStore
 from coreapp.errors import RequestRefused
+from coreapp.history_retention import HistoryCollector
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
 from tidings.aio.clock import Clock
@@ -39,7 +40,7 @@ MESSAGE, MEDIA = "message", "media"
 # Deleted periodically only, whatever the settings are.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 REPLAYS, PURGES, JOB_ERRORS, KEPT = "replays", "purges", "job_errors", "kept"
-SUSPECTS, QUARANTINED = "suspects", "quarantined"
+SUSPECTS, QUARANTINED, HISTORY = "suspects", "quarantined", "history"
 QUARANTINE_DAYS = 30  # days that quarantined deliveries are kept
 # Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
 OF_EACH_SHARD = (DEAD_CALLBACKS,)
@@ -167,6 +168,7 @@ def wire_retention(context: ShardContext, media: Collector, unused_media: Collec
         UNUSED_MEDIA: unused_media,
         **old_rows(context, unread_days=settings.unread_days, dead_callback_days=settings.dead_callback_days),
         KEPT: KeptCollector(context),
+        HISTORY: HistoryCollector(context, settings.history_hours),
     }
     if not context.lease.is_first:
         collectors = {kind: collectors[kind] for kind in OF_EACH_SHARD if kind in collectors}

@@ -157,6 +157,8 @@ class Settings(settings.ProcessSettings):
     unread_days: Annotated[int, env.integer(1, 36_500)] = env.variable("TIDINGS_UNREAD_DAYS", 30)
     # days that dead letters are kept; 0 keeps them forever
     dead_callback_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_DEAD_CALLBACKS_DAYS", 30)
+    # hours for which ended callbacks, their attempts and the times of messages are kept; 0 keeps none
+    history_hours: Annotated[int, env.integer(high=8_784)] = env.variable("TIDINGS_HISTORY_HOURS", 24)
     # timeout of one link, seconds
     media_link_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0)
     # seconds for which a fetched file serves other messages
@@ -168,6 +170,11 @@ class Settings(settings.ProcessSettings):
 
     # let recipients' numbers and faults make messages and webhooks fail
     testing: env.Flag = switch.TESTING
+
+    @property
+    def keeps_history(self) -> bool:
+        """Return whether ended callbacks, their attempts and the times of messages are kept."""
+        return self.history_hours > 0
 
     def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the connections of this process for the exposure check: the link, the metrics and the network."""

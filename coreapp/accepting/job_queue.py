@@ -275,6 +275,7 @@ class JobQueue:
                 Change(
                     self._account,
                     new_messages=(message,),
+                    failed_messages=report.failures,
                     new_callbacks=report.callbacks,
                     used_keys=self._keys.use(question, message.id),
                 )

@@ -59,16 +59,20 @@ class GroupReceipts:
         if not between:
             return False
         steps.known[message_id, member] = between[-1]
-        steps.changed[message_id, member] = GroupReceipt(message_id, member, between[-1])
-        steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
         now = self.context.clock.now()
+        row, earlier = GroupReceipt(message_id, member, between[-1]), steps.changed.get((message_id, member))
+        if self.context.settings.keeps_history:
+            delivered_at = earlier.delivered_at if earlier is not None else int(now * 1000)
+            read_at = int(now * 1000) if between[-1] is Status.READ else None
+            row = dataclasses.replace(row, delivered_at=delivered_at, read_at=read_at)
+        steps.changed[message_id, member] = row
+        steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
         for step in between:
             if self.reports.is_posted(step):
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
                 event = callbacks.status_event(message_id, member, int(step))
                 steps.callbacks.append(self.reports.callback(message_id, body, int(now * 1000), event))
         return True
-
 
 def merged(report: Mapping[str, Status], steps: Mapping[str, Status]) -> dict[str, Status]:
     """Return the status of each message: the furthest of all participants."""

@@ -320,6 +320,7 @@ class GroupSender:
             Change(
                 self.context.account,
                 enqueued_jobs=jobs,
+                encrypted_messages=[job.id for job in jobs],
                 groups=GroupChanges(self.context.account, own_keys=(key.sealed(),)),
                 made_from=lambda: [Item(ItemKind.JOB, job.id) for job in jobs],
             )

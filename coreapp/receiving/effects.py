@@ -150,6 +150,7 @@ class BatchEffects:
             used_prekeys=self.used_prekeys,
             new_base_keys=self.base_keys,
             statuses=receipts.merged(report.statuses, steps.statuses) if steps.statuses else report.statuses,
+            failed_messages=report.failures,
             checked_contacts=checked,
             heard=self.heard,
             unread_messages=self.unread,

@@ -67,6 +67,7 @@ class _Round:
         return Change(
             self.account,
             enqueued_jobs=self.jobs,
+            encrypted_messages=[job.id for job in self.jobs],
             whole_sessions=self.whole,
             sending_halves=self.halves,
             learnt_identities=self.learnt.rows,

@@ -249,6 +249,7 @@ class Transmitter:
                 finished_jobs=finished,
                 failures=self.failures.ended(finished),
                 statuses=report.statuses,
+                failed_messages=report.failures,
                 new_callbacks=report.callbacks,
             )
         )

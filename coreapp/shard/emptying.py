@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from coreapp.errors import RequestRefused
+from coreapp.history_retention import HistoryCollector
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.aio.clock import Clock
@@ -31,7 +32,8 @@ async def empty_all(shards: OpenShards) -> int:
 
 
 async def empty(shard: Shard) -> int:
-    """Delete the jobs, the callbacks and then the messages of a shard. Returns the number of jobs and callbacks.
+    """Delete the jobs, the callbacks and then the messages of a shard, and its number's history. Returns the number of
+    jobs and callbacks.
 
     Jobs and callbacks that are still in progress after `SECONDS` stay. Raises `LeaseLost`.
     """
@@ -54,6 +56,8 @@ async def empty(shard: Shard) -> int:
     while await context.persist(lambda connection: messages.delete_unqueued(connection, context.shard, PAGE)):
         pass
     shard.accepting.jobs.forget_messages()
+    if context.lease.is_first:
+        await HistoryCollector(context, 0)()
     return deleted
 
 

@@ -23,6 +23,7 @@ from coreapp.shard.numbers import CoreappNumbers, NumberParts
 from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
+from coreapp.webhook import callback_texts
 from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
@@ -182,6 +183,8 @@ class LinkHandler:
             if not self._is_operator:
                 raise RequestRefused(codes.ACCESS_DENIED, OPERATORS_ONLY)
             return await _operate(self._usable(self.shards.get(question.shard)), question)
+        if isinstance(question, core.ResendCallbacks | core.ReadCallback):
+            return await self._ask_about_callbacks(question)
         if isinstance(question, core.EmptyQueues):
             return core.Purged(question.n, await emptying.empty_all(self.shards))
         if isinstance(question, core.CollectGarbage):
@@ -210,6 +213,17 @@ class LinkHandler:
             )
             return core.Contacts(question.n, contacts)
         raise RequestRefused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+
+    async def _ask_about_callbacks(self, question: core.ResendCallbacks | core.ReadCallback) -> core.Answer:
+        """Carry out a request of a number's administrator about its callbacks."""
+        if isinstance(question, core.ReadCallback):
+            number = self._number(question.account)
+            here = self.shards.of_number(number.block)
+            return await callback_texts.read(self._usable(here[0] if here else None, number).context, question)
+        shard = self._usable(self.shards.get(question.shard))
+        if shard.context.account != question.account:
+            raise RequestRefused(codes.ACCESS_DENIED, f"shard {question.shard} is not one of {question.account}")
+        return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs[:1000], question.by))
 
     def _number(self, account: str) -> NumberParts:
         found = self.numbers.of(account)

@@ -43,7 +43,7 @@ from tidings.egress.guard import EgressGuard
 from tidings.keys.media_links import MediaLinks
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
-from tidings.storage.business import callbacks, jobs
+from tidings.storage.business import callback_history, callbacks, jobs
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
 
@@ -138,7 +138,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
     settings, database, network = process.settings, process.database, process.network
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
-    left, waiting, last_seq = await _read_queues(database, lease)
+    left, waiting, last_seq = await _read_queues(database, lease, device.number)
     tls = network.tls if settings.network_tcp_tls else None
     link = NetworkLink(settings.network_tcp, device, lease, tls=tls)
     config = await process.config.open()
@@ -154,7 +154,13 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             account=device.number,
             device=device,
             prekeys=PreKeyPool(database, device, lease),
-            journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
+            journal=Journal(
+                database,
+                lease,
+                last_seq=last_seq,
+                seal=bodies.seal,
+                seal_attempts=bodies.seal_attempts if settings.keeps_history else None,
+            ),
             bodies=bodies,
             safe=process.safe,
             quarantine=await Quarantine.read(database, process.in_hand, lease, device.number),
@@ -226,9 +232,13 @@ def _opened(lease: Lease, jobs: int, callbacks: int) -> None:
     log.info("shard.opened", extra=fields)
 
 
-async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.Job], tuple[int, int], int]:
+async def _read_queues(
+    database: Database, lease: Lease, account: str
+) -> tuple[Sequence[jobs.Job], tuple[int, int], int]:
     """Return the jobs of the previous owner, the numbers of waiting callbacks and of those `FROM_RECIPIENTS`, and the
     highest callback `seq`.
+
+    account: phone number of the business
     """
     async with database.reading() as connection:
         return (
@@ -237,7 +247,7 @@ async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.
                 await callbacks.count_pending(connection, lease.shard),
                 await callbacks.count_pending(connection, lease.shard, FROM_RECIPIENTS),
             ),
-            await callbacks.highest_seq(connection),
+            max(await callbacks.highest_seq(connection), await callback_history.highest_seq(connection, account)),
         )
 
 

@@ -30,6 +30,7 @@ class StatusRows:
 
     statuses: dict[str, Status]
     callbacks: list[Callback]
+    failures: dict[str, int]  # by message id: code of the failure
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -44,12 +45,14 @@ class StatusReports:
         """Return the rows for these events in their order; each status of a message at most once."""
         now = self.context.clock.now()
         at = int(now * 1000)
-        report = StatusRows({}, [])
+        report = StatusRows({}, [], {})
         for message_id, reached, timestamp, error in events:
             steps = self.tracker.advance(message_id, reached)
             if not steps:
                 continue
             report.statuses[message_id] = steps[-1]
+            if error is not None:
+                report.failures[message_id] = error[0]
             message, accepted_at = self.tracker.held(message_id), ids.made_at(message_id) or now
             for step in steps:
                 statistics.reached(step, message.kind, now - accepted_at, self.context.account)

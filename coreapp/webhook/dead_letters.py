@@ -1,4 +1,4 @@
-"""Callbacks that were given up and can be replayed."""
+"""Callbacks that were given up or accepted and can be posted again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
+from coreapp.journal import Change
 from coreapp.webhook.queue import CallbackQueue
 from tidings.aio.token_buckets import RateLimit
-from tidings.storage.business import callback_replays, callbacks, shards
+from tidings.storage.business import callback_history, callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Connection
 from tidings.wire import codes, core
@@ -34,8 +35,9 @@ class DeadLetters:
     async def replay(self, seqs: Sequence[int], by: str) -> int:
         """Return the named dead letters to the queue, or up to 1,000 of all if `seqs` is empty. Returns their number.
 
-        Named callbacks that failed and wait for their next attempt become due now. Raises `RequestRefused` while the
-        queue is at its limit or too many were replayed, and `LeaseLost`.
+        Named callbacks that failed and wait for their next attempt become due now. Those that the webhook has accepted
+        are posted again, as new callbacks with the same event ids. Raises `RequestRefused` while the queue is at its
+        limit or too many were replayed, and `LeaseLost`.
 
         by: who requested it, stored with each
         """
@@ -50,8 +52,30 @@ class DeadLetters:
         if len(self.queue) >= self.context.settings.callback_queue_limit:
             raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
         revived = await self.queue.bring_back(lambda: self._take(seqs, by))
-        self._consume(revived)
-        return len(hurried) + revived
+        again = await self._repeat(seqs, by) if seqs else 0
+        self._consume(revived + again)
+        return len(hurried) + revived + again
+
+    async def _repeat(self, seqs: Sequence[int], by: str) -> int:
+        """Post those of the named callbacks again that the history has. Returns their number."""
+        context, now = self.context, self.context.now()
+        ended = await context.database.query(
+            lambda connection: callback_history.list_ended(connection, context.account, seqs[:1000])
+        )
+        made = [
+            dataclasses.replace(one, seq=0, shard=context.shard, created_at=now, event=one.event_id)
+            for one in context.bodies.open(ended)
+            if one.body
+        ]
+        if made:
+            replays = [
+                callback_replays.Replay(one.seq, now, context.shard, by, one.event or None)
+                for one in ended
+            ]
+            await context.persist(lambda connection: callback_replays.add(connection, replays))
+            await context.journal.write(Change(context.account, new_callbacks=made))
+            log.info("callbacks.repeated", extra={"count": len(made), "by": by})
+        return len(made)
 
     def _consume(self, count: int) -> None:
         self._full_at = RATE.consume(self._full_at, self.context.clock.monotonic(), count)

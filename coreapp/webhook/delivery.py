@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import Counter
 
@@ -25,6 +25,8 @@ from tidings.aio.clock import Clock
 from tidings.aio.slots import Slots
 from tidings.observability import tracing
 from tidings.observability.tracing import Kind
+from tidings.storage.business import callback_history
+from tidings.storage.business.callback_history import Attempt
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.quarantine import Item, ItemKind
 
@@ -61,6 +63,7 @@ class Deliveries:
     # largest number of callbacks of the Cloud API in one post; 0 for those of v1, which are posted singly
     batch: int = 0
     rehearsal: WebhookRehearsal | None = None  # failures that tests request; None outside test mode
+    keeps_attempts: bool = False  # whether each attempt is written, with its response
 
     @property
     def is_cloud(self) -> bool:
@@ -182,9 +185,9 @@ class Deliveries:
             headers["traceparent"] = span.traceparent
         started = time.perf_counter()
         status: int | None = None
-        error = ""
+        error, excerpt = "", bytearray() if self.keeps_attempts else None
         try:
-            status = await self._send(first, target.url_of(first), headers, body)
+            status = await self._send(first, target.url_of(first), headers, body, excerpt)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
         finally:
@@ -192,7 +195,7 @@ class Deliveries:
                 span.end(error=error[:255], attributes={"http.response.status_code": status or 0})
         took = (time.perf_counter() - started) * 1000
         while batch:
-            self._settle(batch[0], target, now, status, error, took)
+            self._settle(batch[0], target, now, status, error, took, bytes(excerpt or b""))
             del batch[0]
 
     def _reject(self, batch: list[Callback], target: CallbackTarget) -> None:
@@ -227,17 +230,27 @@ class Deliveries:
     def _is_suspect(self, callback: Callback) -> bool:
         return self._quarantine.is_suspect(ItemKind.CALLBACK, str(callback.seq))
 
-    async def _send(self, first: Callback, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def _send(
+        self, first: Callback, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None
+    ) -> int:
         """Post a body and return the status of the response. Raises the errors of `Poster.post`.
 
         first: the first callback of the body
+        excerpt: set to the first bytes of the response; None if they are not wanted
         """
         if self.rehearsal is None:
-            return await self.poster.post(url, headers, body)
-        return await self.rehearsal.post(first.recipient, lambda: self.poster.post(url, headers, body))
+            return await self.poster.post(url, headers, body, excerpt)
+        return await self.rehearsal.post(first.recipient, lambda: self.poster.post(url, headers, body, excerpt))
 
     def _settle(
-        self, callback: Callback, target: CallbackTarget, now: float, status: int | None, error: str, took: float
+        self,
+        callback: Callback,
+        target: CallbackTarget,
+        now: float,
+        status: int | None,
+        error: str,
+        took: float,
+        response: bytes = b"",
     ) -> None:
         """Handle the outcome of an attempt. Raises `BatcherFull` and `BatcherClosed`; the caller then still has the
         callback.
@@ -245,8 +258,13 @@ class Deliveries:
         now: start of the attempt, Unix seconds
         status: HTTP status, None without a response
         took: milliseconds
+        response: first bytes of its content
         """
         attempt = callback.attempt + 1
+        tried: Sequence[Attempt] = ()
+        if self.keeps_attempts:
+            at = int(now * 1000)
+            tried = (callback_history.attempt(callback, attempt, at, took, status, error=error, response=response),)
         decision = retry.decide(status, attempt, now - callback.created_at / 1000, target.policy)
         result = "success" if isinstance(decision, retry.Delivered) else str(status or 1)
         requests, duration = _counters(result, callback.kind, callback.account)
@@ -254,7 +272,7 @@ class Deliveries:
         duration.inc(took)
         if isinstance(decision, retry.Delivered):
             crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-            self._finish(callback)
+            self._finish(callback, tried)
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("webhook.attempted", extra=_fields(callback, attempt, status, took))
             return
@@ -262,28 +280,29 @@ class Deliveries:
         callback.last_error = error or f"HTTP {status}"
         fields = _fields(callback, attempt, status, took)
         if isinstance(decision, retry.GiveUpCallback):
-            self._give_up(callback, fields)
+            self._give_up(callback, fields, tried)
             return
         callback.due_at = int((now + decision.seconds) * 1000)
         outcome = {"error": callback.last_error, "retry_in_s": decision.seconds}
         log.warning("webhook.attempted", extra=fields | outcome)
         if not callback.volatile:
-            self.journal.put(Change(callback.account, failed_callbacks=(callback,)))
+            self.journal.put(Change(callback.account, failed_callbacks=(callback,), attempts=tried))
         self.queue.retry(callback)
 
-    def _give_up(self, callback: Callback, fields: Mapping[str, object]) -> None:
+    def _give_up(self, callback: Callback, fields: Mapping[str, object], tried: Sequence[Attempt] = ()) -> None:
         log.error("webhook.given_up", extra={**fields, "error": callback.last_error})
         if not callback.volatile:
             # Once it is a dead letter, only an operator has it posted again.
             item = Item(ItemKind.CALLBACK, str(callback.seq))
             cleared = (item,) if self._quarantine.is_suspect(*item) else ()
-            self.journal.put(Change(callback.account, dead_callbacks=(callback,), cleared_suspects=cleared))
+            change = Change(callback.account, dead_callbacks=(callback,), attempts=tried, cleared_suspects=cleared)
+            self.journal.put(change)
         DEAD.inc()
         self.queue.done(callback)
 
-    def _finish(self, callback: Callback) -> None:
+    def _finish(self, callback: Callback, tried: Sequence[Attempt]) -> None:
         if not callback.volatile:
-            self.journal.put(Change(callback.account, finished_callbacks=(callback.seq,)))
+            self.journal.put(Change(callback.account, finished_callbacks=(callback.seq,), attempts=tried))
         self.queue.done(callback)
 
 

@@ -1,4 +1,4 @@
-"""POSTs over kept-alive HTTP/1.1 connections at low CPU cost. Only the status of a response is used.
+"""POSTs over kept-alive HTTP/1.1 connections at low CPU cost. Of a response, the status and an excerpt are used.
 
 Redirects are not followed, and no cookies are stored. A connection has at most one request at a time. The egress guard
 is called for each connection, not for each post: a kept connection leads to an address that was checked. Responses are
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 RESPONSE_LIMIT = 64 * 1024  # bytes of a response that are read to keep the connection
 MAX_IDLE = 64  # kept connections; there are at most as many as posts were in flight
+EXCERPT_BYTES = 1024  # first bytes of the content of a response that callers may keep
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,12 +95,14 @@ class Poster:
             self._seen = seen
             self._load()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None = None) -> int:
         """Post a body and return the status of the response. A kept connection that is found closed is replaced at
         once.
 
         Raises `OSError` (`Forbidden` for a destination that is not allowed, `BadResponse` for an invalid or too long
         response), `TimeoutError`, and `ValueError` for an invalid URL.
+
+        excerpt: set to the first `EXCERPT_BYTES` bytes of the response's content; None if they are not wanted
         """
         address = address_of(url, self.user_agent)
         self._follow_revocations()
@@ -109,11 +112,11 @@ class Poster:
             kept = self._take_idle(address.origin)
             if kept is not None:
                 try:
-                    return await self._exchange(kept, request)
+                    return await self._exchange(kept, request, excerpt)
                 except Closed as closed:
                     if not closed.unused:
                         raise
-            return await self._exchange(await self._connect(address.origin), request)
+            return await self._exchange(await self._connect(address.origin), request, excerpt)
 
     def close(self) -> None:
         """Close the kept connections."""
@@ -138,12 +141,14 @@ class Poster:
         await connection.open(await self.guard.connect(host, port), host, self.tls if secure else None)
         return connection
 
-    async def _exchange(self, connection: _KeptConnection, request: bytes) -> int:
+    async def _exchange(self, connection: _KeptConnection, request: bytes, excerpt: bytearray | None) -> int:
         try:
             await connection.ask(request, limit=RESPONSE_LIMIT)
         except BaseException:
             connection.abort()
             raise
+        if excerpt is not None:
+            excerpt[:] = connection.excerpts.excerpt
         if connection.is_reusable and connection.generation == self._generation and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
@@ -151,11 +156,24 @@ class Poster:
         return connection.parser.status
 
 
+class _ExcerptParser(ResponseParser):
+    """Parses responses and keeps the first bytes of their content."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.excerpt = b""
+
+    def on_body(self, body: bytes) -> None:
+        if self.is_headed and len(self.excerpt) < EXCERPT_BYTES:
+            self.excerpt += body[: EXCERPT_BYTES - len(self.excerpt)]
+
+
 class _KeptConnection(EgressConnection):
     """Connection for one request after another."""
 
     def __init__(self, origin: Origin, generation: int, pace: ReadCpuLimit) -> None:
-        super().__init__(ResponseParser(), pace)
+        self.excerpts = _ExcerptParser()
+        super().__init__(self.excerpts, pace)
         self.origin = origin
         self.generation = generation  # of the certificates that the server was verified against
 

@@ -78,6 +78,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         clock=context.clock,
         slots=context.shared.posts,
         quarantine=context.quarantine,
+        keeps_attempts=settings.keeps_history,
         rehearsal=WebhookRehearsal(settings.data_dir) if settings.testing else None,
     )
     cloud_deliveries = Deliveries(
@@ -88,6 +89,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         clock=context.clock,
         slots=context.shared.cloud_posts,
         quarantine=context.quarantine,
+        keeps_attempts=settings.keeps_history,
         batch=settings.cloud_batch,
     )
     config.on_change(admission.settings_changed)

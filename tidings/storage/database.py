@@ -320,16 +320,26 @@ async def _given_up(connection: AsyncConnection) -> AsyncIterator[None]:
         raise
 
 
+# Value of `Column.info` of columns that no insert names: they start with their default, and later statements set them.
+SET_LATER = {"set_later": True}
+
+
 def insert_or_update(
-    connection: AsyncConnection, table: sa.Table, update: tuple[str, ...] | None = None
+    connection: AsyncConnection,
+    table: sa.Table,
+    update: tuple[str, ...] | None = None,
+    *,
+    fill: tuple[str, ...] = (),
 ) -> sa.Executable:
     """Return an insert that overwrites the columns `update` of a row whose primary key exists.
 
-    Execute it with a list of rows that have a value for every column of the table. It is one statement for all rows.
+    Execute it with a list of rows that have a value for every column of the table, except those that are `SET_LATER`.
+    It is one statement for all rows.
 
     update: None for all columns outside the primary key
+    fill: those of these columns that are overwritten only where they are NULL
     """
-    return (_sqlite_upsert if connection.dialect.name == "sqlite" else _mysql_upsert)(table, update)
+    return (_sqlite_upsert if connection.dialect.name == "sqlite" else _mysql_upsert)(table, update, fill)
 
 
 def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executable:
@@ -350,36 +360,50 @@ async def add_rows(connection: AsyncConnection, table: sa.Table, rows: Sequence[
     await write_instances(connection, insert_or_ignore(connection, table), rows)
 
 
+def _inserted_columns(table: sa.Table) -> list[sa.Column[Any]]:
+    return [column for column in table.columns if column.info != SET_LATER]
+
+
 def _columns_outside_key(table: sa.Table) -> tuple[str, ...]:
-    return tuple(column.key for column in table.columns if not column.primary_key)
+    return tuple(column.key for column in _inserted_columns(table) if not column.primary_key)
 
 
 @functools.cache
-def _sqlite_upsert(table: sa.Table, update: tuple[str, ...] | None) -> sa.Executable:
+def _sqlite_upsert(table: sa.Table, update: tuple[str, ...] | None, fill: tuple[str, ...] = ()) -> sa.Executable:
     insert = sqlite.insert(table)
     names = _columns_outside_key(table) if update is None else update
     if not names:
         return insert.on_conflict_do_nothing()
+    excluded = insert.excluded
     return insert.on_conflict_do_update(
-        index_elements=list(table.primary_key), set_={name: insert.excluded[name] for name in names}
+        index_elements=list(table.primary_key),
+        set_={
+            name: sa.func.coalesce(table.columns[name], excluded[name]) if name in fill else excluded[name]
+            for name in names
+        },
     )
 
 
 @functools.cache
-def _mysql_upsert(table: sa.Table, update: tuple[str, ...] | None) -> sa.TextClause:
+def _mysql_upsert(table: sa.Table, update: tuple[str, ...] | None, fill: tuple[str, ...] = ()) -> sa.TextClause:
     # aiomysql sends the dialect's own form for MySQL 8 (`AS new`) row by row. `VALUES()` works on MySQL and MariaDB.
     # Only names from our own table definitions enter the text. They are quoted, because some are SQL keywords.
-    keys = [column.key for column in table.columns]
+    inserted = _inserted_columns(table)
+    keys = [column.key for column in inserted]
     kept = next(column.name for column in table.primary_key)
     updated = _columns_outside_key(table) if update is None else update
-    changed = (table.columns[key].name for key in updated)
-    changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in changed) or f"`{kept}` = `{table.name}`.`{kept}`"
-    columns = ", ".join(f"`{column.name}`" for column in table.columns)
+    changed = (
+        f"`{name}` = COALESCE(`{table.name}`.`{name}`, VALUES(`{name}`))" if key in fill else f"`{name}` = VALUES(`{name}`)"
+        for key in updated
+        for name in (table.columns[key].name,)
+    )
+    changes = ", ".join(changed) or f"`{kept}` = `{table.name}`.`{kept}`"
+    columns = ", ".join(f"`{column.name}`" for column in inserted)
     statement = sa.text(
         f"INSERT INTO `{table.name}` ({columns}) VALUES ({', '.join(':' + key for key in keys)})"  # noqa: S608
         f" ON DUPLICATE KEY UPDATE {changes}"
     )
-    encoded = (column for column in table.columns if isinstance(column.type, sa.TypeDecorator))
+    encoded = (column for column in inserted if isinstance(column.type, sa.TypeDecorator))
     return statement.bindparams(*(sa.bindparam(column.key, type_=column.type) for column in encoded))
 
 

@@ -66,6 +66,17 @@ async def write(
         await check(connection, result.rowcount)
 
 
+async def write_text(connection: AsyncConnection, text: str, *, label: str) -> None:
+    """Execute a statement once, deferred as by `write_rows`. Its values are part of the text, so they must be numbers.
+
+    label: text for logs and listeners
+    """
+    if isinstance(connection, PipelinedConnection):
+        await connection.defer(label, [_encode(text)])
+    else:
+        await connection.exec_driver_sql(text)
+
+
 async def _defer(
     connection: PipelinedConnection, prepared: _Prepared, rows: Sequence[Any], check: Check | None = None
 ) -> None:

@@ -12,8 +12,8 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 
 
 # Version that a Coreapp reports in its response to `Hello`. 1 has `Ping` and `AcceptMessage.repeated`; 2 has
-# `CheckContacts.of`; 3 sends `Leaving`.
-LINK_VERSION = 3
+# `CheckContacts.of`; 3 sends `Leaving`; 4 has `ReadCallback` and `ResendCallbacks`.
+LINK_VERSION = 4
 # Callbacks that a shard replays per second, after up to 2,000 at once.
 REPLAYS_PER_SECOND = 200
 
@@ -138,6 +138,26 @@ class ReplayCallbacks(Frame, tag="replay_callbacks"):
     seqs: list[int] = []  # callbacks to replay; empty for up to 1,000 dead letters
     by: str = ""  # requester, for the audit log
     shard: int = 0
+
+
+class ResendCallbacks(Frame, tag="resend_callbacks"):
+    """As `ReplayCallbacks`, for callbacks of one number that an administrator of it has named. Also posts callbacks
+    again that the webhook has accepted, under the same event ids. For version 4 and later.
+    """
+
+    account: str
+    seqs: list[int]  # callbacks to post again, at most 1,000
+    by: str  # requester, for the audit log
+    shard: int = 0
+
+
+class ReadCallback(Frame, tag="read_callback"):
+    """Open a callback of a number for an administrator of it. The response is `CallbackText` or `Refused`. For version
+    4 and later.
+    """
+
+    account: str
+    seq: int
 
 
 class PurgeCallbacks(Frame, tag="purge_callbacks"):
@@ -307,7 +327,14 @@ class Exported(Frame, tag="exported"):
 
 
 class Replayed(Frame, tag="replayed"):
-    count: int  # dead letters that are pending again
+    count: int  # callbacks that are pending again
+
+
+class CallbackText(Frame, tag="callback_text"):
+    """Texts of one callback; empty where they cannot be opened."""
+
+    body: bytes
+    responses: dict[str, bytes]  # by start of the attempt in Unix milliseconds: first bytes of the response's content
 
 
 class Purged(Frame, tag="purged"):
@@ -406,6 +433,8 @@ Question = (
     | GetMetrics
     | SettingsChanged
     | ReplayCallbacks
+    | ResendCallbacks
+    | ReadCallback
     | PurgeCallbacks
     | PurgeJobs
     | EmptyQueues
@@ -427,6 +456,7 @@ Answer = (
     | Health
     | Metrics
     | Replayed
+    | CallbackText
     | Purged
     | Exported
     | GroupAnswer

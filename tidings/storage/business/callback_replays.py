@@ -28,7 +28,7 @@ class Replay:
     shard: int
     # User, as reported by the command.
     by: Annotated[str, types.text(MAX_BY), "replayed_by"]
-    # Own event id of the callback, read from it when the replay is added; None if it has none.
+    # Own event id of the callback; None if it has none. That of a callback in the queue is read when it is added.
     event: Annotated[str | None, types.key(64)] = None
 
     @property
@@ -44,7 +44,7 @@ async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
     """Record replays, in the transaction that makes the callbacks pending again."""
     if replays:
         events = await callbacks.list_events(connection, [replay.seq for replay in replays])
-        rows = [dataclasses.replace(r, by=r.by[:MAX_BY], event=events.get(r.seq)) for r in replays]
+        rows = [dataclasses.replace(r, by=r.by[:MAX_BY], event=events.get(r.seq, r.event)) for r in replays]
         await add_rows(connection, table, rows)
 
 

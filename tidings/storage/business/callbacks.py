@@ -60,6 +60,8 @@ table = metadata.table(
     sa.Column("request_id", types.key(64), nullable=False),
     # Own event id; NULL if the callback has none, and in rows of releases without this column.
     sa.Column("event", types.key(64), nullable=True),
+    # Peer that it is about, for the history; NULL if unknown, and in rows of releases without this column.
+    sa.Column("recipient", types.key(40), nullable=True),
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
 )
 
@@ -168,11 +170,12 @@ def _row(callback: Callback, sealed: bytes, state: CallbackState) -> dict[str, A
         "last_error": callback.last_error[:255],
         "request_id": callback.request_id,
         "event": callback.event or None,
+        "recipient": callback.recipient or None,
     }
 
 
 _COLUMNS = (
-    *(column for column in table.c if column.name not in ("state", "event")),
+    *(column for column in table.c if column.name not in ("state", "event", "recipient")),
     sa.func.coalesce(table.c.event, "").label("event"),
 )
 

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.groups import ID_LENGTH
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import add_rows, any_of, execute_paged, save_rows, select_paged
+from tidings.storage.database import add_rows, any_of, execute_paged, insert_or_update, select_paged
+from tidings.storage.rows import write_instances
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +24,9 @@ class GroupReceipt:
     member: Annotated[str, types.key(20)]
     # A `messages.Status`.
     status: Annotated[int, sa.SmallInteger]
+    # Times at which the participant reached these statuses; None for unknown. Stored times are not overwritten.
+    delivered_at: Annotated[int | None, types.milliseconds()] = None
+    read_at: Annotated[int | None, types.milliseconds()] = None
 
 
 receipts = metadata.table_of(GroupReceipt, "group_receipts", key=("message_id", "member"))
@@ -49,8 +53,9 @@ unread = metadata.table_of(
 
 
 async def save_receipts(connection: AsyncConnection, rows: Sequence[GroupReceipt]) -> None:
-    """Save receipts, and overwrite earlier ones."""
-    await save_rows(connection, receipts, rows)
+    """Save receipts, and overwrite earlier ones, except for their times."""
+    times = ("delivered_at", "read_at")
+    await write_instances(connection, insert_or_update(connection, receipts, ("status", *times), fill=times), rows)
 
 
 _RECEIPTS = sa.select(receipts).where(

@@ -1,11 +1,14 @@
-"""Messages and their status. The sealed content of a message to a recipient is kept until it is delivered."""
+"""Messages and their status. The sealed content of a message to a recipient is kept until it is delivered.
+
+The times of its steps are columns that the statement which raises the status sets (docs/decisions/0069).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business import group_messages, jobs
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import add_rows, any_of, execute_paged, pages, select_paged
+from tidings.storage.database import SET_LATER, add_rows, any_of, execute_paged, pages, select_paged
 from tidings.storage.rows import write
 
 
@@ -52,7 +55,27 @@ class MessageRow:
     callback_data: Annotated[str | None, types.text(512)] = dataclasses.field(default=None, repr=False)
 
 
-table = metadata.table_of(MessageRow, "messages", key=("id",))
+def _time(name: str) -> sa.Column[Any]:
+    return sa.Column(name, types.milliseconds(), nullable=True, info=SET_LATER)
+
+
+table = metadata.table_of(
+    MessageRow,
+    "messages",
+    # NULL for a message that was encrypted when it was accepted.
+    _time("encrypted_at"),
+    # NULL for steps that the message has not reached, or that it reached while no history was kept.
+    _time("sent_at"),
+    _time("delivered_at"),
+    # Also the time at which the business marked a recipient's message as read.
+    _time("read_at"),
+    _time("failed_at"),
+    # Code of the failure; NULL for none.
+    sa.Column("failure", sa.Integer, nullable=True, info=SET_LATER),
+    sa.Index("messages_by_peer", "account", "peer", "id"),
+    sa.Index("messages_by_kind", "account", "kind", "status", "id"),
+    key=("id",),
+)
 
 
 _TO_ADVANCE = table.update().where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))
@@ -60,23 +83,68 @@ _ADVANCE = _TO_ADVANCE.values(status=sa.bindparam("reached"))
 _SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
 
 
+def _filled(name: str) -> sa.ColumnElement[int]:
+    """Return the time in a column, or the present one if it has none."""
+    return sa.func.coalesce(table.c[name], sa.bindparam("at"))
+
+
+# By status: the statement that raises a message to it and sets its time, and the times of skipped steps.
+_ADVANCE_AT = {
+    Status.SENT: _ADVANCE.values(sent_at=sa.bindparam("at")),
+    Status.DELIVERED: _SETTLE.values(sent_at=_filled("sent_at"), delivered_at=sa.bindparam("at")),
+    Status.READ: _SETTLE.values(
+        sent_at=_filled("sent_at"), delivered_at=_filled("delivered_at"), read_at=sa.bindparam("at")
+    ),
+    Status.MARKED_READ: _SETTLE.values(read_at=sa.bindparam("at")),
+}
+_FAIL = (
+    table.update()
+    .where(table.c.id.in_(any_of("ids")), table.c.status == int(Status.FAILED))
+    .values(failure=sa.bindparam("code"), failed_at=_filled("failed_at"))
+)
+_ENCRYPT = table.update().where(table.c.id.in_(any_of("ids"))).values(encrypted_at=_filled("encrypted_at"))
+
+
 async def add(connection: AsyncConnection, messages: Sequence[MessageRow]) -> None:
     """Add new messages. Existing ones stay unchanged."""
     await add_rows(connection, table, messages)
 
 
-async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -> None:
+async def advance(connection: AsyncConnection, statuses: Mapping[str, Status], at: int | None = None) -> None:
     """Raise the status of each message to at least the given one; a status never decreases.
 
     The kept content of messages that are delivered or failed is deleted by the same statement.
+
+    at: time of the statuses, Unix milliseconds; None to store no times
     """
     by_status: dict[Status, list[str]] = {}
     for message_id, status in statuses.items():
         by_status.setdefault(status, []).append(message_id)
     for status in sorted(by_status):
+        timed = _ADVANCE_AT.get(status) if at is not None else None
+        statement = _ADVANCE if status < Status.DELIVERED else _SETTLE
         for page in pages(by_status[status]):
-            statement = _ADVANCE if status < Status.DELIVERED else _SETTLE
-            await write(connection, statement, {"ids": page, "reached": int(status)})
+            parameters = {"ids": page, "reached": int(status)}
+            if timed is None:
+                await write(connection, statement, parameters)
+            else:
+                await write(connection, timed, {**parameters, "at": at})
+
+
+async def note_failures(connection: AsyncConnection, failures: Mapping[str, int], at: int) -> None:
+    """Store the codes and the time of failed messages, of which some may have no row."""
+    by_code: dict[int, list[str]] = {}
+    for message_id, code in failures.items():
+        by_code.setdefault(code, []).append(message_id)
+    for code in sorted(by_code):
+        for page in pages(by_code[code]):
+            await write(connection, _FAIL, {"ids": page, "code": code, "at": at})
+
+
+async def note_encrypted(connection: AsyncConnection, ids: Sequence[str], at: int) -> None:
+    """Store the time at which messages were encrypted that could not be encrypted when they were accepted."""
+    for page in pages(ids):
+        await write(connection, _ENCRYPT, {"ids": page, "at": at})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

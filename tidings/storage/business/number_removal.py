@@ -14,6 +14,7 @@ from tidings.storage.business import (
     application_settings,
     base_keys,
     blocked_users,
+    callback_history,
     callbacks,
     certificates,
     cloud_callbacks,
@@ -63,6 +64,7 @@ PAGE = 1000
 _MODULES = (
     application_settings,
     blocked_users,
+    callback_history,
     callbacks,
     certificates,
     cloud_callbacks,

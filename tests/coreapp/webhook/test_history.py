@@ -1,0 +1,308 @@
+"""History of a running Coreapp: contents after each outcome, crashes, resends, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from coreapp.history_retention import HistoryCollector
+from coreapp.journal import Change
+from coreapp.webhook import retry
+from harness import polling
+from tests import statements
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.signals import soon
+from tests.coreapp.sink import Post
+from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
+from tests.manual_clock import ManualClock
+from tidings.storage.business import callback_history, callback_replays, callback_views, callbacks, message_views
+from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter, CallbackRecord
+from tidings.storage.business.message_views import MessageView
+from tidings.storage.business.messages import Status
+from tidings.wire import codes, core
+
+HOUR = 3600
+
+
+async def entries(world: World, state: str = "") -> Sequence[CallbackEntry]:
+    """Return the callbacks of the business, oldest first."""
+    async with world.database.reading() as connection:
+        page = await callback_views.list_callbacks(connection, BUSINESS, CallbackFilter(state=state), limit=1000)
+    return page.rows[::-1]
+
+
+async def until(world: World, state: str, count: int) -> Sequence[CallbackEntry]:
+    """Wait until `count` callbacks on disk have a state."""
+
+    async def are_there() -> bool:
+        return len(await entries(world, state)) >= count
+
+    await polling.until(are_there, pause=0.01)
+    return await entries(world, state)
+
+
+async def record_of(world: World, seq: int) -> CallbackRecord:
+    async with world.database.reading() as connection:
+        found = await callback_views.read_callback(connection, BUSINESS, seq)
+    assert found is not None
+    return found
+
+
+async def message_of(world: World, message_id: str) -> MessageView:
+    async with world.database.reading() as connection:
+        found = await message_views.read_timeline(connection, BUSINESS, message_id)
+    assert found is not None
+    return found.message
+
+
+async def test_a_read_message_has_its_times_and_its_callbacks_with_their_attempts(world: World) -> None:
+    running = await running_with(world, 1)
+    world.network.receipts = ("delivered", "read")
+    message = (await running.client.send(NUMBERS[0])).id
+    found = await until(world, "done", 3)
+    assert [(row.message_id, row.recipient, row.kind) for row in found] == [(message, NUMBERS[0], "status_change")] * 3
+    assert {row.event_id for row in found} == {post.event_id for post in world.sink.posts}
+    assert await entries(world, "pending") == []
+    shown = await message_of(world, message)
+    assert shown.status is Status.READ
+    assert shown.sent_at is not None
+    assert shown.delivered_at is not None
+    assert shown.read_at is not None
+    assert shown.accepted_at <= shown.stored_at <= shown.sent_at <= shown.delivered_at <= shown.read_at
+    for row, post in zip(found, world.sink.posts, strict=True):
+        (attempt,) = (await record_of(world, row.seq)).attempts
+        assert (attempt.attempt, attempt.status, attempt.error) == (1, 200, "")
+        assert attempt.at // 1000 == post.timestamp
+        answer = await running.client.ask(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq))
+        assert answer.body.startswith(b'{"statuses":')
+        assert answer.responses == {str(attempt.at): b"ok"}
+
+
+async def test_texts_are_sealed_and_opened_only_for_their_number(world: World) -> None:
+    running = await running_with(world, 1)
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "done", 1)
+    record = await record_of(world, row.seq)
+    assert b"statuses" not in record.body
+    assert record.attempts[0].response not in (None, b"ok")
+    refused = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq + 1))
+    assert refused.code == codes.NOT_FOUND
+    refused = await running.client.ask(lambda n: core.ReadCallback(n, "15550009999", row.seq))
+    assert isinstance(refused, core.Refused)
+
+
+async def test_the_time_of_a_later_encryption_is_kept(world: World) -> None:
+    world.add_phones(NUMBERS[0])
+    running = await world.start()
+    await world.connected(running)
+    first = (await running.client.send(NUMBERS[0])).id
+    await until(world, "done", 1)
+    second = (await running.client.send(NUMBERS[0])).id
+    await until(world, "done", 2)
+    later, at_once = await message_of(world, first), await message_of(world, second)
+    assert later.encrypted_at is not None
+    assert later.sent_at is not None
+    assert later.stored_at <= later.encrypted_at <= later.sent_at
+    assert at_once.encrypted_at is None
+    assert at_once.sent_at is not None
+
+
+async def test_a_message_that_cannot_be_sent_has_the_code_of_its_failure(world: World) -> None:
+    running = await running_with(world, 1)
+    message = (await running.client.send("15551234567")).id
+    await until(world, "done", 1)
+    shown = await message_of(world, message)
+    assert (shown.status, shown.failure) == (Status.FAILED, 1013)
+    assert shown.failed_at is not None
+    assert shown.sent_at is None
+
+
+async def test_each_failed_attempt_is_kept_and_the_accepted_one_is_last(world: World) -> None:
+    running = await running_with(world, 1)
+
+    def answer(post: Post) -> int:
+        if len(world.sink.posts) == 2:
+            raise ConnectionResetError
+        return 503 if len(world.sink.posts) < 4 else 200
+
+    world.sink.answer = answer
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "done", 1)
+    assert row.attempt == 4
+    attempts = (await record_of(world, row.seq)).attempts
+    assert [(one.attempt, one.status) for one in attempts] == [(1, 503), (2, None), (3, 503), (4, 200)]
+    assert [one.error != "" for one in attempts] == [False, True, False, False]
+    answer_of = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq))
+    assert answer_of.responses == {str(one.at): b"ok" for one in attempts if one.status}
+
+
+async def test_a_failing_callback_shows_its_attempts_before_it_ends(world: World) -> None:
+    running = await running_with(world, 1, clock=ManualClock())
+    world.sink.answer = lambda post: 500
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "failing", 1)
+    assert row.last_error == "HTTP 500"
+    assert row.next_attempt is not None
+    (attempt,) = (await record_of(world, row.seq)).attempts
+    assert (attempt.attempt, attempt.status) == (1, 500)
+    assert row.next_attempt == attempt.at + 10
+
+
+async def given_up(world: World, running: Running, clock: ManualClock) -> CallbackEntry:
+    """Let the webhook refuse the callback of one message for a day."""
+    world.sink.answer = lambda post: 500
+    await running.client.send(NUMBERS[0])
+    queue = running.shard.webhook.queue
+    for count in range(1, retry.MIN_ATTEMPTS):
+        await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
+        await soon(lambda: queue.parked > 0)
+        clock.advance(24 * HOUR)
+        queue.release_due()
+    (row,) = await until(world, "given up", 1)
+    return row
+
+
+async def test_a_given_up_callback_shows_its_attempts_and_is_done_after_a_resend(world: World) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 1, clock=clock)
+    row = await given_up(world, running, clock)
+    assert (row.attempt, row.next_attempt) == (10, None)
+    assert [one.attempt for one in (await record_of(world, row.seq)).attempts] == list(range(1, 11))
+    world.sink.answer = lambda post: 200
+    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann"))
+    assert answer.count == 1
+    (done,) = await until(world, "done", 1)
+    assert (done.seq, done.attempt) == (row.seq, 1)
+    attempts = (await record_of(world, row.seq)).attempts
+    assert [(one.attempt, one.status) for one in attempts][-1] == (1, 200)
+    assert len({post.event_id for post in world.sink.posts}) == 1
+
+
+async def test_accepted_callbacks_are_posted_again_under_their_event_ids_and_audited(world: World) -> None:
+    running = await running_with(world, 3)
+    for number in NUMBERS[:3]:
+        await running.client.send(number)
+    first, second, third = await until(world, "done", 3)
+    chosen = [first.seq, third.seq]
+    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [*chosen, 77], "ann"))
+    assert answer.count == 2
+    found = await until(world, "done", 5)
+    assert [row.event_id for row in found[3:]] == [first.event_id, third.event_id]
+    assert [row.recipient for row in found[3:]] == [first.recipient, third.recipient]
+    posts = [post for post in world.sink.posts if post.event_id == first.event_id]
+    assert len(posts) == 2
+    assert posts[0].body == posts[1].body
+    async with world.database.reading() as connection:
+        audit = await callback_replays.list_after(connection, (0, 0))
+    assert [(entry.event_id, entry.by) for entry in audit] == [(first.event_id, "ann"), (third.event_id, "ann")]
+    assert second.event_id not in [entry.event_id for entry in audit]
+
+
+async def test_callbacks_of_another_number_are_not_resent(world: World) -> None:
+    running = await running_with(world, 1)
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "done", 1)
+    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, "15550009999", [row.seq], "ann"))
+    assert answer.code == codes.ACCESS_DENIED
+    assert len(world.sink.posts) == 1
+
+
+async def test_a_killed_coreapp_leaves_each_callback_once(world: World) -> None:
+    running = await running_with(world, 10)
+    world.network.receipts = ("delivered", "read")
+    hold = asyncio.Event()
+
+    async def answer(post: Post) -> int:
+        if len(world.sink.posts) > 12:
+            await hold.wait()
+        return 200
+
+    world.sink.answer = answer
+    for number in NUMBERS[:10]:
+        await running.client.send(number)
+    await world.sink.signals.until(lambda: len(world.sink.posts) > 12)
+    await running.killed()
+    hold.set()
+    again = await world.start()
+    await world.connected(again)
+    found = await until(world, "done", 30)
+    await again.stopped()
+    assert len(found) == 30
+    assert len({row.event_id for row in found}) == 30
+    async with world.database.reading() as connection:
+        assert await callbacks.count_pending(connection, 0) == 0
+
+
+async def test_the_history_of_a_batch_is_one_statement(world: World) -> None:
+    running = await running_with(world, 30)
+    await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
+    await until(world, "done", 30)
+    seqs = [row.seq for row in await entries(world)]
+    bodies, shard = running.shard.context.bodies, running.shard
+    again = [callbacks.Callback(seq + 32, 0, BUSINESS, "m", "status_change", b"{}", 1) for seq in seqs]
+    async with world.database.transaction() as connection:
+        await callbacks.enqueue(connection, again, bodies.seal(again))
+    with statements.sent() as sent:
+        await asyncio.gather(*(shard.context.journal.put(_finished(one)) for one in again))
+    of_history = [text for text, _ in sent if "callback_history" in text or "callback_attempts" in text]
+    assert sum(text.count("INSERT INTO callback_history") for text in of_history) == 1
+    assert not [text for text in of_history if "callback_attempts" in text]
+
+
+def _finished(one: callbacks.Callback) -> Change:
+    attempt = callback_history.attempt(one, 1, 5, 7.0, 200, error="", response=b"")
+    return Change(BUSINESS, finished_callbacks=(one.seq,), attempts=(attempt,))
+
+
+async def test_without_history_nothing_is_kept_and_no_statement_is_added(world: World) -> None:
+    running = await running_with(world, 1, history_hours=0)
+    world.network.receipts = ("delivered", "read")
+    with statements.sent() as sent:
+        message = (await running.client.send(NUMBERS[0])).id
+        await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
+
+        async def is_empty() -> bool:
+            async with world.database.reading() as connection:
+                return await callbacks.count_pending(connection, 0) == 0
+
+        await polling.until(is_empty, pause=0.01)
+    texts = [text for text, _ in sent]
+    assert not [text for text in texts if "callback_history" in text or "callback_attempts" in text]
+    assert not [text for text in texts if text.startswith("UPDATE messages") and "_at" in text]
+    assert await entries(world) == []
+    assert (await message_of(world, message)).sent_at is None
+
+
+async def test_the_history_expires_after_its_hours(world: World) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 2, clock=clock, history_hours=2)
+    world.sink.answer = lambda post: 500 if len(world.sink.posts) == 1 else 200
+    await running.client.send(NUMBERS[0])
+    await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
+    await soon(lambda: running.shard.webhook.queue.parked > 0)
+    clock.advance(1)
+    running.shard.webhook.queue.release_due()
+    (old,) = await until(world, "done", 1)
+    collect = HistoryCollector(running.shard.context, 2)
+    # A `seq` has the real time.
+    now = (old.seq >> 5) / 1e6
+    clock.advance(now + 2 * HOUR - 1 - clock.now())
+    assert await collect() == 0
+    assert len((await record_of(world, old.seq)).attempts) == 2
+    clock.advance(2)
+    assert await collect() == 3, "the callback and both attempts, whose responses had content"
+    assert await entries(world) == []
+
+
+async def test_too_many_callbacks_are_deleted_early_oldest_first(world: World) -> None:
+    running = await running_with(world, 10)
+    for number in NUMBERS[:10]:
+        await running.client.send(number)
+    before = await until(world, "done", 10)
+    collect = HistoryCollector(running.shard.context, 24, limit=6, page=2, counted=3)
+    deleted = await collect()
+    left = await entries(world)
+    # Counted pages are deleted as a whole: 3, 3, 3 and 1 rows.
+    assert [row.seq for row in left] == [row.seq for row in before[6:]]
+    assert deleted == 12, "six callbacks and their responses"
+    assert await collect() == 0

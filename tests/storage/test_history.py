@@ -1,0 +1,421 @@
+"""History: times of messages, ended callbacks with their attempts, and the lists of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests import statements
+from tests.conftest import DatabaseFactory
+from tidings.storage.business import (
+    callback_history,
+    callback_views,
+    callbacks,
+    group_messages,
+    message_views,
+    messages,
+    shards,
+)
+from tidings.storage.business.callback_history import Attempt
+from tidings.storage.business.callback_views import CallbackFilter
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.group_messages import GroupReceipt
+from tidings.storage.business.message_views import MessageFilter, MessageTimeline
+from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.database import Connection, Database
+from tidings.wire import ids
+
+ME, OTHER = "15550000000", "15550000001"
+ANN, BEN = "15550110001", "15550110002"
+NOW = 1_700_000_000_000
+
+
+def an_id(milliseconds: int, name: str = "") -> str:
+    """Return the id of a message made at this time."""
+    return ids.bound(milliseconds / 1000) + name.rjust(15, "0")
+
+
+def message(
+    message_id: str, peer: str = ANN, kind: str = "text", status: Status = Status.ACCEPTED, account: str = ME
+) -> MessageRow:
+    made = ids.made_at(message_id)
+    assert made is not None
+    return MessageRow(message_id, account, 0, peer, kind, status, int(made * 1000) + 5, "r")
+
+
+def seq_at(milliseconds: int, place: int = 0) -> int:
+    return (milliseconds * 1000 + place) << 5
+
+
+def callback(seq: int, subject: str = "m", *, peer: str = ANN, kind: str = "status_change", event: str = "") -> Callback:
+    return Callback(seq, 0, ME, subject, kind, b"body", seq // 32_000, event=event, recipient=peer)
+
+
+def tried(one: Callback, number: int = 1, *, status: int | None = 200, at: int = NOW, response: bytes = b"") -> Attempt:
+    error = "" if status is not None else "TimeoutError: "
+    return callback_history.attempt(one, number, at, 12.7, status, error=error, response=response)
+
+
+async def enqueue(connection: Connection, *found: Callback) -> None:
+    await callbacks.enqueue(connection, found, [one.body for one in found])
+
+
+async def end(connection: Connection, *found: Callback) -> None:
+    """Move callbacks to the history."""
+    await enqueue(connection, *found)
+    await callback_history.keep(connection, {one.seq: tried(one) for one in found})
+    await callbacks.finish(connection, [one.seq for one in found])
+
+
+async def timeline(connection: Connection, message_id: str) -> MessageTimeline:
+    found = await message_views.read_timeline(connection, ME, message_id)
+    assert found is not None
+    return found
+
+
+async def test_each_step_of_a_message_has_its_time(database_factory: DatabaseFactory) -> None:
+    database, name = await database_factory("business"), an_id(NOW)
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(name)])
+        await messages.note_encrypted(connection, [name], NOW + 10)
+        for status in (Status.SENT, Status.DELIVERED, Status.READ):
+            await messages.advance(connection, {name: status}, NOW + 100 * status)
+        # A repeated commit changes nothing.
+        await messages.note_encrypted(connection, [name], NOW + 999)
+        await messages.advance(connection, {name: Status.READ}, NOW + 999)
+        found = (await timeline(connection, name)).message
+    assert (found.accepted_at, found.stored_at, found.encrypted_at) == (NOW, NOW + 5, NOW + 10)
+    assert (found.sent_at, found.delivered_at, found.read_at) == (NOW + 200, NOW + 300, NOW + 400)
+    assert (found.status, found.failed_at, found.failure) == (Status.READ, None, None)
+
+
+async def test_skipped_steps_get_the_time_of_the_later_one(database_factory: DatabaseFactory) -> None:
+    database, first, second = await database_factory("business"), an_id(NOW, "1"), an_id(NOW, "2")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(first), message(second)])
+        await messages.advance(connection, {first: Status.SENT}, NOW + 1)
+        await messages.advance(connection, {first: Status.READ, second: Status.DELIVERED}, NOW + 2)
+        read, delivered = [(await timeline(connection, name)).message for name in (first, second)]
+    assert (read.sent_at, read.delivered_at, read.read_at) == (NOW + 1, NOW + 2, NOW + 2)
+    assert (delivered.sent_at, delivered.delivered_at, delivered.read_at) == (NOW + 2, NOW + 2, None)
+
+
+async def test_a_failed_message_has_the_time_and_the_code(database_factory: DatabaseFactory) -> None:
+    database, sent, refused = await database_factory("business"), an_id(NOW, "1"), an_id(NOW, "2")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(sent), message(refused, status=Status.FAILED)])
+        await messages.advance(connection, {sent: Status.FAILED}, NOW + 7)
+        for at in (NOW + 7, NOW + 8):
+            await messages.note_failures(connection, {sent: 410, refused: 1013, "unknown": 500}, at)
+        found = [(await timeline(connection, name)).message for name in (sent, refused)]
+    assert [(row.status, row.failed_at, row.failure) for row in found] == [
+        (Status.FAILED, NOW + 7, 410),
+        (Status.FAILED, NOW + 7, 1013),
+    ]
+
+
+async def test_a_message_that_did_not_fail_gets_no_code(database_factory: DatabaseFactory) -> None:
+    database, name = await database_factory("business"), an_id(NOW)
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(name, status=Status.READ)])
+        await messages.note_failures(connection, {name: 500}, NOW)
+        assert (await timeline(connection, name)).message.failure is None
+
+
+async def test_without_history_the_statements_are_those_of_before(database_factory: DatabaseFactory) -> None:
+    database, name = await database_factory("business"), an_id(NOW)
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(name)])
+        with statements.noted("UPDATE messages") as noted:
+            for status in (Status.SENT, Status.DELIVERED, Status.READ):
+                await messages.advance(connection, {name: status})
+            found = (await timeline(connection, name)).message
+    assert sum(statement.count("UPDATE messages") for statement in noted) == 3
+    assert not any(time in statement for statement in noted for time in ("sent_at", "delivered_at", "read_at"))
+    assert (found.status, found.sent_at, found.delivered_at, found.read_at) == (Status.READ, None, None, None)
+
+
+async def test_the_times_of_each_participant_of_a_group_are_kept(database_factory: DatabaseFactory) -> None:
+    database, name = await database_factory("business"), an_id(NOW)
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(name, "group")])
+        await group_messages.save_receipts(connection, [GroupReceipt(name, ANN, 3, NOW + 1)])
+        await group_messages.save_receipts(
+            connection, [GroupReceipt(name, ANN, 4, NOW + 2, NOW + 2), GroupReceipt(name, BEN, 3)]
+        )
+        found = await timeline(connection, name)
+    assert found.participants == [GroupReceipt(name, ANN, 4, NOW + 1, NOW + 2), GroupReceipt(name, BEN, 3)]
+
+
+async def test_an_accepted_callback_moves_to_the_history_with_its_last_attempt(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    first, second, third = (callback(seq_at(NOW, place), f"m{place}") for place in range(3))
+    async with database.transaction() as connection:
+        await enqueue(connection, first, second, third)
+        last = {first.seq: tried(first), second.seq: tried(second, 3, status=204, at=NOW + 1)}
+        # A repeated commit changes nothing, and an unknown callback is left out.
+        for _ in range(2):
+            await callback_history.keep(connection, {**last, 77: tried(callback(77))})
+            await callbacks.finish(connection, [first.seq, second.seq, 77])
+        records = [await callback_views.read_callback(connection, ME, one.seq) for one in (first, second, third)]
+        assert await callback_views.read_callback(connection, ME, 77) is None
+        assert await callback_views.read_callback(connection, OTHER, first.seq) is None
+        assert await callback_history.highest_seq(connection, ME) == second.seq
+        assert await callback_history.highest_seq(connection, OTHER) == 0
+    found = [record.entry for record in records if record is not None]
+    assert [(row.state, row.attempt, row.tried_at, row.took, row.status) for row in found] == [
+        ("done", 1, NOW, 12, 200),
+        ("done", 3, NOW + 1, 12, 204),
+        ("pending", 0, None, None, None),
+    ]
+    assert [(row.subject, row.recipient, row.kind) for row in found[:2]] == [
+        ("m0", ANN, "status_change"),
+        ("m1", ANN, "status_change"),
+    ]
+    assert [record.body for record in records if record is not None] == [b"body"] * 3
+    assert [[one.attempt for one in record.attempts] for record in records if record is not None] == [[1], [3], []]
+
+
+async def test_a_seq_that_is_known_keeps_its_first_callback(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await end(connection, callback(5, "first"))
+        await end(connection, callback(5, "second"), callback(6))
+        found = await callback_views.list_callbacks(connection, ME, CallbackFilter())
+    assert [(row.seq, row.subject) for row in found.rows] == [(6, "m"), (5, "first")]
+
+
+async def test_the_latest_20_attempts_are_kept_with_their_responses(database_factory: DatabaseFactory) -> None:
+    database, one = await database_factory("business"), callback(seq_at(NOW))
+    async with database.transaction() as connection:
+        await enqueue(connection, one)
+        for number in range(1, 26):
+            await callback_history.save_attempts(
+                connection, [tried(one, number, status=None if number % 2 else 500, at=NOW + number, response=b"no")]
+            )
+        record = await callback_views.read_callback(connection, ME, one.seq)
+    assert record is not None
+    assert [row.attempt for row in record.attempts] == list(range(6, 26))
+    assert [(row.status, row.error, row.response) for row in record.attempts[:2]] == [
+        (500, "", b"no"),
+        (None, "TimeoutError: ", b"no"),
+    ]
+
+
+async def pages_of(database: Database, choice: MessageFilter, limit: int = 3) -> list[list[str]]:
+    """Return the ids of all pages."""
+    found, before = [], ""
+    async with database.reading() as connection:
+        while True:
+            page = await message_views.list_messages(connection, ME, choice, before=before, limit=limit)
+            found.append([row.id for row in page.rows])
+            if page.older is None:
+                return found
+            before = page.older
+
+
+async def test_messages_are_listed_newest_first_and_filtered(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    kinds, statuses = ("text", "image", "audio"), (Status.SENT, Status.READ, Status.FAILED, Status.RECEIVED)
+    rows = [
+        message(an_id(NOW + 1000 * n, str(n)), (ANN, BEN)[n % 2], kinds[n % 3], statuses[n % 4]) for n in range(24)
+    ]
+    async with database.transaction() as connection:
+        await messages.add(connection, [*rows, message(an_id(NOW + 500), account=OTHER)])
+
+    async def chosen(choice: MessageFilter) -> list[str]:
+        return [name for page in await pages_of(database, choice) for name in page]
+
+    newest = list(reversed(rows))
+    pages = await pages_of(database, MessageFilter())
+    assert [len(page) for page in pages] == [3] * 8
+    assert [name for page in pages for name in page] == [row.id for row in newest]
+    assert await chosen(MessageFilter(recipient=BEN)) == [row.id for row in newest if row.peer == BEN]
+    assert await chosen(MessageFilter(kind="image")) == [row.id for row in newest if row.kind == "image"]
+    assert await chosen(MessageFilter(status=Status.READ)) == [row.id for row in newest if row.status == Status.READ]
+    assert await chosen(MessageFilter(since=NOW + 3000, until=NOW + 5000)) == [rows[4].id, rows[3].id]
+    assert await chosen(MessageFilter(id=rows[7].id)) == [rows[7].id]
+    assert await chosen(MessageFilter(id=rows[7].id, kind="audio")) == []
+    assert await chosen(MessageFilter(id=an_id(NOW + 500))) == [], "of another number"
+    both = MessageFilter(recipient=ANN, kind="text", status=Status.SENT)
+    assert await chosen(both) == [row.id for row in newest if rows.index(row) % 12 == 0]
+    assert await chosen(MessageFilter(kind="é")) == []
+    assert await chosen(MessageFilter(recipient="' OR 1=1")) == []
+
+
+async def test_a_page_of_a_recipient_examines_2000_messages(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    rows = [message(an_id(NOW + n, str(n)), kind="image" if n == 0 else "text") for n in range(2500)]
+    async with database.transaction() as connection:
+        await messages.add(connection, rows)
+    assert await pages_of(database, MessageFilter(recipient=ANN, kind="image")) == [[], [rows[0].id]]
+
+
+async def callback_pages(database: Database, choice: CallbackFilter, limit: int = 3) -> list[list[int]]:
+    """Return the `seq` of all pages."""
+    found: list[list[int]] = []
+    before: int | None = None
+    async with database.reading() as connection:
+        while True:
+            page = await callback_views.list_callbacks(connection, ME, choice, before=before, limit=limit)
+            found.append([row.seq for row in page.rows])
+            if page.older is None:
+                return found
+            before = page.older
+
+
+@pytest.fixture
+async def filled(database_factory: DatabaseFactory) -> tuple[Database, Sequence[Callback]]:
+    """Database with 24 callbacks, of which each fourth is pending, failing, given up or done."""
+    database = await database_factory("business")
+    found = [
+        Callback(
+            seq_at(NOW + 1000 * n),
+            n % 2,
+            ME,
+            an_id(NOW, str(n)),
+            ("status_change", "inbound_message")[n % 3 == 0],
+            b"body",
+            NOW + 1000 * n,
+            recipient=(ANN, BEN)[n % 2],
+            event=callbacks.status_event(an_id(NOW, str(n)), ANN, 3) if n % 3 else "",
+        )
+        for n in range(24)
+    ]
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 2)
+        await enqueue(connection, *found)
+        for one in found[1::4]:
+            one.attempt, one.last_error, one.due_at = 2, "HTTP 500", NOW + 99_000_000
+        await callbacks.reschedule(connection, found[1::4], [b"body"] * 6)
+        await callbacks.bury(connection, found[2::4], [b"body"] * 6)
+        await callback_history.keep(connection, {one.seq: tried(one) for one in found[3::4]})
+        await callbacks.finish(connection, [one.seq for one in found[3::4]])
+        others = Callback(seq_at(NOW + 1), 0, OTHER, "m", "status_change", b"body", NOW)
+        await enqueue(connection, others)
+    return database, found
+
+
+async def test_callbacks_of_all_states_are_listed_newest_first_and_filtered(
+    filled: tuple[Database, Sequence[Callback]],
+) -> None:
+    database, found = filled
+
+    async def chosen(choice: CallbackFilter) -> list[int]:
+        return [seq for page in await callback_pages(database, choice) for seq in page]
+
+    newest = list(reversed(found))
+    pages = await callback_pages(database, CallbackFilter())
+    assert [len(page) for page in pages] == [3] * 8
+    assert [seq for page in pages for seq in page] == [row.seq for row in newest]
+    for place, state in enumerate(("pending", "failing", "given up", "done")):
+        assert await chosen(CallbackFilter(state=state)) == [row.seq for row in reversed(found[place::4])]
+        mixed = CallbackFilter(state=state, recipient=(ANN, BEN)[place % 2], kind="inbound_message")
+        expected = [row.seq for row in reversed(found[place::4]) if row.kind == "inbound_message"]
+        assert await chosen(mixed) == expected
+    assert await chosen(CallbackFilter(recipient=BEN)) == [row.seq for row in newest if row.recipient == BEN]
+    assert await chosen(CallbackFilter(kind="status_change")) == [
+        row.seq for row in newest if row.kind == "status_change"
+    ]
+    assert await chosen(CallbackFilter(since=NOW + 3000, until=NOW + 5000)) == [found[4].seq, found[3].seq]
+    for row in found:
+        assert await chosen(CallbackFilter(id=row.event_id)) == [row.seq]
+    assert await chosen(CallbackFilter(id=found[3].event_id, state="given up")) == []
+    assert await chosen(CallbackFilter(id="evt_" + "0" * 32)) == []
+    assert await chosen(CallbackFilter(id="évt")) == []
+
+
+async def test_the_entry_of_a_waiting_callback_has_its_next_attempt_and_last_error(
+    filled: tuple[Database, Sequence[Callback]],
+) -> None:
+    database, found = filled
+    async with database.reading() as connection:
+        page = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=4)
+        oldest = await callback_views.list_callbacks(connection, ME, CallbackFilter(until=NOW + 3500), limit=4)
+    assert [row.state for row in oldest.rows] == ["done", "given up", "failing", "pending"]
+    assert [row.state for row in page.rows] == ["done", "given up", "failing", "pending"]
+    assert [row.next_attempt for row in oldest.rows] == [None, None, NOW + 99_000_000, NOW]
+    assert [row.last_error for row in oldest.rows] == ["", "", "HTTP 500", ""]
+
+
+async def test_the_callbacks_about_a_message_are_found_by_its_id(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    sent, group, received = an_id(NOW, "1"), an_id(NOW, "2"), an_id(NOW, "3")
+
+    def of(place: int, name: str, peer: str, status: Status, subject: str = "") -> Callback:
+        event = callbacks.status_event(subject or name, peer, status)
+        return callback(seq_at(NOW, place), subject or name, peer=peer, event=event)
+
+    statuses = [of(place, sent, ANN, status) for place, status in enumerate((Status.SENT, Status.DELIVERED))]
+    cloud = of(2, sent, ANN, Status.SENT, "cloud:" + sent)
+    of_group = [of(3, group, "group", Status.SENT), of(4, group, BEN, Status.DELIVERED)]
+    inbound = callback(seq_at(NOW, 5), received, kind="inbound_message")
+    waiting = of(6, sent, ANN, Status.READ)
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        rows = [message(sent), message(group, "group"), message(received, status=Status.RECEIVED)]
+        await messages.add(connection, rows)
+        await group_messages.save_receipts(connection, [GroupReceipt(group, BEN, 3)])
+        await end(connection, *statuses, cloud, *of_group, inbound, callback(seq_at(NOW, 7), "another"))
+        await enqueue(connection, waiting)
+
+    async def about(name: str) -> list[int]:
+        return sorted(seq for page in await callback_pages(database, CallbackFilter(id=name), 50) for seq in page)
+
+    assert await about(sent) == [one.seq for one in (*statuses, cloud, waiting)]
+    assert await about(group) == [one.seq for one in of_group]
+    assert await about(received) == [inbound.seq]
+    assert await about(an_id(NOW, "9")) == []
+
+
+async def test_the_headers_of_an_attempt_contain_no_secret(database_factory: DatabaseFactory) -> None:
+    database, one = await database_factory("business"), callback(seq_at(NOW))
+    one.request_id = "r1"
+    async with database.transaction() as connection:
+        await end(connection, one)
+        record = await callback_views.read_callback(connection, ME, one.seq)
+    assert record is not None
+    assert dict(callback_views.headers_of(record.entry, record.attempts[0])) == {
+        "Content-Type": "application/json",
+        "User-Agent": "tidings",
+        "webhook-id": one.event_id,
+        "webhook-timestamp": "1700000000",
+        "X-Request-ID": "r1",
+    }
+
+
+async def test_rows_are_counted_and_the_oldest_deleted_by_pages(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    found = [callback(seq_at(NOW, place)) for place in range(5)]
+    async with database.transaction() as connection:
+        await end(connection, *found)
+        first = await callback_history.count_page(connection, ME, after=0, limit=3)
+        rest = await callback_history.count_page(connection, ME, after=first.last, limit=3)
+        assert (first.count, first.last, rest.count, rest.last) == (3, found[2].seq, 2, found[4].seq)
+        assert (await callback_history.count_page(connection, OTHER, after=7, limit=3)).last == 7
+        until = found[3].seq
+        deleted = [await callback_history.delete_page(connection, ME, until=until, limit=3) for _ in range(3)]
+        left = await callback_views.list_callbacks(connection, ME, CallbackFilter())
+    assert deleted == [3, 1, 0]
+    assert [row.seq for row in left.rows] == [found[4].seq]
+
+
+async def test_attempts_at_callbacks_in_the_queue_are_not_swept(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    done, waiting, new = (callback(seq_at(NOW, place)) for place in range(3))
+    async with database.transaction() as connection:
+        await enqueue(connection, waiting)
+        attempts = [tried(one, number) for one in (done, waiting, new) for number in (1, 2)]
+        await callback_history.save_attempts(connection, attempts)
+        sweep = {"until": waiting.seq, "limit": 1}
+        first = await callback_history.sweep_attempts(connection, ME, after=0, **sweep)
+        second = await callback_history.sweep_attempts(connection, ME, after=first.last or 0, **sweep)
+        third = await callback_history.sweep_attempts(connection, ME, after=second.last or 0, **sweep)
+    assert [(page.deleted, page.last) for page in (first, second, third)] == [
+        (2, done.seq),
+        (0, waiting.seq),
+        (0, None),
+    ]

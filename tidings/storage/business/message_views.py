@@ -1,0 +1,235 @@
+"""Lists of messages by account, newest first, and the times of one message. No content is read.
+
+Each page is read from an index. The index by type and status has one ordered list for each pair of both; a page merges
+those that the filter selects. Selections by recipient and also by type or status read at most `EXAMINED` messages of the
+recipient per page, so that a page may be short although more follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from tidings.storage.business import group_messages, jobs, messages
+from tidings.storage.business.group_messages import GroupReceipt
+from tidings.storage.business.messages import Status
+from tidings.storage.database import Connection, any_of
+from tidings.wire import ids
+
+PAGE = 50  # messages per page
+EXAMINED = 2_000  # messages of one recipient that are read for a page
+
+# Ids sort by their time of creation. Ids that were made by others may sort after all of ours.
+_AFTER_ALL = "\x7f"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """Selection of messages. Each field narrows it, unless it is empty, zero or None."""
+
+    # Number, or group id.
+    recipient: str = ""
+    # Id of the message.
+    id: str = ""
+    # Type of the message.
+    kind: str = ""
+    status: Status | None = None
+    # Earliest time at which the id was made, Unix milliseconds.
+    since: int = 0
+    # End of these times, excluded, Unix milliseconds.
+    until: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessageView:
+    """Message without its content. Times are Unix milliseconds; None for unknown and for steps not reached."""
+
+    id: str
+    shard: int
+    # Recipient, or sender of an inbound message.
+    peer: str
+    kind: str
+    status: Status
+    # Time at which the Coreapp committed the message; of an inbound one, the time at which it was sent.
+    stored_at: int
+    request_id: str
+    # As in `messages.MessageRow`.
+    category: str
+    # None for a message that was encrypted when it was accepted.
+    encrypted_at: int | None
+    sent_at: int | None
+    delivered_at: int | None
+    # Also the time at which the business marked a recipient's message as read.
+    read_at: int | None
+    failed_at: int | None
+    # Code of the failure; None for none.
+    failure: int | None
+
+    @property
+    def accepted_at(self) -> int:
+        """Return when the request for the message arrived at the Webapp, Unix milliseconds."""
+        made = ids.made_at(self.id)
+        return int(made * 1000) if made is not None else self.stored_at
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Messages, newest first."""
+
+    rows: Sequence[MessageView]
+    # Id to pass as `before` for the next page; None after the last page.
+    older: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MessageTimeline:
+    """Steps of one message."""
+
+    message: MessageView
+    # Whether the message waits to be encrypted; None if it has left the queue.
+    is_waiting: bool | None
+    # Statuses per participant of a message to a group.
+    participants: Sequence[GroupReceipt]
+
+
+_T = messages.table.c
+_COLUMNS = (
+    _T.id,
+    _T.shard,
+    _T.peer,
+    _T.kind,
+    _T.status,
+    _T.created_at,
+    _T.request_id,
+    _T.category,
+    _T.encrypted_at,
+    _T.sent_at,
+    _T.delivered_at,
+    _T.read_at,
+    _T.failed_at,
+    _T.failure,
+)
+_ROWS = sa.select(*_COLUMNS).where(_T.account == sa.bindparam("account"), _T.id.in_(any_of("ids")))
+
+
+def _view(row: Sequence[Any]) -> MessageView:
+    return MessageView(*row[:4], Status(row[4]), *row[5:])
+
+
+async def list_messages(
+    connection: Connection, account: str, choice: MessageFilter, *, before: str = "", limit: int = PAGE
+) -> MessagePage:
+    """List a page of the messages of an account, newest first.
+
+    before: id after which the page starts, `MessagePage.older` of the previous one; empty for the first page
+    """
+    until = ids.bound(choice.until / 1000) if choice.until else _AFTER_ALL
+    since = ids.bound(choice.since / 1000) if choice.since else ""
+    last = min(before, until) if before else until
+    if choice.id:
+        named = choice.id if since <= choice.id < last else ""
+        found, older = [row for row in await _read(connection, account, [named]) if _matches(row, choice)], None
+        return MessagePage(found, older)
+    if choice.recipient:
+        chosen, older = await _list_of_peer(connection, account, choice, since, last, limit)
+    else:
+        chosen = await _list_of_kinds(connection, account, choice, since, last, limit + 1)
+        older = chosen[limit - 1] if len(chosen) > limit else None
+    return MessagePage(await _read(connection, account, chosen[:limit]), older)
+
+
+async def _read(connection: Connection, account: str, chosen: Sequence[str]) -> list[MessageView]:
+    """Return the messages with these ids, newest first."""
+    rows: Iterable[Any] = await connection.execute(_ROWS, {"account": account, "ids": list(chosen)}) if chosen else ()
+    return sorted(map(_view, rows), key=lambda row: row.id, reverse=True)
+
+
+def _matches(row: MessageView, choice: MessageFilter) -> bool:
+    return (
+        choice.recipient in ("", row.peer)
+        and choice.kind in ("", row.kind)
+        and (choice.status is None or choice.status == row.status)
+    )
+
+
+async def _list_of_peer(
+    connection: Connection, account: str, choice: MessageFilter, since: str, last: str, limit: int
+) -> tuple[list[str], str | None]:
+    """Return a page of ids of messages with one recipient, and the id after which the next page starts."""
+    query = _newest(
+        sa.select(_T.id, _T.kind, _T.status).where(_T.account == account, _T.peer == choice.recipient),
+        "messages_by_peer",
+        since,
+        last,
+        EXAMINED if choice.kind or choice.status is not None else limit + 1,
+    )
+    rows = list(await connection.execute(query))
+    chosen = [
+        row.id
+        for row in rows
+        if choice.kind in ("", row.kind) and (choice.status is None or choice.status == row.status)
+    ]
+    if len(chosen) > limit:
+        return chosen[:limit], chosen[limit - 1]
+    is_cut = len(rows) == EXAMINED
+    return chosen, rows[-1].id if is_cut else None
+
+
+async def _list_of_kinds(
+    connection: Connection, account: str, choice: MessageFilter, since: str, last: str, limit: int
+) -> list[str]:
+    """Return the newest ids of messages of one type or all, and of one status or all."""
+    kinds = [choice.kind] if choice.kind else await list_kinds(connection, account)
+    statuses = [choice.status] if choice.status is not None else list(Status)
+    lists = [
+        _newest(
+            sa.select(_T.id).where(_T.account == account, _T.kind == kind, _T.status == int(status)),
+            "messages_by_kind",
+            since,
+            last,
+            limit,
+        ).subquery()
+        for kind in kinds
+        for status in statuses
+    ]
+    if not lists:
+        return []
+    union = sa.union_all(*(sa.select(one.c.id) for one in lists)).subquery()
+    rows = await connection.execute(sa.select(union.c.id).order_by(union.c.id.desc()).limit(limit))
+    return [row.id for row in rows]
+
+
+def _newest(query: sa.Select[Any], index: str, since: str, last: str, limit: int) -> sa.Select[Any]:
+    """Complete a query so that it reads the newest ids of its list in an index, from `since` to before `last`."""
+    for dialect in ("mysql", "mariadb"):
+        # To end early, the server would otherwise read the primary key backwards, whatever the list has.
+        query = query.with_hint(messages.table, f"FORCE INDEX ({index})", dialect)
+    return query.where(_T.id >= since, _T.id < last).order_by(_T.id.desc()).limit(limit)
+
+
+async def list_kinds(connection: Connection, account: str) -> list[str]:
+    """List the types of an account's messages, with one look-up in an index for each."""
+    found: list[str] = []
+    while True:
+        after = found[-1] if found else ""
+        query = sa.select(sa.func.min(_T.kind)).where(_T.account == account, _T.kind > after)
+        kind = (await connection.execute(query)).scalar()
+        if kind is None:
+            return found
+        found.append(kind)
+
+
+async def read_timeline(connection: Connection, account: str, message_id: str) -> MessageTimeline | None:
+    """Return the steps of one message of an account; None if there is no such message."""
+    found = await _read(connection, account, [message_id])
+    if not found:
+        return None
+    state = (await connection.execute(sa.select(jobs.table.c.state).where(jobs.table.c.id == message_id))).scalar()
+    query = sa.select(group_messages.receipts).where(group_messages.receipts.c.message_id == message_id)
+    participants = await connection.execute(query.order_by(group_messages.receipts.c.member))
+    return MessageTimeline(
+        found[0], None if state is None else state == jobs.JobForm.NEW, [GroupReceipt(*row) for row in participants]
+    )
