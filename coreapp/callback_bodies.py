@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from tidings import e2ee
-from tidings.storage.business import callbacks, shards
-from tidings.storage.business.callback_history import Attempt
+from tidings.storage.business import callback_history, callbacks, shards
+from tidings.storage.business.callback_history import Attempt, EndedTexts, StoredCallback
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
@@ -24,7 +24,7 @@ UNREADABLE = Counter("tidings_callbacks_unreadable_total", "Stored callbacks who
 # the 2^32 that are safe with random nonces.
 _DAY = 86_400_000_000 << 5
 _COLUMN = "callback"  # column name in the sealing context
-_RESPONSE = "response"  # that of responses
+_RESPONSE, _HISTORY = "response", "history"  # those of responses, and of the texts of ended callbacks
 _PAGE = 500  # rows per transaction of `seal_old`
 
 
@@ -54,6 +54,21 @@ class BodySealer:
             else one
             for one in found
         ]
+
+    def seal_texts(self, account: str, name: int, texts: bytes) -> bytes:
+        """Return the sealed texts of a segment of the history with this name."""
+        return self._sealer.seal(texts, context=(account, name // _DAY, _HISTORY), row=str(name))
+
+    def open_ended(self, account: str, stored: StoredCallback) -> EndedTexts:
+        """Return the texts of an ended callback; empty ones if they cannot be opened."""
+        part = stored.part
+        try:
+            opened = self._sealer.open(part.sealed, (account, part.name // _DAY, _HISTORY, str(part.name)))
+        except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
+            UNREADABLE.inc()
+            log.error("callbacks.unreadable", extra={"event_id": stored.entry.event_id, "error": str(error)})
+            return EndedTexts(b"", b"")
+        return callback_history.decode_texts(opened)[stored.entry.place]
 
     def open_response(self, attempt: Attempt) -> bytes:
         """Return the opened response of a stored attempt; empty for none and if it cannot be opened."""

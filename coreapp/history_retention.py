@@ -1,4 +1,4 @@
-"""Deletion of the expired history of callbacks, and of its oldest part where it has too many rows."""
+"""Maintenance of the history of callbacks: deletion of what has expired or is too much, and merging of small segments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ log = logging.getLogger(__name__)
 
 HOUR_MS = 3600 * 1000
 LIMIT = 5_000_000  # ended callbacks of one number; the oldest ones beyond it are deleted before they expire
-PAGE = 1_000  # rows that one transaction deletes
-COUNTED = 50_000  # rows that one transaction counts
+PAGE = 200  # segments that one transaction deletes or merges, callbacks whose attempts it checks
+COUNTED = 10_000  # segments that one transaction counts
+MERGED_AFTER_MS = 180_000  # age from which segments are merged
 PAUSE = 0.01  # seconds between two pages, to leave time to concurrent sends
 
-ROWS = Gauge("tidings_callback_history_rows", "Ended callbacks that are kept, as counted hourly", ["number"])
+KEPT = Gauge("tidings_callback_history", "Ended callbacks that are kept, as counted hourly", ["number"])
 SHORTENED = Counter(
     "tidings_callback_history_shortened_total", "Ended callbacks deleted early because there were too many", ["number"]
 )
@@ -31,7 +32,8 @@ SHORTENED = Counter(
 class HistoryCollector:
     """Deletes the expired history of one number, one page per transaction. Runs at the owner of its first shard.
 
-    It also counts the rows, those of each pass once. If there are more than `limit`, it deletes the oldest.
+    It also merges small segments and counts the callbacks, those of each pass once. If there are more than `limit`, it
+    deletes the oldest.
     """
 
     store: ShardStore
@@ -42,75 +44,99 @@ class HistoryCollector:
     counted: int = COUNTED
 
     def __post_init__(self) -> None:
-        # Last `seq` and number of rows of each counted page, oldest first.
-        self._pages: collections.deque[tuple[int, int]] = collections.deque()
+        # Last `seq` and number of callbacks of each counted segment, oldest first.
+        self._sizes: collections.deque[tuple[int, int]] = collections.deque()
+        # `last_seq` up to which small segments have been merged.
+        self._merged = 0
 
     async def __call__(self) -> int:
-        """Delete expired rows. Returns their number. Raises `LeaseLost`."""
-        until = (self.store.now() - self.hours * HOUR_MS) * 1000 << 5
-        deleted = await self._delete(until)
-        while self._pages and self._pages[0][0] <= until:
-            self._pages.popleft()
+        """Delete expired rows. Returns the number of callbacks and attempts. Raises `LeaseLost`."""
+        ended_until = self.store.now() - self.hours * HOUR_MS
+        until = ended_until * 1000 << 5
+        deleted = await self._delete(until, ended_until)
+        while self._sizes and self._sizes[0][0] <= until:
+            self._sizes.popleft()
         if self.hours:
+            await self._merge()
             await self._count()
-            shortened = await self._shorten()
-            if shortened:
-                until = max(until, shortened[0])
-                deleted += shortened[1]
-        ROWS.labels(self.store.account).set(sum(count for _, count in self._pages))
-        return deleted + await self._sweep_attempts(until)
+            deleted += await self._shorten()
+        KEPT.labels(self.store.account).set(sum(count for _, count in self._sizes))
+        return deleted + await self._sweep_attempts(until, ended_until)
 
-    async def _delete(self, until: int) -> int:
-        """Delete the ended callbacks up to this `seq`."""
+    async def _delete(self, until: int, ended_until: int) -> int:
+        """Delete segments whose last `seq` is at most `until` and that ended until `ended_until` (Unix milliseconds)."""
         total, account = 0, self.store.account
         while True:
-            delete = functools.partial(callback_history.delete_page, account=account, until=until, limit=self.page)
-            deleted = await self.store.persist(delete)
-            total += deleted
-            if deleted < self.page:
+            found = await self.store.persist(
+                functools.partial(
+                    callback_history.delete_page,
+                    account=account,
+                    until=until,
+                    ended_until=ended_until,
+                    limit=self.page,
+                )
+            )
+            total += found.callbacks
+            if found.is_last:
                 return total
             await asyncio.sleep(PAUSE)
 
-    async def _count(self) -> None:
-        """Count the rows that were not counted yet."""
-        account, after = self.store.account, self._pages[-1][0] if self._pages else 0
+    async def _merge(self) -> None:
+        """Merge the small segments that were added since the last pass."""
+        account, until = self.store.account, (self.store.now() - MERGED_AFTER_MS) * 1000 << 5
         while True:
-            count = functools.partial(callback_history.count_page, account=account, after=after, limit=self.counted)
-            found = await self.store.database.query(count)
-            if found.count:
-                self._pages.append((found.last, found.count))
-            if found.count < self.counted:
+            merge = functools.partial(
+                callback_history.merge_page, account=account, after=self._merged, until=until, limit=self.page
+            )
+            last = await self.store.persist(merge)
+            if last is None:
+                self._merged = max(self._merged, until)
                 return
-            after = found.last
+            self._merged = last
             await asyncio.sleep(PAUSE)
 
-    async def _shorten(self) -> tuple[int, int] | None:
-        """Delete the oldest counted pages beyond the limit. Returns the `seq` up to which, and the number of rows; None
-        if the history is not too long.
-        """
-        total, until, excess = sum(count for _, count in self._pages), 0, 0
-        while self._pages and total > self.limit:
-            until, count = self._pages.popleft()
-            total, excess = total - count, excess + count
-        if not excess:
-            return None
-        kept = (self.store.now() - (until >> 5) // 1000) / HOUR_MS
-        log.warning("history.shortened", extra={"rows": excess, "hours_kept": round(kept, 1), "limit": self.limit})
-        SHORTENED.labels(self.store.account).inc(excess)
-        return until, await self._delete(until)
+    async def _count(self) -> None:
+        """Count the callbacks of segments that were merged and not counted yet."""
+        account = self.store.account
+        while True:
+            after = self._sizes[-1][0] if self._sizes else 0
+            count = functools.partial(callback_history.count_page, account=account, after=after, limit=self.counted)
+            found = await self.store.database.query(count)
+            self._sizes.extend(size for size in found.sizes if size[0] <= self._merged)
+            if len(found.sizes) < self.counted or found.sizes[-1][0] > self._merged:
+                return
+            await asyncio.sleep(PAUSE)
 
-    async def _sweep_attempts(self, until: int) -> int:
-        """Delete the attempts at callbacks up to this `seq` that are no longer in the queue."""
+    async def _shorten(self) -> int:
+        """Delete the oldest counted segments beyond the limit. Returns the number of callbacks."""
+        total, until = sum(count for _, count in self._sizes), 0
+        while self._sizes and total > self.limit:
+            until, count = self._sizes.popleft()
+            total -= count
+        if not until:
+            return 0
+        deleted = await self._delete(until, self.store.now())
+        kept = (self.store.now() - (until >> 5) // 1000) / HOUR_MS
+        log.warning("history.shortened", extra={"deleted": deleted, "hours_kept": round(kept, 1), "limit": self.limit})
+        SHORTENED.labels(self.store.account).inc(deleted)
+        return deleted
+
+    async def _sweep_attempts(self, until: int, tried_until: int) -> int:
+        """Delete the attempts made until `tried_until` (Unix milliseconds) at callbacks up to `until` that are no longer
+        in the queue.
+        """
         total, after = 0, 0
         while True:
-            sweep = functools.partial(
-                callback_history.sweep_attempts,
-                account=self.store.account,
-                after=after,
-                until=until,
-                limit=self.page,
+            found = await self.store.persist(
+                functools.partial(
+                    callback_history.sweep_attempts,
+                    account=self.store.account,
+                    after=after,
+                    until=until,
+                    tried_until=tried_until,
+                    limit=self.page,
+                )
             )
-            found = await self.store.persist(sweep)
             total += found.deleted
             if found.last is None:
                 return total

@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from typing import Protocol
 
 from coreapp.blame import blame
 from coreapp.change_subjects import ALL, subjects_of
@@ -47,7 +48,7 @@ from tidings.storage.business import (
     undecrypted,
 )
 from tidings.storage.business.base_keys import BASE_KEYS
-from tidings.storage.business.callback_history import Attempt
+from tidings.storage.business.callback_history import Attempt, Ended
 from tidings.storage.business.quarantine import Item, Suspect
 from tidings.storage.database import Connection, Database
 
@@ -62,8 +63,18 @@ STALL_SECONDS = 2.0  # duration of a commit in seconds after which no more messa
 
 # Returns the stored form of callback bodies, in their order.
 Seal = Callable[[Sequence[callbacks.Callback]], Sequence[bytes]]
-# Returns attempts with sealed responses, in their order.
-SealAttempts = Callable[[Sequence[Attempt]], Sequence[Attempt]]
+
+
+class HistorySealer(Protocol):
+    """Seals texts of the history."""
+
+    def seal_attempts(self, found: Sequence[Attempt], /) -> Sequence[Attempt]:
+        """Return the attempts in their order, with sealed responses."""
+        ...
+
+    def seal_texts(self, account: str, name: int, texts: bytes, /) -> bytes:
+        """Return the sealed texts of a segment with this name."""
+        ...
 
 
 class _Identities:
@@ -140,12 +151,13 @@ class _Encrypted:
 class _Callbacks:
     """Callback rows of a batch. A callback's failures always precede its end, and only the end is written."""
 
-    # set by the journal; `seal_attempts` is None to keep no history
+    # set by the journal; `history` is None to keep none
     seal: Seal
-    seal_attempts: SealAttempts | None = None
+    history: HistorySealer | None = None
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self._attempts = [attempt for change in changes for attempt in change.attempts]
+        self._ended = [ended for change in changes for ended in change.ended_callbacks]
         self.new: list[callbacks.Callback] = []
         self._finished: list[int] = []
         self._failed: dict[int, callbacks.Callback] = {}
@@ -171,20 +183,13 @@ class _Callbacks:
         if users := {user for callback in new for user in callback.users}:
             # Shards of several numbers write the same rows, and lock them in the same order.
             await cloud_users.add(connection, sorted(users, key=attrgetter("account", "user_id")))
-        if self.seal_attempts is not None:
-            await self._keep(connection, self.seal_attempts)
+        if self.history is not None:
+            await callback_history.keep(connection, self._ended, self.history.seal_texts)
+            await callback_history.save_attempts(connection, self.history.seal_attempts(self._attempts))
         await callbacks.finish(connection, self._finished)
         failed = list(self._failed.values())
         await callbacks.reschedule(connection, failed, self.seal(failed))
         await callbacks.bury(connection, self._dead, self.seal(self._dead))
-
-    async def _keep(self, connection: Connection, seal: SealAttempts) -> None:
-        """Copy the finished callbacks to the history, each with its last attempt, and save all other attempts."""
-        finished = frozenset(self._finished)
-        last = {attempt.seq: attempt for attempt in self._attempts if attempt.seq in finished}
-        await callback_history.keep(connection, last)
-        others = [one for one in self._attempts if one.response or last.get(one.seq) is not one]
-        await callback_history.save_attempts(connection, seal(others))
 
     async def _drop_void(self, connection: Connection) -> None:
         """Drop callbacks whose message's author was not in memory, unless the message was written by that author."""
@@ -264,7 +269,9 @@ class Change:
     finished_callbacks: Sequence[int] = merging.part_of(_Callbacks)
     failed_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     dead_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
-    # attempts at these callbacks
+    # finished callbacks for the history
+    ended_callbacks: Sequence[Ended] = merging.part_of(_Callbacks)
+    # attempts at failed and dead callbacks for the history
     attempts: Sequence[Attempt] = merging.part_of(_Callbacks)
     # ids of events of templates that have a callback, or that none is to report
     ended_template_events: Sequence[str] = merging.rows(template_events.delete)
@@ -293,7 +300,7 @@ class Journal:
     last_seq: int  # highest callback `seq` in use
     seal: Seal  # returns the stored form of callback bodies
     now_ns: Callable[[], int] = time.time_ns  # returns Unix nanoseconds
-    seal_attempts: SealAttempts | None = None  # seals responses for the history; None to keep no history
+    history: HistorySealer | None = None  # seals texts of the history; None to keep none
 
     def __post_init__(self) -> None:
         self._block, self._partition = self.lease.block, self.lease.partition
@@ -393,8 +400,8 @@ class Journal:
         """Commit the changes in one transaction."""
         batch = _MERGER.merge(changes)
         written = batch.part(_Callbacks)
-        written.seal, written.seal_attempts = self.seal, self.seal_attempts
-        if self.seal_attempts is not None:
+        written.seal, written.history = self.seal, self.history
+        if self.history is not None:
             batch.part(_Statuses).at = batch.part(_Encrypted).at = self.now_ns() // 1_000_000
         for callback in written.new:
             callback.seq = self._next_seq()

@@ -159,7 +159,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
                 lease,
                 last_seq=last_seq,
                 seal=bodies.seal,
-                seal_attempts=bodies.seal_attempts if settings.keeps_history else None,
+                history=bodies if settings.keeps_history else None,
             ),
             bodies=bodies,
             safe=process.safe,

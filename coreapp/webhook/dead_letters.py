@@ -13,6 +13,7 @@ from coreapp.journal import Change
 from coreapp.webhook.queue import CallbackQueue
 from tidings.aio.token_buckets import RateLimit
 from tidings.storage.business import callback_history, callback_replays, callbacks, shards
+from tidings.storage.business.callback_history import StoredCallback
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Connection
 from tidings.wire import codes, core
@@ -59,23 +60,41 @@ class DeadLetters:
     async def _repeat(self, seqs: Sequence[int], by: str) -> int:
         """Post those of the named callbacks again that the history has. Returns their number."""
         context, now = self.context, self.context.now()
-        ended = await context.database.query(
-            lambda connection: callback_history.list_ended(connection, context.account, seqs[:1000])
-        )
-        made = [
-            dataclasses.replace(one, seq=0, shard=context.shard, created_at=now, event=one.event_id)
-            for one in context.bodies.open(ended)
-            if one.body
-        ]
+
+        async def find(connection: Connection) -> Sequence[StoredCallback]:
+            found = [await callback_history.find(connection, context.account, seq) for seq in seqs[:1000]]
+            return [stored for stored in found if stored is not None]
+
+        ended = await context.database.query(find)
+        made = [self._renewed(stored, now) for stored in ended]
+        made = [callback for callback in made if callback.body]
         if made:
             replays = [
-                callback_replays.Replay(one.seq, now, context.shard, by, one.event or None)
-                for one in ended
+                callback_replays.Replay(stored.entry.seq, now, context.shard, by, stored.entry.event or None)
+                for stored in ended
             ]
             await context.persist(lambda connection: callback_replays.add(connection, replays))
             await context.journal.write(Change(context.account, new_callbacks=made))
             log.info("callbacks.repeated", extra={"count": len(made), "by": by})
         return len(made)
+
+    def _renewed(self, stored: StoredCallback, now: int) -> Callback:
+        """Return a new callback with the contents and the event id of an ended one. Its body is empty if it cannot be
+        opened.
+
+        now: Unix milliseconds
+        """
+        context, entry = self.context, stored.entry
+        made = context.callback(
+            entry.subject,
+            entry.kind,
+            context.bodies.open_ended(context.account, stored).body,
+            recipient=entry.recipient,
+            request_id=entry.request_id,
+            at=now,
+        )
+        made.event, made.volatile = entry.event_id, False
+        return made
 
     def _consume(self, count: int) -> None:
         self._full_at = RATE.consume(self._full_at, self.context.clock.monotonic(), count)

@@ -26,7 +26,7 @@ from tidings.aio.slots import Slots
 from tidings.observability import tracing
 from tidings.observability.tracing import Kind
 from tidings.storage.business import callback_history
-from tidings.storage.business.callback_history import Attempt
+from tidings.storage.business.callback_history import Attempt, Ended
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.quarantine import Item, ItemKind
 
@@ -272,7 +272,7 @@ class Deliveries:
         duration.inc(took)
         if isinstance(decision, retry.Delivered):
             crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-            self._finish(callback, tried)
+            self._finish(callback, [Ended(callback, one) for one in tried])
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("webhook.attempted", extra=_fields(callback, attempt, status, took))
             return
@@ -300,9 +300,9 @@ class Deliveries:
         DEAD.inc()
         self.queue.done(callback)
 
-    def _finish(self, callback: Callback, tried: Sequence[Attempt]) -> None:
+    def _finish(self, callback: Callback, ended: Sequence[Ended]) -> None:
         if not callback.volatile:
-            self.journal.put(Change(callback.account, finished_callbacks=(callback.seq,), attempts=tried))
+            self.journal.put(Change(callback.account, finished_callbacks=(callback.seq,), ended_callbacks=ended))
         self.queue.done(callback)
 
 

@@ -17,8 +17,8 @@ from tidings.storage.business import (
     messages,
     shards,
 )
-from tidings.storage.business.callback_history import Attempt
-from tidings.storage.business.callback_views import CallbackFilter
+from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callback_views import CallbackFilter, CallbackRecord
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.message_views import MessageFilter, MessageTimeline
@@ -61,11 +61,21 @@ async def enqueue(connection: Connection, *found: Callback) -> None:
     await callbacks.enqueue(connection, found, [one.body for one in found])
 
 
+def as_it_is(account: str, name: int, texts: bytes) -> bytes:
+    """Return texts unsealed."""
+    return texts
+
+
 async def end(connection: Connection, *found: Callback) -> None:
-    """Move callbacks to the history."""
-    await enqueue(connection, *found)
-    await callback_history.keep(connection, {one.seq: tried(one) for one in found})
-    await callbacks.finish(connection, [one.seq for one in found])
+    """Add callbacks to the history."""
+    await callback_history.keep(connection, [Ended(one, tried(one)) for one in found], as_it_is)
+
+
+def texts_of(record: CallbackRecord) -> tuple[bytes, bytes]:
+    """Return the body of an ended callback, and the response."""
+    assert record.ended is not None
+    texts = callback_history.decode_texts(record.ended.part.sealed)[record.ended.entry.place]
+    return texts.body, texts.response
 
 
 async def timeline(connection: Connection, message_id: str) -> MessageTimeline:
@@ -148,44 +158,90 @@ async def test_the_times_of_each_participant_of_a_group_are_kept(database_factor
     assert found.participants == [GroupReceipt(name, ANN, 4, NOW + 1, NOW + 2), GroupReceipt(name, BEN, 3)]
 
 
-async def test_an_accepted_callback_moves_to_the_history_with_its_last_attempt(
-    database_factory: DatabaseFactory,
-) -> None:
+async def test_ended_callbacks_are_kept_with_their_texts_and_last_attempts(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     first, second, third = (callback(seq_at(NOW, place), f"m{place}") for place in range(3))
+    second.body = b"\x00'\xff\\"
     async with database.transaction() as connection:
-        await enqueue(connection, first, second, third)
-        last = {first.seq: tried(first), second.seq: tried(second, 3, status=204, at=NOW + 1)}
-        # A repeated commit changes nothing, and an unknown callback is left out.
+        await enqueue(connection, third)
+        last = [Ended(second, tried(second, 3, status=204, at=NOW + 1, response=b"'ok")), Ended(first, tried(first))]
+        # A repeated commit changes nothing.
         for _ in range(2):
-            await callback_history.keep(connection, {**last, 77: tried(callback(77))})
-            await callbacks.finish(connection, [first.seq, second.seq, 77])
+            await callback_history.keep(connection, last, as_it_is)
+        await callback_history.keep(connection, [], as_it_is)
         records = [await callback_views.read_callback(connection, ME, one.seq) for one in (first, second, third)]
         assert await callback_views.read_callback(connection, ME, 77) is None
         assert await callback_views.read_callback(connection, OTHER, first.seq) is None
         assert await callback_history.highest_seq(connection, ME) == second.seq
         assert await callback_history.highest_seq(connection, OTHER) == 0
-    found = [record.entry for record in records if record is not None]
-    assert [(row.state, row.attempt, row.tried_at, row.took, row.status) for row in found] == [
+    found = [record for record in records if record is not None]
+    assert [(row.entry.state, row.entry.attempt, row.entry.tried_at, row.entry.took, row.entry.status) for row in found] == [
         ("done", 1, NOW, 12, 200),
         ("done", 3, NOW + 1, 12, 204),
         ("pending", 0, None, None, None),
     ]
-    assert [(row.subject, row.recipient, row.kind) for row in found[:2]] == [
+    assert [(row.entry.subject, row.entry.recipient, row.entry.kind) for row in found[:2]] == [
         ("m0", ANN, "status_change"),
         ("m1", ANN, "status_change"),
     ]
-    assert [record.body for record in records if record is not None] == [b"body"] * 3
-    assert [[one.attempt for one in record.attempts] for record in records if record is not None] == [[1], [3], []]
+    assert [texts_of(row) for row in found[:2]] == [(b"body", b""), (b"\x00'\xff\\", b"'ok")]
+    assert found[2].body == b"body"
+    assert [[one.attempt for one in row.attempts] for row in found] == [[1], [3], []]
 
 
 async def test_a_seq_that_is_known_keeps_its_first_callback(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         await end(connection, callback(5, "first"))
-        await end(connection, callback(5, "second"), callback(6))
+        await end(connection, callback(5, "second"))
         found = await callback_views.list_callbacks(connection, ME, CallbackFilter())
-    assert [(row.seq, row.subject) for row in found.rows] == [(6, "m"), (5, "first")]
+    assert [(row.seq, row.subject) for row in found.rows] == [(5, "first")]
+
+
+def test_a_segment_spans_a_minute_of_one_number_and_256_kib() -> None:
+    minute = 60_000_000 << 5
+    other = Callback(3, 0, OTHER, "m", "status_change", b"body", 1)
+    small = [callback(seq) for seq in (1, 2, 1 + minute, 2 + minute, 3 + 3 * minute)]
+    large = [callback(5 * minute + place) for place in range(3)]
+    for one in large:
+        one.body = b"x" * 200 * 1024
+    made = callback_history.segments_of([Ended(one, tried(one)) for one in (*large, *small, other)], as_it_is)
+    assert [(row.account, row.first_seq, row.last_seq, row.size) for row in made] == [
+        (ME, 1, 1 + minute, 3),
+        (ME, 2 + minute, 2 + minute, 1),
+        (ME, 3 + 3 * minute, 3 + 3 * minute, 1),
+        *((ME, one.seq, one.seq, 1) for one in large),
+        (OTHER, 3, 3, 1),
+    ]
+
+
+async def test_small_segments_are_merged_without_a_change_of_their_callbacks(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    # One per second, then a large segment.
+    small = [callback(seq_at(NOW + 1000 * place), f"m{place}", peer=f"155501{place:05}") for place in range(130)]
+    large = [callback(seq_at(NOW + 60_000, 1 + place)) for place in range(20)]
+    for place, one in enumerate(small):
+        one.body = b"body %d" % place
+    async with database.transaction() as connection:
+        for one in small:
+            await end(connection, one)
+        await end(connection, *large)
+        before = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=1000)
+        after: int | None = 0
+        pages = 0
+        while after is not None:
+            until = seq_at(NOW + 120_000)
+            after = await callback_history.merge_page(connection, ME, after=after, until=until, limit=50)
+            pages += 1
+        sizes = (await callback_history.count_page(connection, ME, after=0, limit=1000)).sizes
+        merged = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=1000)
+        records = [await callback_views.read_callback(connection, ME, one.seq) for one in small]
+        (named,) = (await callback_views.list_callbacks(connection, ME, CallbackFilter(recipient=small[7].recipient))).rows
+    assert merged == before
+    assert pages == 3
+    assert [size for _, size in sizes] == [50, 20, 50, 20, *[1] * 10]
+    assert [texts_of(row)[0] for row in records if row is not None] == [one.body for one in small]
+    assert named.seq == small[7].seq
 
 
 async def test_the_latest_20_attempts_are_kept_with_their_responses(database_factory: DatabaseFactory) -> None:
@@ -287,12 +343,12 @@ async def filled(database_factory: DatabaseFactory) -> tuple[Database, Sequence[
     ]
     async with database.transaction() as connection:
         await shards.create_shards(connection, 2)
-        await enqueue(connection, *found)
+        await enqueue(connection, *(one for place, one in enumerate(found) if place % 4 != 3))
         for one in found[1::4]:
             one.attempt, one.last_error, one.due_at = 2, "HTTP 500", NOW + 99_000_000
         await callbacks.reschedule(connection, found[1::4], [b"body"] * 6)
         await callbacks.bury(connection, found[2::4], [b"body"] * 6)
-        await callback_history.keep(connection, {one.seq: tried(one) for one in found[3::4]})
+        await end(connection, *found[3::4])
         await callbacks.finish(connection, [one.seq for one in found[3::4]])
         others = Callback(seq_at(NOW + 1), 0, OTHER, "m", "status_change", b"body", NOW)
         await enqueue(connection, others)
@@ -343,32 +399,38 @@ async def test_the_entry_of_a_waiting_callback_has_its_next_attempt_and_last_err
 
 async def test_the_callbacks_about_a_message_are_found_by_its_id(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
-    sent, group, received = an_id(NOW, "1"), an_id(NOW, "2"), an_id(NOW, "3")
-
-    def of(place: int, name: str, peer: str, status: Status, subject: str = "") -> Callback:
-        event = callbacks.status_event(subject or name, peer, status)
-        return callback(seq_at(NOW, place), subject or name, peer=peer, event=event)
-
-    statuses = [of(place, sent, ANN, status) for place, status in enumerate((Status.SENT, Status.DELIVERED))]
-    cloud = of(2, sent, ANN, Status.SENT, "cloud:" + sent)
-    of_group = [of(3, group, "group", Status.SENT), of(4, group, BEN, Status.DELIVERED)]
+    sent, received = an_id(NOW, "1"), an_id(NOW, "3")
+    statuses = [callback(seq_at(NOW, place), sent, event=f"evt_{place:032}") for place in range(2)]
+    cloud = callback(seq_at(NOW, 2), "cloud:" + sent, kind="cloud_status")
     inbound = callback(seq_at(NOW, 5), received, kind="inbound_message")
-    waiting = of(6, sent, ANN, Status.READ)
+    waiting = callback(seq_at(NOW, 6), sent)
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
-        rows = [message(sent), message(group, "group"), message(received, status=Status.RECEIVED)]
-        await messages.add(connection, rows)
-        await group_messages.save_receipts(connection, [GroupReceipt(group, BEN, 3)])
-        await end(connection, *statuses, cloud, *of_group, inbound, callback(seq_at(NOW, 7), "another"))
+        await end(connection, *statuses, cloud, inbound, callback(seq_at(NOW, 7), "another"))
         await enqueue(connection, waiting)
 
     async def about(name: str) -> list[int]:
         return sorted(seq for page in await callback_pages(database, CallbackFilter(id=name), 50) for seq in page)
 
     assert await about(sent) == [one.seq for one in (*statuses, cloud, waiting)]
-    assert await about(group) == [one.seq for one in of_group]
     assert await about(received) == [inbound.seq]
     assert await about(an_id(NOW, "9")) == []
+
+
+async def test_overlapping_segments_are_listed_in_the_order_of_their_callbacks(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    found = [callback(seq_at(NOW + 100 * place)) for place in range(300)]
+    async with database.transaction() as connection:
+        # Callbacks end 0 to 5 seconds later, in batches of three.
+        late = sorted(range(300), key=lambda place: place + place * 7919 % 50)
+        for start in range(0, 300, 3):
+            await end(connection, *(found[place] for place in late[start : start + 3]))
+    for limit in (7, 50, 1000):
+        pages = await callback_pages(database, CallbackFilter(), limit)
+        assert [seq for page in pages for seq in page] == [one.seq for one in reversed(found)]
+        assert all(len(page) == limit for page in pages[:-1])
+    half = [seq for page in await callback_pages(database, CallbackFilter(since=NOW + 10_000, until=NOW + 20_000)) for seq in page]
+    assert half == [one.seq for one in reversed(found[100:200])]
 
 
 async def test_the_headers_of_an_attempt_contain_no_secret(database_factory: DatabaseFactory) -> None:
@@ -387,20 +449,21 @@ async def test_the_headers_of_an_attempt_contain_no_secret(database_factory: Dat
     }
 
 
-async def test_rows_are_counted_and_the_oldest_deleted_by_pages(database_factory: DatabaseFactory) -> None:
+async def test_segments_are_deleted_by_pages_unless_they_ended_later(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
-    found = [callback(seq_at(NOW, place)) for place in range(5)]
+    found = [callback(seq_at(NOW, place)) for place in range(6)]
+    late = callback(seq_at(NOW - 1))
     async with database.transaction() as connection:
-        await end(connection, *found)
-        first = await callback_history.count_page(connection, ME, after=0, limit=3)
-        rest = await callback_history.count_page(connection, ME, after=first.last, limit=3)
-        assert (first.count, first.last, rest.count, rest.last) == (3, found[2].seq, 2, found[4].seq)
-        assert (await callback_history.count_page(connection, OTHER, after=7, limit=3)).last == 7
-        until = found[3].seq
-        deleted = [await callback_history.delete_page(connection, ME, until=until, limit=3) for _ in range(3)]
+        for one in found:
+            await end(connection, one)
+        await callback_history.keep(connection, [Ended(late, tried(late, at=NOW + 1))], as_it_is)
+        pages = [
+            await callback_history.delete_page(connection, ME, until=found[4].seq, ended_until=NOW, limit=3)
+            for _ in range(3)
+        ]
         left = await callback_views.list_callbacks(connection, ME, CallbackFilter())
-    assert deleted == [3, 1, 0]
-    assert [row.seq for row in left.rows] == [found[4].seq]
+    assert [(page.callbacks, page.is_last) for page in pages] == [(3, False), (2, True), (0, True)]
+    assert [row.seq for row in left.rows] == [found[5].seq, late.seq]
 
 
 async def test_attempts_at_callbacks_in_the_queue_are_not_swept(database_factory: DatabaseFactory) -> None:
@@ -410,7 +473,8 @@ async def test_attempts_at_callbacks_in_the_queue_are_not_swept(database_factory
         await enqueue(connection, waiting)
         attempts = [tried(one, number) for one in (done, waiting, new) for number in (1, 2)]
         await callback_history.save_attempts(connection, attempts)
-        sweep = {"until": waiting.seq, "limit": 1}
+        sweep = {"until": waiting.seq, "tried_until": NOW, "limit": 1}
+        await callback_history.save_attempts(connection, [tried(done, 3, at=NOW + 1)])
         first = await callback_history.sweep_attempts(connection, ME, after=0, **sweep)
         second = await callback_history.sweep_attempts(connection, ME, after=first.last or 0, **sweep)
         third = await callback_history.sweep_attempts(connection, ME, after=second.last or 0, **sweep)

@@ -1,26 +1,39 @@
-"""History of callbacks: those that the webhook has accepted, and the attempts at each.
+"""History of callbacks: those that the webhook has accepted, and the attempts at the others.
 
-A callback is moved here by the statement that ends it: the server copies the row, and its last attempt becomes part of
-it (docs/decisions/0069). Earlier attempts, and those with content in their response, are rows of their own, also while
-the callback is pending.
+The callbacks that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed together in
+`texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with an index for each
+filter would cost more CPU than the callbacks themselves (docs/decisions/0069). Small segments are merged later.
+
+The attempts at a callback in the queue are rows of their own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from tidings.storage import types
 from tidings.storage.business import callbacks
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import Connection, any_of, insert_or_update, pages, select_paged
 from tidings.storage.rows import write_instances, write_text
 
-ATTEMPTS = 20  # latest attempts that are kept of each callback
+ATTEMPTS = 20  # latest attempts that are kept of each callback in the queue
 RESPONSE_BYTES = 1024  # bytes of a response that are kept
+
+SPAN = 60_000_000 << 5  # largest difference between the first and the last `seq` of a segment: 60 s
+MAX_TEXTS = 256 * 1024  # bytes of the texts of a segment with several callbacks
+SMALL = 20  # callbacks; segments with fewer are merged
+MERGED = 200  # callbacks of a merged segment
+
+# Seals the texts of a segment: called with the account, the name of the segment, and the texts.
+SealTexts = Callable[[str, int, bytes], bytes]
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,7 +60,7 @@ class Attempt:
 
 
 def attempt(
-    callback: callbacks.Callback, number: int, at: int, took: float, status: int | None, *, error: str, response: bytes
+    callback: Callback, number: int, at: int, took: float, status: int | None, *, error: str, response: bytes
 ) -> Attempt:
     """Return the attempt at a callback.
 
@@ -72,42 +85,86 @@ def attempt(
 attempts = metadata.table_of(Attempt, "callback_attempts", key=("account", "seq", "slot"))
 
 
+class Ended(NamedTuple):
+    """Callback that the webhook has accepted, and the attempt that it accepted."""
+
+    callback: Callback
+    last: Attempt
+
+
+class EndedCallback(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Entry of a segment. Fields without a comment are as in `callbacks.Callback`."""
+
+    seq: int
+    shard: int  # shard that posted it
+    subject: str
+    kind: str
+    recipient: str  # peer that it is about; empty if unknown
+    created_at: int
+    request_id: str
+    event: str
+    attempt: int  # number of the last attempt; this and the next three are as in `Attempt`
+    at: int
+    took: int
+    status: int
+    part: int  # index in the segment's `texts`
+    place: int  # index in that part
+
+    @property
+    def event_id(self) -> str:
+        """Return the event id, which is the same for every attempt."""
+        return callbacks.event_id(self.seq, self.event)
+
+
+class EndedTexts(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Texts of one ended callback."""
+
+    body: bytes
+    response: bytes  # first bytes of the content of the last response
+
+
+class SealedPart(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Texts that were sealed together: a list of `EndedTexts`."""
+
+    name: int  # name of the segment for which they were sealed
+    sealed: bytes
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class EndedCallback:
-    """Callback that the webhook has accepted. Fields without a comment are as in `callbacks.Callback`."""
+class Segment:
+    """Callbacks that ended together."""
 
     account: Annotated[str, types.key(20)]
-    seq: Annotated[int, sa.BigInteger]
-    # Shard that posted it.
-    shard: int
-    subject: Annotated[str, types.key(64)]
-    kind: Annotated[str, types.key(20)]
-    # Sealed as in `callbacks.Callback`.
-    body: bytes = dataclasses.field(repr=False)
-    created_at: types.UnixMilliseconds
-    request_id: Annotated[str, types.key(64)]
-    event: Annotated[str | None, types.key(64)]
-    # Peer that it is about; None if unknown.
-    recipient: Annotated[str | None, types.key(40)]
-    # Number of the last attempt, as in `Attempt`.
-    attempt: int
-    # Start and duration of the last attempt: Unix milliseconds times `2 ** TOOK_BITS`, plus milliseconds.
-    tried: Annotated[int, sa.BigInteger]
-    # HTTP status of the last attempt.
-    status: Annotated[int, sa.SmallInteger]
+    # Highest `seq` of the callbacks.
+    last_seq: Annotated[int, sa.BigInteger]
+    # Lowest `seq` of the callbacks.
+    first_seq: Annotated[int, sa.BigInteger]
+    # Number of callbacks.
+    size: int
+    # Start of the latest attempt.
+    ended_at: types.UnixMilliseconds
+    # 4 bytes for each value by which one of the callbacks can be found.
+    fingerprints: bytes = dataclasses.field(repr=False)
+    # MessagePack of a list of `EndedCallback`, in the order of `seq`.
+    entries: bytes = dataclasses.field(repr=False)
+    # MessagePack of a list of `SealedPart`.
+    texts: bytes = dataclasses.field(repr=False)
 
 
-table = metadata.table_of(
-    EndedCallback,
-    "callback_history",
-    sa.Index("callback_history_by_peer", "account", "recipient", "seq"),
-    sa.Index("callback_history_by_kind", "account", "kind", "seq"),
-    sa.Index("callback_history_by_event", "event", mysql_length={"event": 16}),
-    key=("account", "seq"),
-)
+table = metadata.table_of(Segment, "callback_history", key=("account", "last_seq"))
 
-TOOK_BITS = 20  # of `EndedCallback.tried`: 17 minutes
-_COPIED = "account, seq, shard, subject, kind, body, created_at, request_id, event, recipient"
+_encode = msgspec.msgpack.Encoder().encode
+_decode_entries = msgspec.msgpack.Decoder(list[EndedCallback]).decode
+_decode_parts = msgspec.msgpack.Decoder(list[SealedPart]).decode
+decode_texts = msgspec.msgpack.Decoder(list[EndedTexts]).decode
+
+
+def fingerprint(value: str) -> bytes:
+    """Return the 4 bytes by which callbacks with this recipient, kind, event id or message id are found.
+
+    Others may have the same bytes.
+    """
+    return zlib.crc32(value.encode("utf-8", "replace")).to_bytes(4, "big")
 
 
 async def save_attempts(connection: Connection, found: Sequence[Attempt]) -> None:
@@ -115,87 +172,232 @@ async def save_attempts(connection: Connection, found: Sequence[Attempt]) -> Non
     await write_instances(connection, insert_or_update(connection, attempts), found)
 
 
-async def keep(connection: Connection, last: Mapping[int, Attempt]) -> None:
-    """Copy callbacks that are about to be deleted. Those that are missing are left out.
-
-    last: last attempt of each, by `seq`
+async def keep(connection: Connection, ended: Sequence[Ended], seal: SealTexts) -> None:
+    """Add ended callbacks, which the caller deletes from the queue in the same transaction. Segments that exist stay
+    unchanged.
     """
-    if not last:
-        return
-    # One statement for all, which the server fills from its rows. Only numbers enter the text.
-    tried = "".join([f" WHEN {seq} THEN {one.at << TOOK_BITS | min(one.took, _LONGEST)}" for seq, one in last.items()])
-    number = "".join([f" WHEN {seq} THEN {one.attempt}" for seq, one in last.items() if one.attempt != 1])
-    status = "".join([f" WHEN {seq} THEN {one.status or 0}" for seq, one in last.items() if one.status != 200])
-    await write_text(
-        connection,
-        f"INSERT INTO callback_history ({_COPIED}, attempt, tried, status) SELECT {_COPIED},"  # noqa: S608
-        f" {_case(number, 1)}, CASE seq{tried} END, {_case(status, 200)}"
-        f" FROM callbacks WHERE seq IN ({','.join(map(str, last))}) {_UNLESS_KNOWN[connection.dialect.name == 'sqlite']}",
-        label=f"INSERT INTO callback_history SELECT {_COPIED} FROM callbacks WHERE seq IN (…)",  # noqa: S608
-    )
+    if ended:
+        await _insert(connection, list(segments_of(ended, seal)))
 
 
-_LONGEST = 2**TOOK_BITS - 1
-# A clock that was set back can give a `seq` again. The later callback is then not kept.
-_UNLESS_KNOWN = (
-    "ON DUPLICATE KEY UPDATE callback_history.seq = callback_history.seq",
-    "ON CONFLICT DO NOTHING",
-)
+def segments_of(ended: Sequence[Ended], seal: SealTexts) -> Iterator[Segment]:
+    """Yield the segments of these callbacks."""
+    chosen: list[Ended] = []
+    size = 0
+    for one in sorted(ended, key=lambda one: (one.callback.account, one.callback.seq)):
+        if chosen:
+            first = chosen[0].callback
+            is_far = one.callback.seq - first.seq > SPAN or one.callback.account != first.account
+            if is_far or size + len(one.callback.body) > MAX_TEXTS:
+                yield _segment(chosen, seal)
+                chosen, size = [], 0
+        chosen.append(one)
+        size += len(one.callback.body)
+    if chosen:
+        yield _segment(chosen, seal)
 
 
-def _case(others: str, usual: int) -> str:
-    """Return the SQL of a number that depends on `seq`: `usual` except for `others`."""
-    return f"CASE seq{others} ELSE {usual} END" if others else str(usual)
-
-
-async def list_ended(connection: Connection, account: str, seqs: Sequence[int]) -> Sequence[callbacks.Callback]:
-    """List those of the given callbacks of an account that have ended, with sealed bodies, as they were at first."""
-    columns = (table.c.seq, table.c.shard, table.c.subject, table.c.kind, table.c.body, table.c.created_at)
-    query = sa.select(*columns, table.c.request_id, table.c.event, table.c.recipient).where(
-        table.c.account == account, table.c.seq.in_(any_of("seqs"))
-    )
-    return [
-        callbacks.Callback(
-            row.seq,
-            row.shard,
-            account,
-            row.subject,
-            row.kind,
-            row.body,
-            row.created_at,
-            request_id=row.request_id,
-            event=row.event or "",
-            recipient=row.recipient or "",
+def _segment(ended: Sequence[Ended], seal: SealTexts) -> Segment:
+    first, name = ended[0].callback, ended[-1].callback.seq
+    entries, texts, values = [], [], set()
+    for place, (callback, last) in enumerate(ended):
+        # As in `EndedCallback` and `EndedTexts`. Tuples are made and encoded faster.
+        entries.append(
+            (
+                callback.seq,
+                callback.shard,
+                callback.subject,
+                callback.kind,
+                callback.recipient,
+                callback.created_at,
+                callback.request_id,
+                callback.event,
+                last.attempt,
+                last.at,
+                last.took,
+                last.status,
+                0,
+                place,
+            )
         )
-        for row in await select_paged(connection, query, "seqs", seqs)
-    ]
+        texts.append((callback.body, last.response or b""))
+        values.update((callback.kind, callback.recipient, callback.event))
+        values.add(callback.subject.removeprefix(callbacks.CLOUD_SUBJECT))
+    values.discard("")
+    return Segment(
+        first.account,
+        name,
+        first.seq,
+        len(ended),
+        max([last.at for _, last in ended]),
+        b"".join([fingerprint(value) for value in values]),
+        _encode(entries),
+        _encode([(name, seal(first.account, name, _encode(texts)))]),
+    )
+
+
+async def _insert(connection: Connection, segments: Sequence[Segment]) -> None:
+    # Hexadecimal literals are made in a tenth of the time that escaping takes.
+    ignore = "ON CONFLICT DO NOTHING"
+    if connection.dialect.name != "sqlite":
+        ignore = "ON DUPLICATE KEY UPDATE callback_history.size = callback_history.size"
+    for one in segments:
+        values = ", ".join(f"X'{blob.hex()}'" for blob in (one.fingerprints, one.entries, one.texts))
+        account = f"'{one.account}'" if one.account.isalnum() else "''"
+        await write_text(
+            connection,
+            f"INSERT INTO callback_history ({_COLUMNS}) VALUES"  # noqa: S608
+            f" ({account}, {one.last_seq}, {one.first_seq}, {one.size}, {one.ended_at}, {values}) {ignore}",
+            label=f"INSERT INTO callback_history ({_COLUMNS}) VALUES (…) {ignore}",  # noqa: S608
+        )
+
+
+_COLUMNS = "account, last_seq, first_seq, size, ended_at, fingerprints, entries, texts"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SegmentEntries:
+    """Segment without its texts."""
+
+    last_seq: int
+    entries: Sequence[EndedCallback]
+
+
+async def list_segments(
+    connection: Connection, account: str, *, low: int, high: int, before: int, value: str = "", limit: int
+) -> Sequence[SegmentEntries]:
+    """List the newest segments of an account that may have callbacks with a `seq` from `low` to before `high`.
+
+    before: `last_seq` above the segments, that of the last segment of the previous page; `high + SPAN` for the first
+    value: only segments that may have a callback with this recipient, kind, event id or message id; empty for all
+    """
+    query = sa.select(table.c.last_seq, table.c.entries).where(
+        table.c.account == account,
+        table.c.last_seq >= low,
+        table.c.last_seq < min(before, high + SPAN, 2**63 - 1),
+        table.c.first_seq < high,
+    )
+    if value:
+        query = query.where(sa.func.instr(table.c.fingerprints, fingerprint(value)) > 0)
+    found = await connection.execute(query.order_by(table.c.last_seq.desc()).limit(limit))
+    return [SegmentEntries(row.last_seq, _decode_entries(row.entries)) for row in found]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredCallback:
+    """Ended callback with the part that has its texts."""
+
+    entry: EndedCallback
+    part: SealedPart = dataclasses.field(repr=False)
+
+
+async def find(connection: Connection, account: str, seq: int) -> StoredCallback | None:
+    """Find an ended callback of an account."""
+    query = sa.select(table.c.entries, table.c.texts).where(
+        table.c.account == account,
+        table.c.last_seq >= seq,
+        table.c.last_seq <= min(seq + SPAN, 2**63 - 1),
+        table.c.first_seq <= seq,
+    )
+    for row in await connection.execute(query.order_by(table.c.last_seq)):
+        for entry in _decode_entries(row.entries):
+            if entry.seq == seq:
+                return StoredCallback(entry, _decode_parts(row.texts)[entry.part])
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeletedPage:
+    """Result of one page of a deletion."""
+
+    callbacks: int
+    is_last: bool
+
+
+async def delete_page(
+    connection: Connection, account: str, *, until: int, ended_until: int, limit: int
+) -> DeletedPage:
+    """Delete at most `limit` segments of an account, oldest first.
+
+    until: highest `last_seq`
+    ended_until: time until which they ended, Unix milliseconds
+    """
+    query = sa.select(table.c.last_seq, table.c.size).where(
+        table.c.account == account, table.c.last_seq <= until, table.c.ended_at <= ended_until
+    )
+    rows = list(await connection.execute(query.order_by(table.c.last_seq).limit(limit)))
+    delete = table.delete().where(table.c.account == account, table.c.last_seq.in_(any_of("seqs")))
+    for some in pages([row.last_seq for row in rows]):
+        await connection.execute(delete, {"seqs": some})
+    return DeletedPage(sum(row.size for row in rows), len(rows) < limit)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CountedPage:
-    """Number of consecutive rows."""
+    """Sizes of consecutive segments."""
 
-    count: int
-    last: int  # `seq` of the last one; that after which they were counted if there are none
+    sizes: Sequence[tuple[int, int]]  # `last_seq` and number of callbacks, oldest first
 
 
 async def count_page(connection: Connection, account: str, *, after: int, limit: int) -> CountedPage:
-    """Count at most `limit` ended callbacks of an account with a `seq` above `after`."""
-    page = sa.select(table.c.seq).where(table.c.account == account, table.c.seq > after)
-    found = page.order_by(table.c.seq).limit(limit).subquery()
-    row = (await connection.execute(sa.select(sa.func.count(), sa.func.max(found.c.seq)))).one()
-    return CountedPage(row[0], row[1] or after)
+    """List the sizes of the next `limit` segments of an account with a `last_seq` above `after`."""
+    page = sa.select(table.c.last_seq, table.c.size).where(table.c.account == account, table.c.last_seq > after)
+    rows = await connection.execute(page.order_by(table.c.last_seq).limit(limit))
+    return CountedPage([(row.last_seq, row.size) for row in rows])
 
 
-async def delete_page(connection: Connection, account: str, *, until: int, limit: int) -> int:
-    """Delete at most `limit` ended callbacks of an account with a `seq` up to `until`, oldest first. Returns the
-    number.
+async def merge_page(connection: Connection, account: str, *, after: int, until: int, limit: int) -> int | None:
+    """Merge the next `limit` small segments after `after` that end before `until`. Returns the `last_seq` after which
+    the next page starts; None after the last page.
     """
-    page = sa.select(table.c.seq).where(table.c.account == account, table.c.seq <= until)
-    seqs = [row.seq for row in await connection.execute(page.order_by(table.c.seq).limit(limit))]
-    if seqs:
-        await connection.execute(table.delete().where(table.c.account == account, table.c.seq <= seqs[-1]))
-    return len(seqs)
+    query = sa.select(table).where(
+        table.c.account == account, table.c.last_seq > after, table.c.last_seq < until, table.c.size < SMALL
+    )
+    rows = [Segment(*row) for row in await connection.execute(query.order_by(table.c.last_seq).limit(limit))]
+    merged = [group for group in _groups(rows) if len(group) > 1]
+    gone = [one.last_seq for group in merged for one in group]
+    for some in pages(gone):
+        await connection.execute(table.delete().where(table.c.account == account, table.c.last_seq.in_(some)))
+    await _insert(connection, [_merged(group) for group in merged])
+    return rows[-1].last_seq if len(rows) == limit else None
+
+
+def _groups(rows: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
+    """Yield consecutive segments that are merged into one each."""
+    group: list[Segment] = []
+    for row in rows:
+        size = sum(one.size for one in group) + row.size
+        low = min([row.first_seq, *(one.first_seq for one in group)])
+        texts = sum(len(one.texts) for one in group) + len(row.texts)
+        if group and (size > MERGED or row.last_seq - low > SPAN or texts > MAX_TEXTS):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _merged(group: Sequence[Segment]) -> Segment:
+    entries: list[EndedCallback] = []
+    parts: list[SealedPart] = []
+    prints: set[bytes] = set()
+    for one in group:
+        entries += [
+            msgspec.structs.replace(entry, part=entry.part + len(parts)) for entry in _decode_entries(one.entries)
+        ]
+        parts += _decode_parts(one.texts)
+        prints.update(one.fingerprints[place : place + 4] for place in range(0, len(one.fingerprints), 4))
+    entries.sort(key=lambda entry: entry.seq)
+    return Segment(
+        group[0].account,
+        entries[-1].seq,
+        entries[0].seq,
+        len(entries),
+        max(one.ended_at for one in group),
+        b"".join(prints),
+        _encode(entries),
+        _encode(parts),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,9 +409,11 @@ class SweptAttempts:
     last: int | None
 
 
-async def sweep_attempts(connection: Connection, account: str, *, after: int, until: int, limit: int) -> SweptAttempts:
-    """Check the attempts at the next `limit` callbacks after `after`, up to `until`, and delete those at callbacks that
-    are no longer in the queue.
+async def sweep_attempts(
+    connection: Connection, account: str, *, after: int, until: int, tried_until: int, limit: int
+) -> SweptAttempts:
+    """Check the attempts at the next `limit` callbacks after `after`, up to `until`, and delete those made until
+    `tried_until` (Unix milliseconds) at callbacks that are no longer in the queue.
     """
     column = attempts.c
     page = sa.select(column.seq).where(column.account == account, column.seq > after, column.seq <= until).distinct()
@@ -217,14 +421,20 @@ async def sweep_attempts(connection: Connection, account: str, *, after: int, un
     queued = sa.select(callbacks.table.c.seq).where(callbacks.table.c.seq.in_(any_of("seqs")))
     left = {row.seq for row in await select_paged(connection, queued, "seqs", seqs)}
     gone = [seq for seq in seqs if seq not in left]
-    delete = attempts.delete().where(column.account == account, column.seq.in_(any_of("seqs")))
+    old = (column.account == account, column.seq.in_(any_of("seqs")), column.at <= tried_until)
     deleted = 0
     for some in pages(gone):
-        deleted += (await connection.execute(delete, {"seqs": some})).rowcount
+        deleted += (await connection.execute(attempts.delete().where(*old), {"seqs": some})).rowcount
     return SweptAttempts(deleted, seqs[-1] if len(seqs) == limit else None)
+
+
+async def list_attempts(connection: Connection, account: str, seq: int) -> Sequence[Attempt]:
+    """List the attempts at one callback that have rows, in no order."""
+    query = sa.select(attempts).where(attempts.c.account == account, attempts.c.seq == seq)
+    return [Attempt(*row) for row in await connection.execute(query)]
 
 
 async def highest_seq(connection: Connection, account: str) -> int:
     """Return the highest `seq` of an account's ended callbacks, 0 when there are none."""
-    query = sa.select(sa.func.max(table.c.seq)).where(table.c.account == account)
+    query = sa.select(sa.func.max(table.c.last_seq)).where(table.c.account == account)
     return int((await connection.execute(query)).scalar_one() or 0)

@@ -1,8 +1,8 @@
 """Lists of callbacks by account, newest first, and everything about one callback except its opened body.
 
-A page merges ordered lists: that of the ended callbacks, read from one of its indexes, and one for each shard and state
-of the callbacks in the queue. Selections for which no list exists read at most `EXAMINED` rows of a list per page, so
-that a page may be short although more follow.
+A page merges ordered lists: that of the ended callbacks, and one for each shard and state of those in the queue. Ended
+callbacks are found by the fingerprints of their segments. Other selections read at most `EXAMINED` rows of a list per
+page, so that a page may be short although more follow.
 """
 
 from __future__ import annotations
@@ -10,27 +10,25 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from tidings.storage.business import callback_history, callbacks, group_messages, messages, shards
-from tidings.storage.business.callback_history import TOOK_BITS, Attempt
+from tidings.storage.business import callback_history, callbacks, shards
+from tidings.storage.business.callback_history import SPAN, Attempt, EndedCallback, StoredCallback
 from tidings.storage.business.callbacks import CallbackState
-from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection
 
 PAGE = 50  # callbacks per page
-EXAMINED = 5_000  # rows of one list that are read for a page
+EXAMINED = 5_000  # callbacks of one list that are read for a page
+SEGMENTS = 64  # segments of one query
 
 # States of callbacks: not tried yet; failed and waiting for the next attempt; given up; accepted by the webhook.
 PENDING, FAILING, GIVEN_UP, DONE = "pending", "failing", "given up", "done"
 STATES = (PENDING, FAILING, GIVEN_UP, DONE)
 
 _EVENT_OF_SEQ = re.compile(r"evt_([0-9a-f]{1,16})", re.ASCII)
-_STEPS = (Status.SENT, Status.DELIVERED, Status.READ, Status.FAILED)
-_BEFORE_MS = 600_000  # difference of clocks between the sender of a message and us
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,8 +100,10 @@ class CallbackRecord:
     """One callback with its body and its attempts."""
 
     entry: CallbackEntry
-    # Sealed as in `callbacks.Callback`.
-    body: bytes = dataclasses.field(repr=False)
+    # Sealed as in `callbacks.Callback`; None for an ended callback.
+    body: bytes | None = dataclasses.field(repr=False)
+    # Texts of an ended callback, with its entry; None for others.
+    ended: StoredCallback | None = dataclasses.field(repr=False)
     # Attempts that are kept, oldest first, with sealed responses.
     attempts: Sequence[Attempt]
 
@@ -134,10 +134,8 @@ async def list_callbacks(
     low = choice.since * 1000 << 5
     high = min(choice.until * 1000 << 5 if choice.until else 2**63 - 1, before if before is not None else 2**63 - 1)
     reader = _Reader(connection, account, choice, low=low, high=high, limit=limit)
-    if choice.id:
-        parts = [await reader.named_done(), *await reader.waiting(block)]
-    else:
-        parts = [*([await reader.done()] if choice.state in ("", DONE) else []), *await reader.waiting(block)]
+    is_done = choice.state in ("", DONE)
+    parts = [*([await reader.done()] if is_done else []), *await reader.waiting(block)]
     floor = max((part.floor for part in parts), default=0)
     rows = sorted((row for part in parts for row in part.rows if row.seq >= floor), key=lambda row: row.seq, reverse=True)
     if len(rows) > limit:
@@ -145,20 +143,7 @@ async def list_callbacks(
     return CallbackPage(rows, floor or None)
 
 
-_H, _W = callback_history.table.c, callbacks.table.c
-_HISTORY = (
-    _H.seq,
-    _H.shard,
-    _H.kind,
-    _H.subject,
-    _H.recipient,
-    _H.created_at,
-    _H.request_id,
-    _H.event,
-    _H.attempt,
-    _H.tried,
-    _H.status,
-)
+_W = callbacks.table.c
 _WAITING = (
     _W.seq,
     _W.shard,
@@ -175,20 +160,20 @@ _WAITING = (
 )
 
 
-def _done(row: Any) -> CallbackEntry:
+def _done(row: EndedCallback) -> CallbackEntry:
     return CallbackEntry(
         row.seq,
         row.shard,
         DONE,
         row.kind,
         row.subject,
-        row.recipient or "",
+        row.recipient,
         row.created_at,
         row.request_id,
-        row.event or "",
+        row.event,
         row.attempt,
-        tried_at=row.tried >> TOOK_BITS,
-        took=row.tried & 2**TOOK_BITS - 1,
+        tried_at=row.at,
+        took=row.took,
         status=row.status,
     )
 
@@ -232,55 +217,42 @@ class _Reader:
         self._limit = limit + 1
 
     async def done(self) -> _Part:
-        """Read the ended callbacks of a selection without an id."""
-        choice = self._choice
-        query = sa.select(*_HISTORY).where(_H.account == self._account)
-        index = "PRIMARY"
-        if choice.recipient:
-            query, index = query.where(_H.recipient == choice.recipient), "callback_history_by_peer"
-        elif choice.kind:
-            query, index = query.where(_H.kind == choice.kind), "callback_history_by_kind"
-        is_listed = not (choice.recipient and choice.kind)
-        return await self._part(query, callback_history.table, index, _done, is_listed=is_listed)
-
-    async def named_done(self) -> _Part:
-        """Read the ended callbacks with the id of the selection, all at once."""
-        name = self._choice.id
-        query = sa.select(*_HISTORY).where(_H.account == self._account, _H.seq >= self._low, _H.seq < self._high)
+        """Read the ended callbacks."""
+        choice, name = self._choice, self._choice.id
         if (seq := seq_of(name)) is not None:
-            found = await self._connection.execute(query.where(_H.seq == seq))
-        elif name.startswith("evt_"):
-            found = await self._connection.execute(query.where(_H.event == name))
-        else:
-            found = await self._connection.execute(await self._about(query, name))
-        rows = [row for row in map(_done, found) if self._selects(row)]
-        return _Part(rows if self._choice.state in ("", DONE) else [])
+            # Its segment is one of few.
+            stored = await callback_history.find(self._connection, self._account, seq)
+            named = [_done(stored.entry)] if stored is not None else []
+            return _Part([row for row in named if self._selects(row) and self._low <= row.seq < self._high])
+        before, examined, rows = self._high + SPAN, 0, list[CallbackEntry]()
+        while True:
+            found = await callback_history.list_segments(
+                self._connection,
+                self._account,
+                low=self._low,
+                high=self._high,
+                before=before,
+                value=name or choice.recipient or choice.kind,
+                limit=SEGMENTS,
+            )
+            for segment in found:
+                examined += len(segment.entries)
+                rows += [
+                    row
+                    for row in map(_done, segment.entries)
+                    if self._low <= row.seq < self._high and self._selects(row)
+                ]
+            if len(found) < SEGMENTS:
+                return _Part(self._newest(rows))
+            # Segments that were not read end before this.
+            before = found[-1].last_seq
+            if sum(row.seq > before for row in rows) >= self._limit:
+                return _Part(self._newest(rows))
+            if examined >= EXAMINED * 4:
+                return _Part(rows, min(before + 1, self._high))
 
-    async def _about(self, query: sa.Select[Any], message_id: str) -> sa.Select[Any]:
-        """Return the query for the ended callbacks about a message."""
-        table = messages.table.c
-        of_message = sa.select(table.peer, table.status, table.created_at)
-        message = (
-            await self._connection.execute(of_message.where(table.account == self._account, table.id == message_id))
-        ).first()
-        subjects = (message_id, callbacks.CLOUD_SUBJECT + message_id)
-        if message is None:
-            return query.where(sa.false())
-        if message.status in (Status.RECEIVED, Status.MARKED_READ):
-            since = max(0, message.created_at - _BEFORE_MS) * 1000 << 5
-            of_peer = query.where(_H.recipient == message.peer, _H.seq >= since).order_by(_H.seq).limit(EXAMINED)
-            nearest = _hinted(of_peer, callback_history.table, "callback_history_by_peer").subquery()
-            return sa.select(nearest).where(nearest.c.subject.in_(subjects))
-        # Event ids of statuses follow from the message, the recipient and the status.
-        receipts = group_messages.receipts.c
-        members = await self._connection.execute(sa.select(receipts.member).where(receipts.message_id == message_id))
-        events = [
-            callbacks.status_event(subject, recipient, int(step))
-            for subject in subjects
-            for recipient in (message.peer, *(row.member for row in members))
-            for step in _STEPS
-        ]
-        return query.where(_H.event.in_(events))
+    def _newest(self, rows: Sequence[CallbackEntry]) -> Sequence[CallbackEntry]:
+        return sorted(rows, key=lambda row: row.seq, reverse=True)[: self._limit]
 
     async def waiting(self, block: int) -> list[_Part]:
         """Read the callbacks in the queue, and those given up."""
@@ -294,31 +266,22 @@ class _Reader:
         return [
             await self._part(
                 sa.select(*_WAITING).where(_W.shard == row.shard, _W.state == int(state), _W.account == self._account),
-                callbacks.table,
-                "callbacks_by_shard",
-                _queued,
                 is_listed=is_listed,
             )
             for row in list(owned)
             for state in wanted
         ]
 
-    async def _part(
-        self,
-        query: sa.Select[Any],
-        table: sa.Table,
-        index: str,
-        entry: Callable[[Any], CallbackEntry],
-        *,
-        is_listed: bool,
-    ) -> _Part:
-        """Read a list.
+    async def _part(self, query: sa.Select[Any], *, is_listed: bool) -> _Part:
+        """Read a list of callbacks in the queue.
 
         is_listed: whether the filter selects all rows of the list
         """
         size = self._limit if is_listed else EXAMINED
-        ordered = query.where(table.c.seq >= self._low, table.c.seq < self._high).order_by(table.c.seq.desc())
-        found = [entry(row) for row in await self._connection.execute(_hinted(ordered.limit(size), table, index))]
+        ordered = query.where(_W.seq >= self._low, _W.seq < self._high).order_by(_W.seq.desc()).limit(size)
+        for dialect in ("mysql", "mariadb"):
+            ordered = ordered.with_hint(callbacks.table, "FORCE INDEX (callbacks_by_shard)", dialect)
+        found = [_queued(row) for row in await self._connection.execute(ordered)]
         rows = found if is_listed else [row for row in found if self._selects(row)]
         if len(rows) >= self._limit or len(found) < size:
             return _Part(rows[: self._limit])
@@ -334,31 +297,21 @@ class _Reader:
         )
 
 
-def _hinted(query: sa.Select[Any], table: sa.Table, index: str) -> sa.Select[Any]:
-    for dialect in ("mysql", "mariadb"):
-        query = query.with_hint(table, f"FORCE INDEX ({index})", dialect)
-    return query
-
-
 async def read_callback(connection: Connection, account: str, seq: int) -> CallbackRecord | None:
     """Return one callback of an account, in whatever state; None if there is none."""
-    query: sa.Select[Any] = sa.select(*_HISTORY, _H.body).where(_H.account == account, _H.seq == seq)
+    stored = await callback_history.find(connection, account, seq)
+    attempts = list(await callback_history.list_attempts(connection, account, seq))
+    if stored is not None:
+        one = stored.entry
+        attempts.append(
+            Attempt(account, seq, one.attempt % callback_history.ATTEMPTS, one.attempt, one.at, one.took, one.status, "", None)
+        )
+        return CallbackRecord(_done(one), None, stored, sorted(attempts, key=lambda one: one.at))
+    query = sa.select(*_WAITING, _W.body).where(_W.account == account, _W.seq == seq)
     row: Any = (await connection.execute(query)).first()
-    entry = _done(row) if row is not None else None
     if row is None:
-        query = sa.select(*_WAITING, _W.body).where(_W.account == account, _W.seq == seq)
-        row = (await connection.execute(query)).first()
-        entry = _queued(row) if row is not None else None
-    if entry is None:
         return None
-    table = callback_history.attempts
-    found = await connection.execute(sa.select(table).where(table.c.account == account, table.c.seq == seq))
-    attempts = [Attempt(*one) for one in found]
-    if entry.tried_at is not None and all(one.at != entry.tried_at for one in attempts):
-        # The accepted attempt has a row of its own only if its response had content.
-        last = Attempt(account, seq, entry.attempt % 20, entry.attempt, entry.tried_at, entry.took or 0, entry.status, "", None)
-        attempts.append(last)
-    return CallbackRecord(entry, row.body, sorted(attempts, key=lambda one: one.at))
+    return CallbackRecord(_queued(row), row.body, None, sorted(attempts, key=lambda one: one.at))
 
 
 def headers_of(entry: CallbackEntry, attempt: Attempt) -> Mapping[str, str]:

@@ -177,6 +177,7 @@ def _row(callback: Callback, sealed: bytes, state: CallbackState) -> dict[str, A
 _COLUMNS = (
     *(column for column in table.c if column.name not in ("state", "event", "recipient")),
     sa.func.coalesce(table.c.event, "").label("event"),
+    sa.func.coalesce(table.c.recipient, "").label("recipient"),
 )
 
 
