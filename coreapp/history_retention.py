@@ -1,4 +1,4 @@
-"""Maintenance of the history of callbacks: deletion of what has expired or is too much, and merging of small segments."""
+"""Maintenance of the history of callbacks: expired and excess rows are deleted, small segments merged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class HistoryCollector:
         return deleted + await self._sweep_attempts(until, ended_until)
 
     async def _delete(self, until: int, ended_until: int) -> int:
-        """Delete segments whose last `seq` is at most `until` and that ended until `ended_until` (Unix milliseconds)."""
+        """Delete segments up to the `seq` `until` that ended until `ended_until` (Unix milliseconds)."""
         total, account = 0, self.store.account
         while True:
             found = await self.store.persist(
@@ -122,8 +122,8 @@ class HistoryCollector:
         return deleted
 
     async def _sweep_attempts(self, until: int, tried_until: int) -> int:
-        """Delete the attempts made until `tried_until` (Unix milliseconds) at callbacks up to `until` that are no longer
-        in the queue.
+        """Delete attempts made until `tried_until` (Unix milliseconds) at callbacks up to `until` that have left the
+        queue.
         """
         total, after = 0, 0
         while True:

@@ -228,9 +228,9 @@ class Change:
     used_prekeys: Sequence[UsedPreKey] = merging.part_of(SessionRows)
     # base keys of first messages that opened these sessions without a one-time pre-key
     new_base_keys: Sequence[BaseKey] = merging.rows(BASE_KEYS.add, about="keys")
-    statuses: Mapping[str, messages.Status] | None = merging.part_of(_Statuses, None)  # noqa: RUF009
+    statuses: Mapping[str, messages.Status] | None = merging.part_of(_Statuses, None)
     # by message id: code of the failure
-    failed_messages: Mapping[str, int] | None = merging.part_of(_Statuses, None)  # noqa: RUF009
+    failed_messages: Mapping[str, int] | None = merging.part_of(_Statuses, None)
     # by message id: the content kept for sending it again
     kept: Mapping[str, bytes] | None = merging.mapping(messages.keep)
     # by message id: the type, for messages whose type was not known before

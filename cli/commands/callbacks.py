@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from cli import choices, chosen_number, process
+from cli import callback_resends, choices, chosen_number, process
 from cli.commands import queue
 from cli.coreapp_client import CoreappClient
 from cli.queue_changes import QueueChanges
@@ -141,22 +141,15 @@ async def _resend(settings: QueueSettings, options: argparse.Namespace) -> int:
     try:
         account = await chosen_number.find(database, settings.account, options.number)
         changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
-        total, before = 0, None
-        while True:
-            async with database.reading() as connection:
-                number = await numbers.find(connection, account)
-                block = number.shard_block if number is not None else 0
-                page = await callback_views.list_to_resend(connection, account, choice, block=block, before=before)
-            count = await changes.replay(page.seqs)
-            total += count
-            reached = f" back to {choices.utc((page.older >> 5) // 1000)}" if page.older is not None else ""
-            print(f"{total} callbacks are pending again{reached}", flush=True)
-            if page.older is None:
-                return 0
-            before = page.older
-            await asyncio.sleep(count / changes.replay_rate)
+        await callback_resends.resend(database, changes, account, choice, _say_progress)
     finally:
         await database.close()
+    return 0
+
+
+def _say_progress(total: int, reached: int | None) -> None:
+    back = f" back to {choices.utc(reached)}" if reached is not None else ""
+    print(f"{total} callbacks are pending again{back}", flush=True)
 
 
 async def _show(where: DatabaseSettings, events: Sequence[str]) -> int:

@@ -74,6 +74,7 @@ class GroupReceipts:
                 steps.callbacks.append(self.reports.callback(message_id, body, int(now * 1000), event))
         return True
 
+
 def merged(report: Mapping[str, Status], steps: Mapping[str, Status]) -> dict[str, Status]:
     """Return the status of each message: the furthest of all participants."""
     result = dict(report)

@@ -20,6 +20,7 @@ from coreapp.webhook.template_events import TemplateEvents
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.testing import numbers
+from tidings.wire import webhooks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +36,6 @@ class Webhook:
     purge: CallbackPurge
     template_events: TemplateEvents  # service of the first shard that reports changes of templates
     limit_events: LimitEvents  # service of the first shard that reports changed limits
-
-
-CLOUD_USER_AGENT = "facebookexternalua"
 
 
 def _poster(context: ShardContext, user_agent: str) -> Poster:
@@ -74,7 +72,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         queue,
         context.journal,
         target.v1,
-        poster=_poster(context, "tidings"),
+        poster=_poster(context, webhooks.USER_AGENT),
         clock=context.clock,
         slots=context.shared.posts,
         quarantine=context.quarantine,
@@ -85,7 +83,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         queue,
         context.journal,
         target.cloud,
-        poster=_poster(context, CLOUD_USER_AGENT),
+        poster=_poster(context, webhooks.CLOUD_USER_AGENT),
         clock=context.clock,
         slots=context.shared.cloud_posts,
         quarantine=context.quarantine,

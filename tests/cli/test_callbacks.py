@@ -10,13 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from cli import coreapp_client
+from cli import callback_resends, coreapp_client
 from cli.guard import CommandFailure
 from cli.queue_changes import QueueChanges
 from tests.cli.test_main import run
 from tests.conftest import DatabaseFactory
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage.business import callback_replays, callbacks, shards
+from tidings.storage.business import callback_history, callback_replays, callbacks, numbers, shards
+from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -65,6 +67,42 @@ def test_replays_of_dead_letters_are_listed_with_their_operator(tmp_path: Path) 
 
     asyncio.run(fill())
     assert run("callbacks", "replays", **variables).stdout == "2023-11-14T22:14:20Z  evt_ff  ann@desk\n"
+
+
+def test_the_attempts_at_waiting_and_accepted_callbacks_are_shown(tmp_path: Path) -> None:
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
+    assert run("migrate", **variables).returncode == 0
+    at = 1_700_000_000_000
+
+    async def fill() -> None:
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
+        waiting, done = failed(1, 2), failed(2, 0)
+        done.recipient = "15550110001"
+        tried = [
+            callback_history.attempt(waiting, 1, at, 15_000, None, error="TimeoutError: ", response=b""),
+            callback_history.attempt(waiting, 2, at + 3000, 7, 503, error="", response=b"secret"),
+        ]
+        last = callback_history.attempt(done, 1, at + 1000, 12, 200, error="", response=b"")
+        async with database.transaction() as connection:
+            await numbers.add_first(connection, "15550000000")
+            await shards.create_shards(connection, 1)
+            await callbacks.enqueue(connection, [waiting], [b"\x01"])
+            await callbacks.reschedule(connection, [waiting], [b"\x01"])
+            await callback_history.save_attempts(connection, tried)
+            await callback_history.keep(connection, [Ended(done, last)], lambda account, name, texts: texts)
+        await database.close()
+
+    asyncio.run(fill())
+    shown = run("callbacks", "show", "evt_1", "gBEG2", "evt_77", **variables)
+    assert shown.returncode == 1
+    assert shown.stdout.splitlines() == [
+        "evt_1  status_change  gBEG1  -  failing, 2 attempts, again at 2023-11-14T22:14:20Z",
+        "  2023-11-14T22:13:20Z  attempt 1  15000 ms  TimeoutError: ",
+        "  2023-11-14T22:13:23Z  attempt 2  7 ms  HTTP 503",
+        "evt_2  status_change  gBEG2  15550110001  done, 1 attempts",
+        "  2023-11-14T22:13:21Z  attempt 1  12 ms  HTTP 200",
+        "evt_77  unknown",
+    ]
 
 
 class Coreapp:
@@ -122,6 +160,29 @@ async def test_a_replay_pauses_after_each_page(database: Database, monkeypatch: 
     replaying = QueueChanges(database, cast(Any, Coreapp()), heartbeat_timeout=30)
     assert await replaying.replay({0: range(2_001), 2: range(3_000, 3_010)}) == 2_011
     assert [pause for pause in pauses if pause] == [5.0, 5.0, 0.005]
+
+
+async def test_all_selected_callbacks_are_resent_by_pages_with_progress(database: Database) -> None:
+    rows = [failed(seq << 5, 0) for seq in range(1, 251)]
+    for place, row in enumerate(rows):
+        row.shard, row.recipient = place % 3, f"1555011000{place % 2}"
+    ended = [Ended(row, callback_history.attempt(row, 1, 1, 1, 200, error="", response=b"")) for row in rows[:200]]
+    async with database.transaction() as connection:
+        await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+        await callbacks.enqueue(connection, rows[200:], [b"\x01"] * 50)
+        await callbacks.bury(connection, rows[225:], [b"\x01"] * 25)
+    coreapp, progress = Coreapp(), list[tuple[int, int | None]]()
+
+    def note(total: int, reached: int | None) -> None:
+        progress.append((total, reached))
+
+    choice = CallbackFilter(recipient="15550110001", until=1)
+    total = await callback_resends.resend(database, changes(database, coreapp), "15550000000", choice, note, page=50)
+    chosen = [row.seq for place, row in enumerate(rows) if place % 2 and not 200 <= place < 225]
+    assert sorted(seq for request in coreapp.requests for seq in request.seqs) == chosen
+    assert total == len(chosen)
+    assert [count for count, _ in progress] == [38, 88, 112]
+    assert progress[-1][1] is None
 
 
 async def test_a_full_queue_ends_a_replay_with_the_number_of_replayed_callbacks(database: Database) -> None:

@@ -48,7 +48,9 @@ def seq_at(milliseconds: int, place: int = 0) -> int:
     return (milliseconds * 1000 + place) << 5
 
 
-def callback(seq: int, subject: str = "m", *, peer: str = ANN, kind: str = "status_change", event: str = "") -> Callback:
+def callback(
+    seq: int, subject: str = "m", *, peer: str = ANN, kind: str = "status_change", event: str = ""
+) -> Callback:
     return Callback(seq, 0, ME, subject, kind, b"body", seq // 32_000, event=event, recipient=peer)
 
 
@@ -175,7 +177,8 @@ async def test_ended_callbacks_are_kept_with_their_texts_and_last_attempts(datab
         assert await callback_history.highest_seq(connection, ME) == second.seq
         assert await callback_history.highest_seq(connection, OTHER) == 0
     found = [record for record in records if record is not None]
-    assert [(row.entry.state, row.entry.attempt, row.entry.tried_at, row.entry.took, row.entry.status) for row in found] == [
+    shown = [row.entry for row in found]
+    assert [(row.state, row.attempt, row.tried_at, row.took, row.status) for row in shown] == [
         ("done", 1, NOW, 12, 200),
         ("done", 3, NOW + 1, 12, 204),
         ("pending", 0, None, None, None),
@@ -236,7 +239,8 @@ async def test_small_segments_are_merged_without_a_change_of_their_callbacks(dat
         sizes = (await callback_history.count_page(connection, ME, after=0, limit=1000)).sizes
         merged = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=1000)
         records = [await callback_views.read_callback(connection, ME, one.seq) for one in small]
-        (named,) = (await callback_views.list_callbacks(connection, ME, CallbackFilter(recipient=small[7].recipient))).rows
+        of_peer = CallbackFilter(recipient=small[7].recipient)
+        (named,) = (await callback_views.list_callbacks(connection, ME, of_peer)).rows
     assert merged == before
     assert pages == 3
     assert [size for _, size in sizes] == [50, 20, 50, 20, *[1] * 10]
@@ -276,9 +280,7 @@ async def pages_of(database: Database, choice: MessageFilter, limit: int = 3) ->
 async def test_messages_are_listed_newest_first_and_filtered(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     kinds, statuses = ("text", "image", "audio"), (Status.SENT, Status.READ, Status.FAILED, Status.RECEIVED)
-    rows = [
-        message(an_id(NOW + 1000 * n, str(n)), (ANN, BEN)[n % 2], kinds[n % 3], statuses[n % 4]) for n in range(24)
-    ]
+    rows = [message(an_id(NOW + 1000 * n, str(n)), (ANN, BEN)[n % 2], kinds[n % 3], statuses[n % 4]) for n in range(24)]
     async with database.transaction() as connection:
         await messages.add(connection, [*rows, message(an_id(NOW + 500), account=OTHER)])
 
@@ -387,7 +389,7 @@ async def test_callbacks_of_all_states_are_listed_newest_first_and_filtered(
 async def test_the_entry_of_a_waiting_callback_has_its_next_attempt_and_last_error(
     filled: tuple[Database, Sequence[Callback]],
 ) -> None:
-    database, found = filled
+    database, _ = filled
     async with database.reading() as connection:
         page = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=4)
         oldest = await callback_views.list_callbacks(connection, ME, CallbackFilter(until=NOW + 3500), limit=4)
@@ -417,7 +419,9 @@ async def test_the_callbacks_about_a_message_are_found_by_its_id(database_factor
     assert await about(an_id(NOW, "9")) == []
 
 
-async def test_overlapping_segments_are_listed_in_the_order_of_their_callbacks(database_factory: DatabaseFactory) -> None:
+async def test_overlapping_segments_are_listed_in_the_order_of_their_callbacks(
+    database_factory: DatabaseFactory,
+) -> None:
     database = await database_factory("business")
     found = [callback(seq_at(NOW + 100 * place)) for place in range(300)]
     async with database.transaction() as connection:
@@ -429,8 +433,8 @@ async def test_overlapping_segments_are_listed_in_the_order_of_their_callbacks(d
         pages = await callback_pages(database, CallbackFilter(), limit)
         assert [seq for page in pages for seq in page] == [one.seq for one in reversed(found)]
         assert all(len(page) == limit for page in pages[:-1])
-    half = [seq for page in await callback_pages(database, CallbackFilter(since=NOW + 10_000, until=NOW + 20_000)) for seq in page]
-    assert half == [one.seq for one in reversed(found[100:200])]
+    pages = await callback_pages(database, CallbackFilter(since=NOW + 10_000, until=NOW + 20_000))
+    assert [seq for page in pages for seq in page] == [one.seq for one in reversed(found[100:200])]
 
 
 async def test_the_headers_of_an_attempt_contain_no_secret(database_factory: DatabaseFactory) -> None:

@@ -392,10 +392,10 @@ def _mysql_upsert(table: sa.Table, update: tuple[str, ...] | None, fill: tuple[s
     keys = [column.key for column in inserted]
     kept = next(column.name for column in table.primary_key)
     updated = _columns_outside_key(table) if update is None else update
+    names = ((table.columns[key].name, key in fill) for key in updated)
     changed = (
-        f"`{name}` = COALESCE(`{table.name}`.`{name}`, VALUES(`{name}`))" if key in fill else f"`{name}` = VALUES(`{name}`)"
-        for key in updated
-        for name in (table.columns[key].name,)
+        f"`{name}` = COALESCE(`{table.name}`.`{name}`, VALUES(`{name}`))" if fills else f"`{name}` = VALUES(`{name}`)"
+        for name, fills in names
     )
     changes = ", ".join(changed) or f"`{kept}` = `{table.name}`.`{kept}`"
     columns = ", ".join(f"`{column.name}`" for column in inserted)

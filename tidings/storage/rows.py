@@ -67,7 +67,8 @@ async def write(
 
 
 async def write_text(connection: AsyncConnection, text: str, *, label: str) -> None:
-    """Execute a statement once, deferred as by `write_rows`. Its values are part of the text, so they must be numbers.
+    """Execute a statement once, deferred as by `write_rows`. Its values are part of the text: numbers or hexadecimal
+    literals.
 
     label: text for logs and listeners
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from coreapp.context import ShardStore
 from coreapp.history_retention import HistoryCollector
 from coreapp.journal import Change
 from coreapp.webhook import retry
@@ -15,7 +16,9 @@ from tests.coreapp.signals import soon
 from tests.coreapp.sink import Post
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tests.manual_clock import ManualClock
+from tidings.aio.clock import SystemClock
 from tidings.storage.business import callback_history, callback_replays, callback_views, callbacks, message_views
+from tidings.storage.business.callback_history import Ended
 from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter, CallbackRecord
 from tidings.storage.business.message_views import MessageView
 from tidings.storage.business.messages import Status
@@ -83,8 +86,9 @@ async def test_texts_are_sealed_and_opened_only_for_their_number(world: World) -
     await running.client.send(NUMBERS[0])
     (row,) = await until(world, "done", 1)
     record = await record_of(world, row.seq)
-    assert b"statuses" not in record.body
-    assert record.attempts[0].response not in (None, b"ok")
+    assert record.ended is not None
+    assert b"statuses" not in record.ended.part.sealed
+    assert b"ok" not in record.ended.part.sealed
     refused = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq + 1))
     assert refused.code == codes.NOT_FOUND
     refused = await running.client.ask(lambda n: core.ReadCallback(n, "15550009999", row.seq))
@@ -244,14 +248,16 @@ async def test_the_history_of_a_batch_is_one_statement(world: World) -> None:
         await callbacks.enqueue(connection, again, bodies.seal(again))
     with statements.sent() as sent:
         await asyncio.gather(*(shard.context.journal.put(_finished(one)) for one in again))
-    of_history = [text for text, _ in sent if "callback_history" in text or "callback_attempts" in text]
-    assert sum(text.count("INSERT INTO callback_history") for text in of_history) == 1
-    assert not [text for text in of_history if "callback_attempts" in text]
+    texts = [text for text, _ in sent]
+    added = sum(text.count("INSERT INTO callback_history") for text in texts)
+    assert added == sum(text.count("DELETE FROM callbacks") for text in texts)
+    assert 1 <= added <= 2
+    assert not [text for text in texts if "callback_attempts" in text]
 
 
 def _finished(one: callbacks.Callback) -> Change:
-    attempt = callback_history.attempt(one, 1, 5, 7.0, 200, error="", response=b"")
-    return Change(BUSINESS, finished_callbacks=(one.seq,), attempts=(attempt,))
+    attempt = callback_history.attempt(one, 1, 5, 7.0, 200, error="", response=b"no row of its own")
+    return Change(BUSINESS, finished_callbacks=(one.seq,), ended_callbacks=(Ended(one, attempt),))
 
 
 async def test_without_history_nothing_is_kept_and_no_statement_is_added(world: World) -> None:
@@ -273,36 +279,73 @@ async def test_without_history_nothing_is_kept_and_no_statement_is_added(world: 
     assert (await message_of(world, message)).sent_at is None
 
 
+def collector(running: Running, hours: int, ahead: float, limit: int = 100) -> HistoryCollector:
+    """Return the collector of a running Coreapp, as if it were `ahead` seconds later."""
+    context = running.shard.context
+    clock = ManualClock(SystemClock().now() + ahead)
+    store = ShardStore(database=context.database, lease=context.lease, clock=clock, account=BUSINESS)
+    return HistoryCollector(store, hours, limit=limit, page=2, counted=3)
+
+
 async def test_the_history_expires_after_its_hours(world: World) -> None:
-    clock = ManualClock()
-    running = await running_with(world, 2, clock=clock, history_hours=2)
+    running = await running_with(world, 2)
     world.sink.answer = lambda post: 500 if len(world.sink.posts) == 1 else 200
     await running.client.send(NUMBERS[0])
-    await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
-    await soon(lambda: running.shard.webhook.queue.parked > 0)
-    clock.advance(1)
-    running.shard.webhook.queue.release_due()
     (old,) = await until(world, "done", 1)
-    collect = HistoryCollector(running.shard.context, 2)
-    # A `seq` has the real time.
-    now = (old.seq >> 5) / 1e6
-    clock.advance(now + 2 * HOUR - 1 - clock.now())
-    assert await collect() == 0
+    assert await collector(running, 2, 2 * HOUR - 60)() == 0
     assert len((await record_of(world, old.seq)).attempts) == 2
-    clock.advance(2)
-    assert await collect() == 3, "the callback and both attempts, whose responses had content"
+    assert await collector(running, 2, 2 * HOUR + 60)() == 2, "the callback, and its failed attempt"
     assert await entries(world) == []
 
 
-async def test_too_many_callbacks_are_deleted_early_oldest_first(world: World) -> None:
+async def test_attempts_at_a_callback_in_the_queue_do_not_expire(world: World) -> None:
+    running = await running_with(world, 1, clock=ManualClock())
+    world.sink.answer = lambda post: 500
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "failing", 1)
+    assert await collector(running, 2, 3 * HOUR)() == 0
+    assert len((await record_of(world, row.seq)).attempts) == 1
+
+
+async def test_small_batches_are_merged_and_nothing_is_lost(world: World) -> None:
     running = await running_with(world, 10)
     for number in NUMBERS[:10]:
         await running.client.send(number)
+        await until(world, "done", NUMBERS.index(number) + 1)
     before = await until(world, "done", 10)
-    collect = HistoryCollector(running.shard.context, 24, limit=6, page=2, counted=3)
-    deleted = await collect()
-    left = await entries(world)
-    # Counted pages are deleted as a whole: 3, 3, 3 and 1 rows.
-    assert [row.seq for row in left] == [row.seq for row in before[6:]]
-    assert deleted == 12, "six callbacks and their responses"
+    collect = collector(running, 2, 600)
+    for _ in range(2):
+        assert await collect() == 0
+        assert await entries(world) == before
+    async with world.database.reading() as connection:
+        found = await callback_history.count_page(connection, BUSINESS, after=0, limit=100)
+    assert len(found.sizes) < 10
+    answer = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, before[3].seq))
+    assert before[3].message_id.encode() in answer.body
+
+
+async def test_too_many_callbacks_are_deleted_early_oldest_first(world: World) -> None:
+    running = await running_with(world, 0)
+    bodies, now = running.shard.context.bodies, int(SystemClock().now() * 1e6)
+    found = [
+        callbacks.Callback((now - 1_000_000 + place) << 5, 0, BUSINESS, "m", "status_change", b"{}", 1)
+        for place in range(60)
+    ]
+    ended = [
+        Ended(one, callback_history.attempt(one, 1, now // 1000, 1.0, 200, error="", response=b"")) for one in found
+    ]
+    async with world.database.transaction() as connection:
+        for start in (0, 20, 40):
+            await callback_history.keep(connection, ended[start : start + 20], bodies.seal_texts)
+    collect = collector(running, 24, 600, limit=45)
+    assert await collect() == 20
+    assert [row.seq for row in await entries(world)] == [one.seq for one in found[20:]]
     assert await collect() == 0
+
+
+async def test_a_reset_in_test_mode_deletes_the_history(world: World) -> None:
+    running = await running_with(world, 1, testing=True)
+    await running.client.send(NUMBERS[0])
+    await until(world, "done", 1)
+    assert isinstance(await running.client.ask(core.EmptyQueues), core.Purged)
+    assert await entries(world) == []

@@ -1,8 +1,8 @@
 """History of callbacks: those that the webhook has accepted, and the attempts at the others.
 
-The callbacks that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed together in
-`texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with an index for each
-filter would cost more CPU than the callbacks themselves (docs/decisions/0069). Small segments are merged later.
+The callbacks that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed together
+in `texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with its indexes would
+cost a third of what the callbacks themselves cost (docs/decisions/0069). Small segments are merged later.
 
 The attempts at a callback in the queue are rows of their own.
 """
@@ -242,12 +242,13 @@ async def _insert(connection: Connection, segments: Sequence[Segment]) -> None:
     if connection.dialect.name != "sqlite":
         ignore = "ON DUPLICATE KEY UPDATE callback_history.size = callback_history.size"
     for one in segments:
-        values = ", ".join(f"X'{blob.hex()}'" for blob in (one.fingerprints, one.entries, one.texts))
-        account = f"'{one.account}'" if one.account.isalnum() else "''"
+        if not one.account.isdigit():
+            raise ValueError(f"{one.account!r} is not a number")
+        values = ", ".join([f"X'{blob.hex()}'" for blob in (one.fingerprints, one.entries, one.texts)])
         await write_text(
             connection,
             f"INSERT INTO callback_history ({_COLUMNS}) VALUES"  # noqa: S608
-            f" ({account}, {one.last_seq}, {one.first_seq}, {one.size}, {one.ended_at}, {values}) {ignore}",
+            f" ('{one.account}', {one.last_seq}, {one.first_seq}, {one.size}, {one.ended_at}, {values}) {ignore}",
             label=f"INSERT INTO callback_history ({_COLUMNS}) VALUES (…) {ignore}",  # noqa: S608
         )
 
@@ -314,9 +315,7 @@ class DeletedPage:
     is_last: bool
 
 
-async def delete_page(
-    connection: Connection, account: str, *, until: int, ended_until: int, limit: int
-) -> DeletedPage:
+async def delete_page(connection: Connection, account: str, *, until: int, ended_until: int, limit: int) -> DeletedPage:
     """Delete at most `limit` segments of an account, oldest first.
 
     until: highest `last_seq`

@@ -19,6 +19,7 @@ from tidings.storage.business import callback_history, callbacks, shards
 from tidings.storage.business.callback_history import SPAN, Attempt, EndedCallback, StoredCallback
 from tidings.storage.business.callbacks import CallbackState
 from tidings.storage.database import Connection
+from tidings.wire import webhooks
 
 PAGE = 50  # callbacks per page
 EXAMINED = 5_000  # callbacks of one list that are read for a page
@@ -137,7 +138,7 @@ async def list_callbacks(
     is_done = choice.state in ("", DONE)
     parts = [*([await reader.done()] if is_done else []), *await reader.waiting(block)]
     floor = max((part.floor for part in parts), default=0)
-    rows = sorted((row for part in parts for row in part.rows if row.seq >= floor), key=lambda row: row.seq, reverse=True)
+    rows = _newest([row for part in parts for row in part.rows if row.seq >= floor])
     if len(rows) > limit:
         return CallbackPage(rows[:limit], rows[limit - 1].seq)
     return CallbackPage(rows, floor or None)
@@ -158,6 +159,11 @@ _WAITING = (
     _W.due_at,
     _W.last_error,
 )
+
+
+def _newest(rows: Sequence[CallbackEntry]) -> list[CallbackEntry]:
+    """Return callbacks, newest first."""
+    return sorted(rows, key=lambda row: row.seq, reverse=True)
 
 
 def _done(row: EndedCallback) -> CallbackEntry:
@@ -243,16 +249,13 @@ class _Reader:
                     if self._low <= row.seq < self._high and self._selects(row)
                 ]
             if len(found) < SEGMENTS:
-                return _Part(self._newest(rows))
+                return _Part(_newest(rows)[: self._limit])
             # Segments that were not read end before this.
             before = found[-1].last_seq
             if sum(row.seq > before for row in rows) >= self._limit:
-                return _Part(self._newest(rows))
-            if examined >= EXAMINED * 4:
-                return _Part(rows, min(before + 1, self._high))
-
-    def _newest(self, rows: Sequence[CallbackEntry]) -> Sequence[CallbackEntry]:
-        return sorted(rows, key=lambda row: row.seq, reverse=True)[: self._limit]
+                return _Part(_newest(rows)[: self._limit])
+            if examined >= EXAMINED and before < self._high:
+                return _Part(rows, before)
 
     async def waiting(self, block: int) -> list[_Part]:
         """Read the callbacks in the queue, and those given up."""
@@ -302,11 +305,9 @@ async def read_callback(connection: Connection, account: str, seq: int) -> Callb
     stored = await callback_history.find(connection, account, seq)
     attempts = list(await callback_history.list_attempts(connection, account, seq))
     if stored is not None:
-        one = stored.entry
-        attempts.append(
-            Attempt(account, seq, one.attempt % callback_history.ATTEMPTS, one.attempt, one.at, one.took, one.status, "", None)
-        )
-        return CallbackRecord(_done(one), None, stored, sorted(attempts, key=lambda one: one.at))
+        last, slot = stored.entry, stored.entry.attempt % callback_history.ATTEMPTS
+        attempts.append(Attempt(account, seq, slot, last.attempt, last.at, last.took, last.status, "", None))
+        return CallbackRecord(_done(last), None, stored, sorted(attempts, key=lambda one: one.at))
     query = sa.select(*_WAITING, _W.body).where(_W.account == account, _W.seq == seq)
     row: Any = (await connection.execute(query)).first()
     if row is None:
@@ -315,13 +316,13 @@ async def read_callback(connection: Connection, account: str, seq: int) -> Callb
 
 
 def headers_of(entry: CallbackEntry, attempt: Attempt) -> Mapping[str, str]:
-    """Return the headers of an attempt, in the order in which they were sent, without those that contain a secret or are
-    made from one: `Host`, `Authorization` and the signatures.
+    """Return the headers of an attempt in their order, without `Host`, and without those that contain a secret or are
+    made from one: `Authorization` and the signatures. In a post of several callbacks, `webhook-id` had the ids of all.
     """
     is_cloud = entry.kind in callbacks.CLOUD_KINDS
     headers = {
-        "Content-Type": "application/json",
-        "User-Agent": "facebookexternalua" if is_cloud else "tidings",
+        "Content-Type": webhooks.CONTENT_TYPE,
+        "User-Agent": webhooks.CLOUD_USER_AGENT if is_cloud else webhooks.USER_AGENT,
         "webhook-id": entry.event_id,
     }
     if not is_cloud:

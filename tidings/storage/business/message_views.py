@@ -1,8 +1,8 @@
 """Lists of messages by account, newest first, and the times of one message. No content is read.
 
 Each page is read from an index. The index by type and status has one ordered list for each pair of both; a page merges
-those that the filter selects. Selections by recipient and also by type or status read at most `EXAMINED` messages of the
-recipient per page, so that a page may be short although more follow.
+those that the filter selects. Selections by recipient and also by type or status read at most `EXAMINED` messages of
+the recipient per page, so that a page may be short although more follow.
 """
 
 from __future__ import annotations
