@@ -22,7 +22,7 @@ from tidings.storage.business.callback_history import Ended
 from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter, CallbackRecord
 from tidings.storage.business.message_views import MessageView
 from tidings.storage.business.messages import Status
-from tidings.wire import codes, core
+from tidings.wire import codes, core, device
 
 HOUR = 3600
 
@@ -111,21 +111,27 @@ async def test_the_time_of_a_later_encryption_is_kept(world: World) -> None:
     assert at_once.sent_at is not None
 
 
-async def test_a_message_that_cannot_be_sent_has_the_code_of_its_failure(world: World) -> None:
+async def test_a_failed_message_has_the_code_of_its_failure(world: World) -> None:
+    world.network.policy = lambda send: device.BLOCKED
     running = await running_with(world, 1)
-    message = (await running.client.send("15551234567")).id
-    await until(world, "done", 1)
-    shown = await message_of(world, message)
-    assert (shown.status, shown.failure) == (Status.FAILED, 1013)
-    assert shown.failed_at is not None
-    assert shown.sent_at is None
+    refused = (await running.client.send(NUMBERS[0])).id
+    content = b'{"type":"text","text":{"body":"hi"}}'
+    never_sent = await running.client.ask(
+        lambda n: core.AcceptMessage(n, BUSINESS, "15550160000", "text", content, checked_late=True)
+    )
+    await until(world, "done", 2)
+    for message, code in ((refused, 1007), (never_sent.id, 1013)):
+        shown = await message_of(world, message)
+        assert (shown.status, shown.failure, shown.sent_at) == (Status.FAILED, code, None)
+        assert shown.failed_at is not None
+        assert shown.failed_at >= shown.accepted_at
 
 
 async def test_each_failed_attempt_is_kept_and_the_accepted_one_is_last(world: World) -> None:
     running = await running_with(world, 1)
 
     def answer(post: Post) -> int:
-        if len(world.sink.posts) == 2:
+        if len(world.sink.posts) == 1:
             raise ConnectionResetError
         return 503 if len(world.sink.posts) < 4 else 200
 
@@ -134,8 +140,8 @@ async def test_each_failed_attempt_is_kept_and_the_accepted_one_is_last(world: W
     (row,) = await until(world, "done", 1)
     assert row.attempt == 4
     attempts = (await record_of(world, row.seq)).attempts
-    assert [(one.attempt, one.status) for one in attempts] == [(1, 503), (2, None), (3, 503), (4, 200)]
-    assert [one.error != "" for one in attempts] == [False, True, False, False]
+    assert [(one.attempt, one.status) for one in attempts] == [(1, None), (2, 503), (3, 503), (4, 200)]
+    assert [one.error != "" for one in attempts] == [True, False, False, False]
     answer_of = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq))
     assert answer_of.responses == {str(one.at): b"ok" for one in attempts if one.status}
 
