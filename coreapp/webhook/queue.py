@@ -59,7 +59,7 @@ LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
 class ReadyCallbacks:
     """Due callbacks, one of each recipient after the other, so that no recipient waits for all callbacks of another.
-    Callbacks loaded from the database have no known recipient and form one queue together.
+    Callbacks without a known recipient form one queue together.
     """
 
     def __init__(self) -> None:

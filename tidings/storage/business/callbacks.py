@@ -60,7 +60,7 @@ table = metadata.table(
     sa.Column("request_id", types.key(64), nullable=False),
     # Own event id; NULL if the callback has none, and in rows of releases without this column.
     sa.Column("event", types.key(64), nullable=True),
-    # Peer that it is about, for the history; NULL if unknown, and in rows of releases without this column.
+    # Peer that it is about; NULL if unknown, and in rows of releases without this column.
     sa.Column("recipient", types.key(40), nullable=True),
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
 )
@@ -93,7 +93,7 @@ class Callback:
     event: str = ""
     volatile: bool = False  # in memory only: True if `callback_persist` is off
     author: str = ""  # in memory only: valid only if the subject is a message of this recipient; empty: always valid
-    recipient: str = ""  # in memory only: peer whose message it is about, or who caused it; empty if unknown
+    recipient: str = ""  # peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
     users: Sequence[CloudUser] = ()  # in memory only: users whose ids it names, to be stored with it
 

@@ -53,7 +53,7 @@ class MessageView:
     peer: str
     kind: str
     status: Status
-    # Time at which the Coreapp committed the message; of an inbound one, the time at which it was sent.
+    # Time at which the Coreapp began to commit the message; of an inbound one, the time at which it was sent.
     stored_at: int
     request_id: str
     # As in `messages.MessageRow`.
