@@ -16,11 +16,12 @@ import sqlalchemy as sa
 from tidings.storage.business import group_messages, jobs, messages
 from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.messages import Status
-from tidings.storage.database import Connection, any_of
+from tidings.storage.database import Connection, any_of, pages
 from tidings.wire import ids
 
 PAGE = 50  # messages per page
 EXAMINED = 2_000  # messages of one recipient that are read for a page
+LISTS = 200  # lists that one query merges
 
 # Ids sort by their time of creation. Ids that were made by others may sort after all of ours.
 _AFTER_ALL = "\x7f"
@@ -195,11 +196,12 @@ async def _list_of_kinds(
         for kind in kinds
         for status in statuses
     ]
-    if not lists:
-        return []
-    union = sa.union_all(*(sa.select(one.c.id) for one in lists)).subquery()
-    rows = await connection.execute(sa.select(union.c.id).order_by(union.c.id.desc()).limit(limit))
-    return [row.id for row in rows]
+    found: list[str] = []
+    for some in pages(lists, LISTS):
+        union = sa.union_all(*(sa.select(one.c.id) for one in some)).subquery()
+        rows = await connection.execute(sa.select(union.c.id).order_by(union.c.id.desc()).limit(limit))
+        found += [row.id for row in rows]
+    return sorted(found, reverse=True)[:limit]
 
 
 def _newest(query: sa.Select[Any], index: str, since: str, last: str, limit: int) -> sa.Select[Any]:
