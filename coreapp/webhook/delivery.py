@@ -238,9 +238,10 @@ class Deliveries:
         first: the first callback of the body
         excerpt: set to the first bytes of the response; None if they are not wanted
         """
+        kept = () if excerpt is None else (excerpt,)
         if self.rehearsal is None:
-            return await self.poster.post(url, headers, body, excerpt)
-        return await self.rehearsal.post(first.recipient, lambda: self.poster.post(url, headers, body, excerpt))
+            return await self.poster.post(url, headers, body, *kept)
+        return await self.rehearsal.post(first.recipient, lambda: self.poster.post(url, headers, body, *kept))
 
     def _settle(
         self,
