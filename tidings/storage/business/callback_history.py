@@ -199,7 +199,9 @@ def segments_of(ended: Sequence[Ended], seal: SealTexts) -> Iterator[Segment]:
 
 def _segment(ended: Sequence[Ended], seal: SealTexts) -> Segment:
     first, name = ended[0].callback, ended[-1].callback.seq
-    entries, texts, values = [], [], set()
+    entries: list[tuple[int | str | None, ...]] = []
+    texts: list[tuple[bytes, bytes]] = []
+    values: set[str] = set()
     for place, (callback, last) in enumerate(ended):
         # As in `EndedCallback` and `EndedTexts`. Tuples are made and encoded faster.
         entries.append(
