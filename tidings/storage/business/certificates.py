@@ -1,5 +1,7 @@
 """Certificates and keys of an account: the API's own certificate, authorities that verify webhook servers, a public key
-of the business, the secrets that sign callbacks, and the key of users' ids. The first and the last two are sealed."""
+of the business, the secrets that sign callbacks, the key of users' ids, and credentials of the real Cloud API. All but
+the second and the third are sealed.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ WEBHOOK_CA = "webhook_ca"
 FLOWS_KEY = "flows_key"  # the business's public key, as PEM
 WEBHOOK_SECRETS = "webhook_secrets"  # sealed like the first two; exists from the first rotation on
 CLOUD_USER_KEY = "cloud_user_key"  # derives ids of users in the Cloud API; sealed likewise
+CLOUD_UPSTREAM = "cloud_upstream"  # credentials of a number that sends through the real Cloud API; sealed likewise
 
 table = metadata.table(
     "certificates",

@@ -13,7 +13,7 @@ from tidings.storage.database import insert_or_ignore
 
 # Subjects: application settings; all kinds of `certificates`, such as the API's certificate, webhook authorities and
 # webhook secrets; templates; revoked tokens; addresses from which users log in; numbers of the installation; blocked
-# users; limits of numbers in the Cloud API.
+# users; limits of numbers in the Cloud API; numbers that send through the real Cloud API.
 SETTINGS = "settings"
 CERTIFICATES = "certificates"
 TEMPLATES = "templates"
@@ -22,6 +22,7 @@ LOGINS = "logins"
 NUMBERS = "numbers"
 BLOCKED_USERS = "blocked_users"
 CLOUD_LIMITS = "cloud_limits"
+UPSTREAMS = "upstreams"
 
 table = metadata.table(
     "changes",

@@ -27,6 +27,7 @@ class JobForm(enum.IntEnum):
 
     NEW = 0  # the content, sealed under the installation's own key
     ENCRYPTED = 1  # the ciphertext for the recipient; only this is ever sent, unchanged
+    POSTED = 2  # the sealed content, of which a post to the real Cloud API has begun
 
 
 @dataclasses.dataclass(slots=True)
@@ -62,7 +63,7 @@ _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
-    """Add jobs. Of existing ones, overwrite state, kind and body: they change from `NEW` to `ENCRYPTED`."""
+    """Add jobs. Of existing ones, overwrite state, kind and body: they change from `NEW` to another form."""
     await save_rows(connection, table, jobs, ("state", "kind", "body"))
 
 

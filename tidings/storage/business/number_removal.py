@@ -49,6 +49,8 @@ from tidings.storage.business import (
     template_events,
     templates,
     undecrypted,
+    upstream_ids,
+    upstreams,
     users,
 )
 from tidings.storage.business.callbacks import CallbackState
@@ -96,6 +98,8 @@ _MODULES = (
     template_events,
     templates,
     undecrypted,
+    upstream_ids,
+    upstreams,
     users,
     accounts,
 )

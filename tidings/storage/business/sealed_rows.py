@@ -28,6 +28,7 @@ _SEALED_CERTIFICATES = (
     certificates.SELF_SIGNED,
     certificates.WEBHOOK_SECRETS,
     certificates.CLOUD_USER_KEY,
+    certificates.CLOUD_UPSTREAM,
 )
 
 
