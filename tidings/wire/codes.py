@@ -39,6 +39,7 @@ DATABASE_ERROR = 1023
 PASSWORD_CHANGE_REQUIRED = 1024
 INVALID_REQUEST = 1025
 IDENTITY_UNACKNOWLEDGED = 1028
+ACCOUNT_LOCKED = 1031
 TEMPLATE_PARAMETER_COUNT = 2000
 TEMPLATE_MISSING = 2001
 TEMPLATE_PARAMETER_TOO_LONG = 2004
@@ -62,6 +63,8 @@ TEMPLATE_DISABLED = 2062
 FLOW_ID = 2064
 FLOW_VERSION = 2065
 FLOW_MODE = 2066
+FLOW_BLOCKED = 2068
+FLOW_THROTTLED = 2069
 
 UNKNOWN_CONTACT = "unknown contact"
 UNKNOWN_GROUP = "unknown group"
@@ -113,6 +116,7 @@ CODES: Mapping[int, Code] = {
     PASSWORD_CHANGE_REQUIRED: Code("Password change required", 403),
     INVALID_REQUEST: Code("Invalid request", 400),
     IDENTITY_UNACKNOWLEDGED: Code("user_identity_changed needs acknowledgement", 400),
+    ACCOUNT_LOCKED: Code("Sender account has been locked", 403),
     TEMPLATE_PARAMETER_COUNT: Code("Template param count mismatch", 400),
     TEMPLATE_MISSING: Code("Template missing", 404),
     TEMPLATE_PARAMETER_TOO_LONG: Code("Parameter too long", 400),
@@ -136,6 +140,8 @@ CODES: Mapping[int, Code] = {
     FLOW_ID: Code("Flow: invalid id", 400),
     FLOW_VERSION: Code("Flow: invalid message version", 400),
     FLOW_MODE: Code("Flow: invalid mode", 400),
+    FLOW_BLOCKED: Code("Flow: blocked", 400),
+    FLOW_THROTTLED: Code("Flow: throttled", 400),
 }
 
 
