@@ -1,0 +1,64 @@
+"""Each message of v1 becomes the body that the Cloud API takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreapp.media.pointers import MediaSource
+from coreapp.upstream.bodies import OutboundMessage, Untranslatable, mark_read
+
+CASES = json.loads((Path(__file__).parents[2] / "data/upstream/messages.json").read_text())
+FILES = {
+    MediaSource(id="own-file"): "777",
+    MediaSource(link="https://example.com/a.ogg", provider="cdn", kind="audio"): "888",
+}
+
+
+def translated(content: dict[str, Any]) -> Any:
+    message = OutboundMessage(json.dumps(content).encode())
+    assert set(message.files) <= set(FILES)
+    return json.loads(message.body("15550110001", "gBEG1", wamids={"known": "wamid.KNOWN"}, media_ids=FILES))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_a_message_is_translated_field_by_field(case: dict[str, Any]) -> None:
+    assert translated(case["content"]) == {
+        "messaging_product": "whatsapp",
+        "recipient_type": "individual",
+        "to": "15550110001",
+        **case["body"],
+        "biz_opaque_callback_data": "gBEG1",
+    }
+
+
+def test_the_files_and_messages_that_a_message_names_are_listed() -> None:
+    content = {"type": "image", "image": {"id": "f"}, "context": {"id": "a"}}
+    message = OutboundMessage(json.dumps(content).encode())
+    assert (message.files, message.named) == ([MediaSource(id="f")], ["a"])
+    linked = {"type": "image", "image": {"link": "https://example.com/i.png"}}
+    assert OutboundMessage(json.dumps(linked).encode()).files == []
+
+
+def test_a_reaction_to_a_message_that_is_not_known_any_more_fails() -> None:
+    with pytest.raises(Untranslatable) as raised:
+        translated({"type": "reaction", "reaction": {"message_id": "old", "emoji": "x"}})
+    assert raised.value.code == 1009
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"type":"text"}', b"\xff"])
+def test_an_unreadable_content_fails_with_a_reason(content: bytes) -> None:
+    with pytest.raises(Untranslatable) as raised:
+        OutboundMessage(content)
+    assert (raised.value.code, raised.value.details) == (500, "the stored message cannot be read")
+
+
+def test_a_read_mark_has_the_form_of_the_cloud_api() -> None:
+    assert json.loads(mark_read("wamid.A")) == {
+        "messaging_product": "whatsapp",
+        "status": "read",
+        "message_id": "wamid.A",
+    }
