@@ -115,6 +115,14 @@ class Settings(settings.ProcessSettings):
     cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
     # name users by ids in webhooks of the Cloud API
     cloud_user_ids: env.Flag = env.variable("TIDINGS_CLOUD_BSUID", False)
+    # posts in flight to the real Cloud API, per number
+    cloud_concurrency: Annotated[int, env.integer(1, 1024)] = env.variable("TIDINGS_CLOUD_CONCURRENCY", 256)
+    # keep to the pair rate of the real Cloud API: one message in 6 seconds to a recipient, after a burst of 45
+    cloud_pair_pacing: env.Flag = env.variable("TIDINGS_CLOUD_PAIR_PACING", True)
+    # seconds that a message whose post had no clear outcome waits for a status
+    cloud_unknown_wait: Annotated[float, env.number(0.0, 86_400.0)] = env.variable("TIDINGS_CLOUD_UNKNOWN_WAIT_S", 60.0)
+    # post such a message again after that time instead of failing it
+    cloud_resends_unknown: Annotated[bool, _is("resend", "fail")] = env.variable("TIDINGS_CLOUD_UNKNOWN_OUTCOME", False)
     # start sessions only with recipients whose keys have post-quantum protection
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     # continue with recipients whose keys had post-quantum protection and no longer have it
