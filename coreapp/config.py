@@ -7,9 +7,10 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
-from coreapp import cloud_subscription, cloud_users, webhook_secrets
+from coreapp import cloud_subscription, cloud_users, upstream_access, webhook_secrets
 from coreapp.cloud_subscription import CloudSubscription
 from coreapp.cloud_users import CloudUserIds
+from coreapp.upstream_access import UpstreamAccess
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.aio import service
 from tidings.aio.clock import Clock
@@ -50,6 +51,9 @@ class Config:
         self.is_closed = False
         # Users whose messages are not reported, and to whom none are sent.
         self.blocked: frozenset[str] = frozenset()
+        # Upstream of the number and its credentials; None while it uses the network.
+        self.upstream: UpstreamAccess | None = None
+        self._upstream_changed: list[Callable[[UpstreamAccess | None, UpstreamAccess | None], None]] = []
         self._apply(ApplicationSettings(), b"", (), None)
 
     def close(self) -> None:
@@ -59,6 +63,17 @@ class Config:
     def on_change(self, call: Callable[[], None]) -> None:
         """Register `call` to be called after each change."""
         self._changed.append(call)
+
+    def on_upstream_change(self, call: Callable[[UpstreamAccess | None, UpstreamAccess | None], None]) -> None:
+        """Register `call` to be called with the earlier and the present upstream after each change."""
+        self._upstream_changed.append(call)
+
+    def take_upstream(self, upstream: UpstreamAccess | None) -> None:
+        """Put an upstream in force and notify the listeners if it changed."""
+        before, self.upstream = self.upstream, upstream
+        if upstream != before:
+            for call in self._upstream_changed:
+                call(before, upstream)
 
     def note_stored_users(self, callbacks: Sequence[Callback]) -> None:
         """Called with callbacks that are on disk, and the ids of their users with them."""
@@ -150,6 +165,7 @@ class ConfigSource:
         self._blocked_version = 0  # version of the block lists that `_blocked` was read at
         self._blocked_state = (0, 0, 0)  # state of the account's list that `_blocked` was read at
         self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None] | None = None
+        self.upstream: UpstreamAccess | None = None  # as of the last read
 
     async def open(self) -> Config:
         """Return the current settings for one shard; they follow changes until they are closed."""
@@ -183,6 +199,7 @@ class ConfigSource:
                     users=self._users,
                 )
                 await self._read_blocked(connection)
+                self.upstream = await upstream_access.find_access(connection, self._safe, self._account)
             found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud)
             if found != self._found:
                 self._found = found
@@ -190,6 +207,7 @@ class ConfigSource:
             self._configs = [config for config in self._configs if not config.is_closed]
             for config in self._configs:
                 config.blocked = self._blocked
+                config.take_upstream(self.upstream)
                 config.take(*found)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -46,6 +46,7 @@ from tidings.storage.business import (
     shards,
     template_events,
     undecrypted,
+    upstream_ids,
 )
 from tidings.storage.business.base_keys import BASE_KEYS
 from tidings.storage.business.callback_history import Attempt, Ended
@@ -279,6 +280,8 @@ class Change:
     announced_limits: Sequence[cloud_limits.AnnouncedLimits] = merging.rows(
         cloud_limits.set_announced, key=attrgetter("account")
     )
+    # ids of the real Cloud API beside our own
+    new_upstream_ids: Sequence[upstream_ids.UpstreamId] = merging.rows(upstream_ids.add)
     # quarantined deliveries, which the network may delete
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined

@@ -12,7 +12,10 @@ from tidings.wire import device
 class NetworkConnection(Protocol):
     """The network as one account uses it, in frames of the device API."""
 
-    connected: bool  # whether the device is logged in
+    @property
+    def connected(self) -> bool:
+        """Whether the device is logged in."""
+        ...
 
     @property
     def silence(self) -> float:

@@ -27,6 +27,7 @@ from tidings.storage.business import (
     messages,
     quarantine,
     service_windows,
+    upstream_ids,
 )
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.callbacks import Callback
@@ -40,7 +41,7 @@ MESSAGE, MEDIA = "message", "media"
 # Deleted periodically only, whatever the settings are.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 REPLAYS, PURGES, JOB_ERRORS, KEPT = "replays", "purges", "job_errors", "kept"
-SUSPECTS, QUARANTINED, HISTORY = "suspects", "quarantined", "history"
+SUSPECTS, QUARANTINED, HISTORY, UPSTREAM_IDS = "suspects", "quarantined", "history", "upstream_ids"
 QUARANTINE_DAYS = 30  # days that quarantined deliveries are kept
 # Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
 OF_EACH_SHARD = (DEAD_CALLBACKS,)
@@ -145,6 +146,7 @@ def old_rows(store: ShardStore, *, unread_days: int, dead_callback_days: int, pa
         SUSPECTS: (quarantine.delete_strays, DAY_MS),
         QUARANTINED: (quarantine.delete_older, QUARANTINE_DAYS * DAY_MS),
         KEYS: (idempotency.delete_older, idempotency.LIFETIME_MS),
+        UPSTREAM_IDS: (upstream_ids.delete_before, upstream_ids.LIFETIME_MS),
         UNREAD: (unread, unread_days * DAY_MS),
         GROUP_UNREAD: (group_unread, unread_days * DAY_MS),
     }

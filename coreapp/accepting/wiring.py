@@ -38,10 +38,14 @@ def wire_accepting(
     media: ShardMedia,
     groups: ShardGroups,
     recovery: Recovery,
+    checks: RecipientChecks | None = None,
 ) -> Accepting:
-    """Nothing that the last owner left is resumed yet."""
+    """Nothing that the last owner left is resumed yet.
+
+    checks: checks of recipients; None for those of a number that uses the network
+    """
     keys = IdempotencyKeys(context)
-    checks = RecipientChecks(context, peers, groups.requests)
+    checks = checks or RecipientChecks(context, peers, groups.requests)
     jobs = JobQueue(
         context,
         checks,

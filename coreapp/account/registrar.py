@@ -22,7 +22,7 @@ from tidings.client.http import NetworkApi
 from tidings.client.keys import KeySet
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.keys import wrapping
-from tidings.storage.business import accounts, key_checks, registrations, sender_keys, sessions, shards
+from tidings.storage.business import accounts, key_checks, registrations, sender_keys, sessions, shards, upstreams
 from tidings.storage.business.base_keys import BASE_KEYS
 from tidings.storage.business.registrations import PendingRegistration
 from tidings.storage.business.shards import Lease, LeaseLost
@@ -88,6 +88,28 @@ class Registrar:
         device = OwnDevice(self.number, "", keys.generate_registration_id(), identity=identity, sealer=sealer)
         device.add_keys(device.make_keys(lasting=True))
         await self._begin(lease, device, wrapped, code=code, pin=pin)
+
+    async def uses_network(self) -> bool:
+        """Return whether the number sends through the network, and not through the Cloud API."""
+        async with self.database.reading() as connection:
+            return await upstreams.find(connection, self.number) is None
+
+    async def keep_unregistered(self, lease: Lease) -> None:
+        """Generate the number's keys and store them without registering them at the network: they only seal.
+
+        If the number uses the network later, these keys are registered. Raises `LeaseLost`.
+        """
+        sealer, wrapped = await self._new_sealer()
+        identity = e2ee.IdentityKeyPair.generate()
+        device = OwnDevice(self.number, "", keys.generate_registration_id(), identity=identity, sealer=sealer)
+        device.add_keys(device.make_keys(lasting=True))
+
+        async def keep(connection: Connection) -> None:
+            if not await accounts.is_registered(connection, self.number):
+                await self._keep(connection, device, wrapped, [])
+
+        await self.database.persist(shards.fenced(lease, keep), about="keys")
+        log.info("account.kept_unregistered", extra={"number": self.number})
 
     async def restore(self, lease: Lease, keys: Keys) -> None:
         """Replace the present keys by backed-up ones, register with them, and delete every session and sender key.

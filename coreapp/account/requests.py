@@ -242,6 +242,8 @@ class AccountRequests:
         """Return the number's device, registered if this process is responsible for it; None while it is not
         registered.
         """
+        if not await self._registrar.uses_network():
+            return await self._registrar.load() or await self._keep_unregistered(lease)
         try:
             if await self._registrar.finish(lease):
                 self._restored, self._unanswered = self._unanswered, None
@@ -255,9 +257,14 @@ class AccountRequests:
         if device is None and self._auto_register:
             await self._registrar.register(lease)
             device = await self._registrar.load()
-        if device is not None and self._is_refused:
+        # A number that sent through the Cloud API so far has keys and no token.
+        if device is not None and (self._is_refused or not device.token):
             device = await self._register_again(lease, device)
         return device
+
+    async def _keep_unregistered(self, lease: Lease) -> OwnDevice | None:
+        await self._registrar.keep_unregistered(lease)
+        return await self._registrar.load()
 
     async def _register_again(self, lease: Lease, device: OwnDevice) -> OwnDevice | None:
         """Register the number again under its present keys. Raises `NetworkAway` if it must be tried again."""

@@ -144,6 +144,17 @@ class ContactCache:
                 rows.append(contacts.StoredContact(self.context.account, wa_id, True, int(now * 1000)))
         return rows
 
+    def missed(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
+        """Record that these numbers cannot get messages now, as after a check that did not find them. Returns the rows
+        to store.
+        """
+        now = self.context.clock.now()
+        rows = []
+        for wa_id in wa_ids:
+            self._cache.put(wa_id, (False, now))
+            rows.append(contacts.StoredContact(self.context.account, wa_id, False, int(now * 1000)))
+        return rows
+
     async def close(self) -> None:
         """Cancel background work."""
         await service.cancel(self._background)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Protocol
 
 from coreapp.capacity import Admission, CapacityGate
 from coreapp.context import ShardContext
+from coreapp.peers.identities import Identities
+from coreapp.peers.sessions import SessionStore
 from coreapp.peers.wiring import ShardPeers
 from coreapp.sending.encryption import Encryption
 from coreapp.sending.failures import JobFailures
@@ -29,7 +32,30 @@ class Sending:
     typing_indicators: TypingIndicators
 
 
-async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: ShardPeers) -> Sending:
+class MakeEncryption(Protocol):
+    """Creates what takes jobs that are not encrypted: `Encryption`, or for some numbers a class that inherits from
+    it.
+    """
+
+    def __call__(
+        self,
+        context: ShardContext,
+        sessions: SessionStore,
+        identities: Identities,
+        *,
+        transmitter: Transmitter,
+        failures: JobFailures,
+    ) -> Encryption: ...
+
+
+async def wire_sending(
+    context: ShardContext,
+    webhook: Webhook,
+    statuses: Statuses,
+    *,
+    peers: ShardPeers,
+    make_encryption: MakeEncryption = Encryption,
+) -> Sending:
     """Wire the package. The sender for groups is set at the transmitter later."""
     admission = Admission(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
@@ -40,7 +66,7 @@ async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Status
     async with context.database.reading() as connection:
         failures = JobFailures(context, await job_errors.list_of_shard(connection, context.shard))
     transmitter = Transmitter(context, statuses, failures=failures)
-    encryption = Encryption(context, peers.sessions, peers.identities, transmitter=transmitter, failures=failures)
+    encryption = make_encryption(context, peers.sessions, peers.identities, transmitter=transmitter, failures=failures)
     peers.identities.on_change(transmitter.withdraw)
     peers.identities.on_change(encryption.turn_away)
     return Sending(

@@ -43,6 +43,10 @@ ELSEWHERE = (
 OPERATORS_ONLY = (
     "only operators replay and purge: run the command with the settings of a Coreapp, whose master key opens this"
 )
+NO_GROUPS = "a number that sends through the Cloud API has no groups"
+NOT_OF_NETWORK = (
+    "the number sends through the Cloud API, which has its registration: neither registration nor backup exists here"
+)
 MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
 _OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs
 
@@ -173,7 +177,11 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             return await self._health(question.n, question.account)
+        if isinstance(question, core.TakeUpstreamEvents):
+            return await self._take_upstream_events(question)
         if isinstance(question, _ABOUT_THE_NUMBER):
+            if self._number(question.account).config.upstream is not None:
+                raise RequestRefused(codes.ACCESS_DENIED, NOT_OF_NETWORK)
             return await _ask_about_the_number(self._number(question.account).requests, question)
         if isinstance(question, core.SettingsChanged):
             self._require_any()
@@ -203,7 +211,10 @@ class LinkHandler:
                 await sending.typing_indicators.show(sender, question.id, question.request_id)
             return core.Done(question.n)
         if isinstance(question, core.GroupQuestion):
-            return await self._of(question.account).groups.requests.answer(question)
+            shard = self._of(question.account)
+            if shard.upstream is not None:
+                raise RequestRefused(codes.ACCESS_DENIED, NO_GROUPS)
+            return await shard.groups.requests.answer(question)
         if isinstance(question, core.CheckContacts):
             contacts = await self._of(question.account, question.of).peers.contacts.check(
                 question.inputs,
@@ -224,6 +235,15 @@ class LinkHandler:
         if shard.context.account != question.account:
             raise RequestRefused(codes.ACCESS_DENIED, f"shard {question.shard} is not one of {question.account}")
         return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs[:1000], question.by))
+
+    async def _take_upstream_events(self, question: core.TakeUpstreamEvents) -> core.Answer:
+        peer = next((event.peer for event in question.events if event.peer), "")
+        shard = self._of(question.account, peer)
+        if shard.upstream is None:
+            # The number was switched to the network, or this process does not know of the switch from it yet.
+            raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, f"{question.account} does not use the Cloud API", 1)
+        await shard.upstream.take(question.events)
+        return core.Done(question.n)
 
     def _number(self, account: str) -> NumberParts:
         found = self.numbers.of(account)
@@ -269,6 +289,8 @@ class LinkHandler:
             waits = any(number.requests.waits_for_code for number in numbers)
             return core.Health(n, "unregistered" if waits else "disconnected", self.node)
         status = "connected" if all(shard.link.connected for shard in shards) else "connecting"
+        if any(shard.is_stopped for shard in shards):
+            status = "disconnected"
         away = await self.databases.away() if self.databases is not None else []
         if away:
             status = "disconnected"

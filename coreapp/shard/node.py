@@ -12,6 +12,7 @@ from coreapp import quarantine
 from coreapp.blame import blamed
 from coreapp.context import SharedLimits
 from coreapp.errors import ChangeRefused
+from coreapp.graph_api.number import NumberUpstream
 from coreapp.in_hand import InHand
 from coreapp.journal import Change
 from coreapp.settings import Settings
@@ -92,6 +93,7 @@ class ShardNode:
             files=working if settings.media_bucket is None else open_store(settings.media_dir, settings.media_bucket),
             working=working,
             in_hand=in_hand if in_hand is not None else InHand(),
+            upstream=NumberUpstream(settings, clock),
         )
         self.numbers = CoreappNumbers(settings.account, functools.partial(make_number, self.process))
         self._follow_changes()
@@ -122,6 +124,7 @@ class ShardNode:
         self._changes.on(changes.CERTIFICATES, self.numbers.load)
         self._changes.on(changes.TEMPLATES, self._report_templates)
         self._changes.on(changes.CLOUD_LIMITS, self._announce_limits)
+        self._changes.on(changes.UPSTREAMS, self.numbers.load)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises `SettingsError` if another process of this name is alive, `Replaced` if one

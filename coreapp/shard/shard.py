@@ -18,6 +18,7 @@ from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
+from coreapp.graph_api.number import NumberUpstream
 from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
 from coreapp.in_hand import InHand
@@ -28,10 +29,20 @@ from coreapp.quarantine import Quarantine
 from coreapp.receiving.inbox import Inbox
 from coreapp.recovery.wiring import Recovery, wire_recovery
 from coreapp.retention import RetentionService, wire_retention
+from coreapp.sending.encryption import Encryption
 from coreapp.sending.network_link import NetworkLink
 from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
 from coreapp.statuses.wiring import wire_statuses
+from coreapp.upstream.inbox import UpstreamInbox
+from coreapp.upstream.link import UpstreamLink
+from coreapp.upstream.wiring import (
+    make_checks,
+    make_inbox,
+    make_sender,
+    without_kept_contents,
+    without_preparation,
+)
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
@@ -57,7 +68,7 @@ class Shard:
     """One term of ownership: from the claim of the lease until it is lost or given up."""
 
     context: ShardContext
-    link: NetworkLink
+    link: NetworkLink | UpstreamLink
     webhook: Webhook
     peers: ShardPeers
     sending: Sending
@@ -69,6 +80,12 @@ class Shard:
     prekey_maintenance: PreKeyMaintenance
     retention: RetentionService
     cross_shard_reader: CrossShardReader
+    upstream: UpstreamInbox | None  # inbound side of a number that sends through the Cloud API; None for other numbers
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether the number sends through the Cloud API, which accepts nothing because of a fault."""
+        return self.context.upstream is not None and bool(self.context.upstream.pace.fault)
 
     async def run(self, stop: asyncio.Event, stopping: Callable[[], None]) -> None:
         """Serve until `stop` is set. Raises `LeaseLost`, or another error that broke the journal; nothing is written
@@ -82,11 +99,8 @@ class Shard:
             self.webhook.cloud_deliveries,
             self.retention,
             # The number has one pool of pre-keys, list of templates and set of limits, which the first shard serves.
-            *(
-                (self.prekey_maintenance, self.webhook.template_events, self.webhook.limit_events)
-                if self.context.lease.is_first
-                else ()
-            ),
+            *((self.webhook.template_events, self.webhook.limit_events) if self.context.lease.is_first else ()),
+            *((self.prekey_maintenance,) if self.context.lease.is_first and self.upstream is None else ()),
             # Started for a single shard too: other shards of an earlier layout may have left messages.
             self.cross_shard_reader,
             self.media.downloads,
@@ -131,6 +145,7 @@ class ProcessParts:
     files: FileStore
     working: DirectoryStore
     in_hand: InHand
+    upstream: NumberUpstream
 
 
 async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> Shard:
@@ -140,9 +155,15 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
     await bodies.seal_old(database, lease)
     left, waiting, last_seq = await _read_queues(database, lease, device.number)
     tls = network.tls if settings.network_tcp_tls else None
-    link = NetworkLink(settings.network_tcp, device, lease, tls=tls)
     config = await process.config.open()
     try:
+        # The settings were read under this lease. A later change of the way of sending ends it.
+        is_upstream = config.upstream is not None
+        link = (
+            UpstreamLink(config, database, process.upstream)
+            if is_upstream
+            else NetworkLink(settings.network_tcp, device, lease, tls=tls)
+        )
         context = ShardContext(
             settings=settings,
             files=process.files,
@@ -172,6 +193,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             clock=process.clock,
             count=JobCount(),
             media_links=MediaLinks(settings.secrets.link_key, process.clock),
+            upstream=process.upstream if is_upstream else None,
         )
         shard = await _wire(context, link, left, waiting)
     except BaseException:
@@ -181,7 +203,9 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
     return shard
 
 
-async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Job], waiting: tuple[int, int]) -> Shard:
+async def _wire(
+    context: ShardContext, link: NetworkLink | UpstreamLink, left: Sequence[jobs.Job], waiting: tuple[int, int]
+) -> Shard:
     """Wire the packages of a shard, each from the previous ones.
 
     left: jobs of the previous owner
@@ -190,12 +214,22 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
     webhook = wire_webhook(context)
     statuses = await wire_statuses(context, webhook, left)
     peers = await wire_peers(context)
-    sending = await wire_sending(context, webhook, statuses, peers=peers)
-    media = wire_media(context, sending)
+    make_encryption = make_sender(context) or Encryption
+    sending = await wire_sending(context, webhook, statuses, peers=peers, make_encryption=make_encryption)
+    media = without_preparation(context, wire_media(context, sending))
     groups = await wire_groups(context, statuses, sending, left)
     recovery = await wire_recovery(context, statuses, peers=peers, sending=sending, media=media)
+    recovery = without_kept_contents(context, recovery, peers)
     accepting = wire_accepting(
-        context, webhook, statuses, peers=peers, sending=sending, media=media, groups=groups, recovery=recovery
+        context,
+        webhook,
+        statuses,
+        peers=peers,
+        sending=sending,
+        media=media,
+        groups=groups,
+        recovery=recovery,
+        checks=make_checks(context, peers, groups),
     )
     receiving = Inbox(context, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
     maintenance = PreKeyMaintenance(
@@ -223,6 +257,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         cross_shard_reader=CrossShardReader(
             context, groups.notes, sending.encryption, tracker=statuses.tracker, handle=receiving.note
         ),
+        upstream=make_inbox(context, statuses, peers=peers, media=media, sending=sending),
     )
 
 

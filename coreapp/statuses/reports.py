@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from coreapp import statistics
 from coreapp.context import ShardContext
@@ -41,8 +42,13 @@ class StatusReports:
     tracker: StatusTracker
     webhook: Webhook
 
-    def report(self, events: Iterable[Reached]) -> StatusRows:
-        """Return the rows for these events in their order; each status of a message at most once."""
+    def report(
+        self, events: Iterable[Reached], described: Callable[[Status], Mapping[str, Any]] | None = None
+    ) -> StatusRows:
+        """Return the rows for these events in their order; each status of a message at most once.
+
+        described: returns the conversation and the pricing that webhooks of v1 show with a status; None for our own
+        """
         now = self.context.clock.now()
         at = int(now * 1000)
         report = StatusRows({}, [], {})
@@ -58,13 +64,20 @@ class StatusReports:
                 statistics.reached(step, message.kind, now - accepted_at, self.context.account)
             for step in self._in_order_of_posting(steps, message.peer):
                 if self.is_posted(step):
-                    conversation = self._conversation_of(message, step, accepted_at)
-                    body = bodies.status(message_id, message.peer, step, int(timestamp or now), error, conversation)
+                    conversation = self._conversation_of(message, step, accepted_at) if described is None else None
+                    shown = self._shown(described(step)) if described is not None else None
+                    body = bodies.status(
+                        message_id, message.peer, step, int(timestamp or now), error, conversation, priced=shown
+                    )
                     event = callbacks.status_event(message_id, message.peer, int(step))
                     report.callbacks.append(self.callback(message_id, body, at, event))
                 if self.context.config.cloud is not None and not self._is_dropped():
                     report.callbacks.extend(self._cloud(message_id, step, int(timestamp or now), error, at=at))
         return report
+
+    def _shown(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the conversation and the pricing, unless the business does not want them."""
+        return described if self.context.config.preferences().conversations else {}
 
     def _in_order_of_posting(self, steps: Sequence[Status], peer: str) -> Sequence[Status]:
         """Return the statuses to post when these were reached.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -33,16 +34,20 @@ def status(
     error: tuple[int, str] | None = None,
     conversation: Conversation | None = None,
     group_id: str = "",
+    priced: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return a `statuses` body.
 
     timestamp: Unix seconds
     error: code and details, for `FAILED`; None otherwise
     group_id: group of a message, if the recipient is one participant of it; empty for none
+    priced: conversation and pricing as the real Cloud API names them, in place of `conversation`; None for none
     """
     entry = _status(message_id, recipient, _NAMES[reached], timestamp)
     if group_id:
         entry["group_id"] = group_id
+    if priced:
+        entry |= priced
     if conversation is not None:
         described: dict[str, Any] = {"id": conversation.id}
         if reached is Status.SENT:

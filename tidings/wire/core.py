@@ -190,6 +190,28 @@ class EmptyQueues(Frame, tag="empty_queues"):
     """
 
 
+MESSAGE_EVENT, STATUS_EVENT, ERROR_EVENT = "message", "status", "error"
+
+
+class UpstreamEvent(msgspec.Struct, omit_defaults=True, gc=False):
+    """One event that the real Cloud API has posted to a number."""
+
+    kind: str  # `MESSAGE_EVENT`, `STATUS_EVENT` or `ERROR_EVENT`
+    body: bytes  # JSON: one of `messages`, `statuses` or `errors`
+    peer: str = ""  # number of the other party, which decides about the shard; empty for an error
+    name: str = ""  # name in the profile of a message's sender; empty without one
+
+
+class TakeUpstreamEvents(Frame, tag="take_upstream_events"):
+    """POST /cloud/callbacks/{secret}, with a valid signature: events of recipients of one shard.
+
+    The response is `Done` once everything is on disk, or `Refused`. A repetition changes nothing.
+    """
+
+    account: str
+    events: list[UpstreamEvent]
+
+
 class RequestCode(Frame, tag="request_code"):
     """POST /v1/account: have the network send a code to the account's number. The response is `Done` or `Refused`."""
 
@@ -438,6 +460,7 @@ Question = (
     | PurgeCallbacks
     | PurgeJobs
     | EmptyQueues
+    | TakeUpstreamEvents
     | RequestCode
     | VerifyCode
     | ExportKeys

@@ -1,0 +1,43 @@
+"""Checks before a message is accepted that will be sent through the Cloud API."""
+
+from __future__ import annotations
+
+from coreapp.accepting.checks import BLOCKED, GROUP, CheckFailure, RecipientChecks
+from coreapp.errors import RequestRefused
+from coreapp.upstream.bodies import OutboundMessage, Untranslatable
+from coreapp.upstream.sender import NO_UPLOADS
+from tidings.wire import codes, core
+
+NO_GROUPS = "recipient_type: the Cloud API has no groups of v1"
+NO_TTL = "ttl: the Cloud API has no time to live of a message, only one of a template"
+NO_IDENTITY = "recipient_identity_key_hash: is not known for a number that sends through the Cloud API"
+
+
+class UpstreamChecks(RecipientChecks):
+    """Refuses what the Cloud API does not have. It checks the recipient and the 24-hour window itself."""
+
+    async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
+        if question.recipient_type == GROUP:
+            raise RequestRefused(codes.INVALID_RECIPIENT_TYPE, NO_GROUPS)
+        if question.ttl:
+            raise RequestRefused(codes.PARAMETER_NOT_REQUIRED, NO_TTL)
+        if question.identity_hash:
+            raise RequestRefused(codes.PARAMETER_NOT_REQUIRED, NO_IDENTITY)
+        if question.to == self.context.account:
+            raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
+        if question.has_media and self._names_uploads(question.content):
+            raise RequestRefused(codes.PARAMETER_INVALID, f"{question.kind}: {NO_UPLOADS}")
+        if question.to in self.context.config.blocked:
+            return CheckFailure(codes.RECIPIENT_BLOCKED, BLOCKED)
+        await self.peers.contacts.require_valid(question.to, checks=True)
+        return None
+
+    def require_sendable(self, question: core.AcceptMessage) -> None:
+        """Do nothing: identities are those of the network."""
+
+    @staticmethod
+    def _names_uploads(content: bytes) -> bool:
+        try:
+            return bool(OutboundMessage(content).files)
+        except Untranslatable:
+            return False

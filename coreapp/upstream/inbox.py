@@ -1,0 +1,242 @@
+"""Events that the Cloud API has posted: committed with their callbacks before the post is answered.
+
+A message is recognised by its id, a status by message and status, so that a repeated post changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import Counter
+
+from coreapp import statistics
+from coreapp.context import ShardContext
+from coreapp.errors import RequestRefused
+from coreapp.journal import Change
+from coreapp.media.wiring import ShardMedia
+from coreapp.peers.wiring import ShardPeers
+from coreapp.statuses.wiring import Statuses
+from coreapp.upstream import inbound_ids, received
+from coreapp.upstream.received import PostedMessage, PostedStatus, Unusable
+from coreapp.upstream.sender import UpstreamSender
+from coreapp.webhook import bodies, events
+from coreapp.webhook.inbound import InboundSystem
+from tidings.aio import crashpoints
+from tidings.storage.business import messages, upstream_ids
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.media_downloads import Download
+from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.upstream_ids import UpstreamId
+from tidings.wire import codes, core
+from tidings.wire.cloud.codes import UNDELIVERABLE
+
+log = logging.getLogger(__name__)
+
+EVENTS = Counter("tidings_cloud_events_total", "Events posted by the real Cloud API", ["kind", "result"])
+
+
+@dataclasses.dataclass(slots=True)
+class _Effects:
+    """Rows to commit for the events of one post."""
+
+    new_messages: list[MessageRow] = dataclasses.field(default_factory=list)
+    ids: list[UpstreamId] = dataclasses.field(default_factory=list)
+    heard: dict[str, int] = dataclasses.field(default_factory=dict)
+    unread: list[Unread] = dataclasses.field(default_factory=list)
+    callbacks: list[Callback] = dataclasses.field(default_factory=list)
+    downloads: list[Download] = dataclasses.field(default_factory=list)
+    statuses: dict[str, Status] = dataclasses.field(default_factory=dict)
+    settled: list[Job] = dataclasses.field(default_factory=list)
+    invalid: list[str] = dataclasses.field(default_factory=list)  # recipients that cannot get messages
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class UpstreamInbox:
+    """Inbound side of one shard whose number sends through the Cloud API."""
+
+    context: ShardContext
+    statuses: Statuses
+    _: dataclasses.KW_ONLY
+    peers: ShardPeers
+    media: ShardMedia
+    sender: UpstreamSender
+
+    async def take(self, posted: Sequence[core.UpstreamEvent]) -> None:
+        """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""
+        for event in posted:
+            if event.peer and not self.context.owns(event.peer):
+                raise RequestRefused(codes.NOT_PRIMARY_COREAPP, "an event belongs to another shard", 1)
+        parsed = [self._parse(event) for event in posted]
+        found_messages = [event for event in parsed if isinstance(event, PostedMessage)]
+        found_statuses = [event for event in parsed if isinstance(event, PostedStatus)]
+        own_ids = await self._find_own_ids(found_messages, found_statuses)
+        about = [self._derive(message.wamid) for message in found_messages]
+        about += [own for status in found_statuses if (own := self._own_id(status, own_ids))]
+        tracker = self.statuses.tracker
+        tracker.hold(about)
+        try:
+            await self._load(about)
+            # Nothing else runs until the journal has the effects.
+            effects = _Effects()
+            for found in parsed:
+                if isinstance(found, PostedMessage):
+                    self._take_message(found, own_ids, effects)
+                elif isinstance(found, PostedStatus):
+                    self._take_status(found, own_ids, effects)
+                elif found is not None:
+                    self._take_error(found, effects)
+            await self._commit(effects)
+        finally:
+            tracker.release(about)
+
+    def _parse(self, event: core.UpstreamEvent) -> PostedMessage | PostedStatus | tuple[int, str] | None:
+        try:
+            if event.kind == core.MESSAGE_EVENT:
+                return received.read_message(event.body, event.name)
+            if event.kind == core.STATUS_EVENT:
+                return received.read_status(event.body)
+            return received.read_error(event.body)
+        except Unusable as unusable:
+            self._drop(event.kind, unusable)
+            return None
+
+    def _drop(self, kind: str, unusable: Unusable) -> None:
+        EVENTS.labels(kind, "unusable").inc()
+        log.warning("upstream.unusable", extra={"kind": kind, "error": str(unusable)})
+
+    async def _find_own_ids(
+        self, found_messages: Sequence[PostedMessage], found_statuses: Sequence[PostedStatus]
+    ) -> Mapping[str, str]:
+        """Return our own ids, by those of the Cloud API, of the messages that these events name."""
+        wamids = [wamid for message in found_messages for wamid in message.named]
+        wamids += [status.wamid for status in found_statuses if not status.own_id]
+        if not wamids:
+            return {}
+        rows = await self.context.database.query(
+            lambda connection: upstream_ids.list_by_wamid(connection, self.context.account, list(dict.fromkeys(wamids)))
+        )
+        return {row.wamid: row.id for row in rows}
+
+    def _derive(self, wamid: str) -> str:
+        return inbound_ids.derive(self.context.account, wamid)
+
+    @staticmethod
+    def _own_id(status: PostedStatus, own_ids: Mapping[str, str]) -> str:
+        return status.own_id or own_ids.get(status.wamid, "")
+
+    async def _load(self, about: Sequence[str]) -> None:
+        tracker = self.statuses.tracker
+        missing = [message_id for message_id in about if message_id not in tracker]
+        if missing:
+            load = functools.partial(messages.list_progress, account=self.context.account, ids=missing)
+            tracker.load(await self.context.database.query(load))
+
+    def _take_message(self, message: PostedMessage, own_ids: Mapping[str, str], effects: _Effects) -> None:
+        context, tracker = self.context, self.statuses.tracker
+        message_id = self._derive(message.wamid)
+        if message_id in tracker:
+            EVENTS.labels(core.MESSAGE_EVENT, "duplicate").inc()
+            return
+        try:
+            content = message.content(own_ids, self._derive)
+        except Unusable as unusable:
+            self._drop(core.MESSAGE_EVENT, unusable)
+            return
+        shown = message.shown(content)
+        milliseconds = message.timestamp * 1000
+        statistics.received(shown.kind, context.account).inc()
+        tracker.remember(message_id, message.sender, Status.RECEIVED, shown.kind)
+        effects.new_messages.append(
+            MessageRow(
+                message_id,
+                context.account,
+                context.shard,
+                message.sender,
+                shown.kind,
+                Status.RECEIVED,
+                milliseconds,
+                "",
+            )
+        )
+        effects.ids.append(UpstreamId(context.account, message_id, message.wamid, milliseconds))
+        if message.sender in context.config.blocked:
+            EVENTS.labels(core.MESSAGE_EVENT, "blocked").inc()
+            return
+        EVENTS.labels(core.MESSAGE_EVENT, "received").inc()
+        if isinstance(shown.content, InboundSystem) and not self._posts_number_changes():
+            return
+        effects.heard[message.sender] = max(milliseconds, effects.heard.get(message.sender, 0))
+        effects.unread.append(Unread(context.account, message.sender, message_id, milliseconds))
+        if self.media.downloads.wants(shown):
+            effects.downloads.append(self.media.downloads.make(message_id, message.sender, milliseconds, content))
+            return
+        effects.callbacks += events.inbound(context, message_id, message.sender, message.timestamp, shown)
+
+    def _posts_number_changes(self) -> bool:
+        return self.context.config.preferences().number_changes or events.wants_cloud_messages(self.context)
+
+    def _take_status(self, status: PostedStatus, own_ids: Mapping[str, str], effects: _Effects) -> None:
+        message_id, tracker = self._own_id(status, own_ids), self.statuses.tracker
+        if not message_id or message_id not in tracker or tracker.held(message_id).status is Status.RECEIVED:
+            # A message that was sent before the number belonged to this installation, or long ago.
+            EVENTS.labels(core.STATUS_EVENT, "unknown").inc()
+            return
+        job = self.sender.settle(message_id)
+        if job is not None:
+            effects.settled.append(job)
+            effects.ids.append(self.sender.ids_of(message_id, status.wamid))
+        if status.code == UNDELIVERABLE:
+            effects.invalid.append(status.recipient)
+        reached = (message_id, status.reached, status.timestamp, status.error)
+        report = self.statuses.reports.report([reached], described=lambda step: _described(status, step))
+        EVENTS.labels(core.STATUS_EVENT, "noted" if report.statuses else "duplicate").inc()
+        effects.statuses |= report.statuses
+        effects.callbacks += report.callbacks
+
+    def _take_error(self, error: tuple[int, str], effects: _Effects) -> None:
+        EVENTS.labels(core.ERROR_EVENT, "received").inc()
+        log.warning("upstream.error", extra={"code": error[0], "error": error[1]})
+        if self.context.config.posts_v1:
+            now = self.context.now()
+            body = bodies.errors(*error)
+            effects.callbacks.append(self.context.callback(f"upstream:{now}", "error", body, at=now))
+
+    async def _commit(self, effects: _Effects) -> None:
+        """Commit the effects, and what concurrent posts of the same events have put into the journal before."""
+        context, contacts = self.context, self.peers.contacts
+        ended = [job.id for job in effects.settled]
+        committed = context.journal.put(
+            Change(
+                context.account,
+                new_messages=effects.new_messages,
+                finished_jobs=ended,
+                failures=self.sender.failures.ended(ended) if ended else None,
+                statuses=effects.statuses,
+                heard=effects.heard,
+                unread_messages=effects.unread,
+                new_callbacks=effects.callbacks,
+                new_downloads=effects.downloads,
+                checked_contacts=[*contacts.met(effects.heard), *contacts.missed(effects.invalid)],
+                new_upstream_ids=effects.ids,
+            ),
+            urgent=True,
+        )
+        if ended:
+            context.count.remove(len(ended))
+            committed.add_done_callback(lambda _: self.statuses.tracker.release(ended))
+        await committed
+        crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
+        if effects.heard:
+            self.peers.window.heard(effects.heard)
+        if effects.downloads:
+            self.media.downloads.offer(effects.downloads)
+
+
+def _described(status: PostedStatus, step: Status) -> Mapping[str, object]:
+    """Return the conversation and the pricing to show with a status: with the one that named them only."""
+    return status.pricing if step is status.reached else {}

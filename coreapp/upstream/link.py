@@ -1,0 +1,141 @@
+"""The Cloud API in the place of the network: it accepts read marks, and has no contacts, keys and deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prometheus_client import Counter
+
+from coreapp.config import Config
+from coreapp.graph_api.client import AnswerMissing, NotPosted
+from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.pace import backoff
+from coreapp.network_connection import DeliveryListener, SendListener
+from coreapp.upstream import bodies, outcomes
+from coreapp.upstream.outcomes import PostAccepted, PostRefused
+from tidings import e2ee
+from tidings.aio import service
+from tidings.storage.business import upstream_ids
+from tidings.storage.business.upstream_ids import UpstreamId
+from tidings.storage.database import Database
+from tidings.wire import device
+
+log = logging.getLogger(__name__)
+
+MARKS = Counter("tidings_cloud_read_marks_total", "Posts of read marks to the real Cloud API, by outcome", ["outcome"])
+
+AT_ONCE = 16  # read marks that a shard posts at the same time
+UNKNOWN_MESSAGES = "the Cloud API's ids of these messages are not known any more"
+
+
+class UpstreamLink:
+    """Connection of a shard whose number sends through the Cloud API."""
+
+    name = "upstream-link"
+
+    def __init__(self, config: Config, database: Database, number: NumberUpstream) -> None:
+        self._config = config
+        self._database = database
+        self._number = number
+        self._sends: SendListener
+        self._is_running = False
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_refused = False
+        self.silence = 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Return whether messages can be posted: the number is not stopped."""
+        return self._is_running and not self._number.pace.fault
+
+    def listen(
+        self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[int, int], None]
+    ) -> None:
+        """Register the listener for sends. The others are never called."""
+        self._sends = sends
+
+    def on_connect(self, call: Callable[[], None]) -> None:
+        """Ignore `call`: it concerns the network."""
+
+    def on_refused(self, call: Callable[[], None]) -> None:
+        """Ignore `call`: it concerns the network."""
+
+    def drop(self, reason: str) -> None:
+        """Close the connections that no post uses; new ones are opened."""
+        self._number.client.close()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Accept read marks until `stop` is set."""
+        self._is_running = True
+        self._sends.connected()
+        try:
+            await stop.wait()
+        finally:
+            self._is_running = False
+            await service.cancel(self._tasks)
+
+    async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
+        """Return all numbers: the Cloud API has no check. Those that a status found invalid are cached as such."""
+        return set(numbers)
+
+    async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
+        """Return no keys."""
+        return {}
+
+    def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
+        """Do nothing: events are acknowledged by the response to their post."""
+
+    def send(self, envelope: device.Send) -> None:
+        """Post a read mark. Other kinds do not occur for such a number."""
+        if envelope.kind != device.READ:
+            log.error("upstream.unknown_envelope", extra={"id": envelope.id, "kind": envelope.kind})
+            return
+        task = asyncio.get_running_loop().create_task(self._mark_read(envelope))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _mark_read(self, envelope: device.Send) -> None:
+        """Post a read mark until the Cloud API accepts or refuses it. A repeated one has no further effect."""
+        attempts = 0
+        async with self._slots:
+            newest = await self._find_newest(envelope.refs)
+            if newest is None:
+                MARKS.labels("refused").inc()
+                self._sends.refused(envelope.id, "unknown", UNKNOWN_MESSAGES)
+                return
+            body = bodies.mark_read(newest.wamid)
+            while True:
+                outcome = await self._post(body)
+                if isinstance(outcome, PostAccepted):
+                    MARKS.labels("accepted").inc()
+                    self._sends.accepted([envelope.id])
+                    return
+                if isinstance(outcome, PostRefused):
+                    MARKS.labels("refused").inc()
+                    self._sends.refused(envelope.id, "refused", outcome.details)
+                    return
+                MARKS.labels("delayed").inc()
+                attempts += 1
+                await asyncio.sleep(backoff(attempts))
+
+    async def _post(self, body: bytes) -> object:
+        access = self._config.upstream
+        if access is None or not access.token:
+            return None
+        try:
+            answer = await self._number.client.post(access.messages_url, access.token, body)
+        except (NotPosted, AnswerMissing):
+            return None
+        if 200 <= answer.status < 300:
+            return PostAccepted("")
+        return outcomes.of_response(answer.status, answer.content)
+
+    async def _find_newest(self, refs: Sequence[str]) -> UpstreamId | None:
+        """Find the newest of these messages: with it the Cloud API marks those before it."""
+        rows = await self._database.query(
+            lambda connection: upstream_ids.list_by_id(connection, self._config.account, list(refs))
+        )
+        return max(rows, key=lambda row: (row.created_at, row.id), default=None)

@@ -1,0 +1,455 @@
+"""Sending of jobs through the Cloud API: translated, posted in the order of each recipient, and ended by the outcome.
+
+A job is committed as `POSTED` before its post begins, because the Cloud API would send a repeated post twice. After an
+outcome that is open, also of a job that an earlier owner left as `POSTED`, a status of the message settles it, or the
+end of a wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import logging
+import math
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+
+from coreapp.accepting.pair_rate import PairRate
+from coreapp.graph_api.client import AnswerMissing, CloudResponse, NotPosted
+from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.pace import backoff
+from coreapp.journal import Change
+from coreapp.media.pointers import MediaSource
+from coreapp.sending.encryption import Encryption
+from coreapp.upstream import outcomes
+from coreapp.upstream.bodies import OutboundMessage, Untranslatable
+from coreapp.upstream.outcomes import (
+    NumberStopped,
+    Outcome,
+    OutcomeOpen,
+    PostAccepted,
+    PostDelayed,
+    PostRefused,
+)
+from coreapp.upstream_access import UpstreamAccess
+from tidings.aio import crashpoints, service
+from tidings.aio.lru import LRU
+from tidings.storage import outages
+from tidings.storage.business import upstream_ids, upstreams
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.sessions import SealedSendingHalf
+from tidings.storage.business.upstream_ids import UpstreamId
+from tidings.wire import codes
+
+log = logging.getLogger(__name__)
+
+POSTS = Counter("tidings_cloud_posts_total", "Posts of messages to the real Cloud API, by outcome", ["outcome"])
+SETTLED = Counter("tidings_cloud_settled_total", "Open outcomes of posts, by what settled them", ["by"])
+
+REMEMBERED = 10_000  # recent messages whose Cloud API ids are in memory
+CLOSE_SECONDS = 5.0  # time for the posts in flight when the shard is closed
+MAYBE_SENT = "may have been sent: the Cloud API did not confirm the message"
+INTERRUPTED = "the Coreapp ended during the post"
+NO_UPLOADS = (
+    "files by id, and links of a provider, cannot be sent through the Cloud API: send a link without a provider"
+)
+NO_CREDENTIALS = "the credentials cannot be opened: set them again with `tidings number upstream`"
+
+_results = {
+    PostAccepted: POSTS.labels("accepted"),
+    PostRefused: POSTS.labels("refused"),
+    PostDelayed: POSTS.labels("delayed"),
+    NumberStopped: POSTS.labels("stopped"),
+    OutcomeOpen: POSTS.labels("unknown"),
+}
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Lane:
+    """Jobs to one recipient, in order. The first is the one being posted, if `is_busy`."""
+
+    jobs: collections.deque[tuple[Job, bytes]]
+    is_busy: bool = False  # the first job is in flight, or its outcome is open
+    is_waiting: bool = False  # the first job waits for the recipient's rate or back-off
+    failures: int = 0  # consecutive delays of the first job
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class UpstreamSender(Encryption):
+    """Takes the place of encryption in a shard whose number sends through the Cloud API."""
+
+    number: NumberUpstream = dataclasses.field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settings = self.context.settings
+        self._lanes: dict[str, _Lane] = {}
+        # Recipients whose first job may be posted now.
+        self._ready: collections.deque[str] = collections.deque()
+        # Jobs in flight or with an open outcome, by id, until a response or a status ends them.
+        self._posted: dict[str, Job] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pair_rate = PairRate(self.context.clock) if settings.cloud_pair_pacing else None
+        self._wamids: LRU[str, str] = LRU(REMEMBERED)
+        self._pump_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        access = self.context.config.upstream
+        self.number.opened(self.context.lease.shards, access.upstream.rate if access is not None else 0.0)
+        self._unsubscribe = self.number.pace.on_room(self._pump)
+        self.context.config.on_upstream_change(self._access_changed)
+
+    # The interface of `Encryption`.
+
+    def encrypt_now(self, job: Job, content: bytes) -> SealedSendingHalf | None:
+        """Return None: a job is stored with its sealed content."""
+        return None
+
+    def enqueue(self, job: Job, content: bytes) -> None:
+        """Queue a job. It is on disk as `NEW` or `POSTED`, or already in the journal."""
+        if self._is_closed:
+            return
+        lane = self._lanes.get(job.peer)
+        if lane is None:
+            lane = self._lanes[job.peer] = _Lane(collections.deque())
+        lane.jobs.append((job, content))
+        if len(lane.jobs) > 1:
+            return
+        if job.state == JobForm.POSTED:
+            # Needs no permit, because nothing is posted.
+            lane.is_busy = True
+            self._posted[job.id] = job
+            self._leave_open(job, OutcomeOpen(INTERRUPTED))
+            return
+        self._ready.append(job.peer)
+        self._pump()
+
+    def is_renewing(self, peer: str) -> bool:
+        return False
+
+    @property
+    def recipients(self) -> int:
+        return 0
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(lane.jobs) for lane in self._lanes.values())
+
+    @property
+    def oldest(self) -> int | None:
+        return min((lane.jobs[0][0].created_at for lane in self._lanes.values()), default=None)
+
+    @property
+    def renewals(self) -> int:
+        return 0
+
+    def turn_away(self, peer: str) -> None:
+        """Do nothing: the Cloud API knows the recipient's identity."""
+
+    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+        """Remove the chosen jobs from the queue, except those that may have been posted, and return them; the caller
+        ends them.
+        """
+        taken: list[Job] = []
+        for peer, lane in list(self._lanes.items()):
+            found = [entry for entry in lane.jobs if entry[0].id not in self._posted and chosen(entry[0])]
+            for entry in found:
+                lane.jobs.remove(entry)
+            taken += [job for job, _ in found]
+            if found:
+                self._continue(peer, lane)
+        self.left += len(taken)
+        return taken
+
+    async def close(self) -> None:
+        """Finish the posts in flight, and leave the others to the next owner; they are on disk."""
+        self._is_closed = True
+        self._unsubscribe()
+        for timer in (*self._timers.values(), *filter(None, [self._pump_timer])):
+            timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        await service.cancel(self._tasks)
+        self._lanes.clear()
+        self.number.closed()
+        await super().close()
+
+    # What receiving and read marks need.
+
+    def settle(self, message_id: str) -> Job | None:
+        """Remove a job whose message has a status, so that its post is known to have succeeded. Returns the job, which
+        the caller ends with the status; None if it had ended before.
+        """
+        job = self._posted.get(message_id)
+        if job is None:
+            return None
+        if message_id in self._timers:
+            SETTLED.labels("status").inc()
+        self._ended(job)
+        return job
+
+    def note_wamid(self, message_id: str, wamid: str) -> None:
+        """Record the Cloud API's id of a message, whose row is in the journal."""
+        self._wamids.put(message_id, wamid)
+
+    async def find_wamids(self, message_ids: Sequence[str]) -> dict[str, str]:
+        """Return the Cloud API's ids by our own, for those that are known."""
+        found = {own: wamid for own in message_ids if (wamid := self._wamids.get(own)) is not None}
+        missing = [own for own in message_ids if own not in found]
+        if missing:
+            rows = await self.context.database.query(
+                lambda connection: upstream_ids.list_by_id(connection, self.context.account, missing)
+            )
+            found |= {row.id: row.wamid for row in rows}
+        return found
+
+    def ids_of(self, message_id: str, wamid: str) -> UpstreamId:
+        """Return the row that stores both ids of a message."""
+        self.note_wamid(message_id, wamid)
+        return UpstreamId(self.context.account, message_id, wamid, self.context.now())
+
+    # Posting.
+
+    def _pump(self) -> None:
+        """Start the posts that are permitted now."""
+        if self._pump_timer is not None:
+            self._pump_timer.cancel()
+            self._pump_timer = None
+        while self._ready and not self._is_closed and not self.context.journal.broken.done():
+            peer = self._ready[0]
+            lane = self._lanes.get(peer)
+            if lane is None or not lane.jobs or lane.is_busy or lane.is_waiting:
+                self._ready.popleft()
+                continue
+            wait = self.number.pace.admit()
+            if wait:
+                if math.isfinite(wait):
+                    self._pump_timer = asyncio.get_running_loop().call_later(wait, self._pump)
+                return
+            self._ready.popleft()
+            pause = self._pair_rate.take(peer) if self._pair_rate is not None else 0.0
+            if pause:
+                self._hold(peer, lane, pause)
+                self.number.pace.release()
+                continue
+            self._start(lane)
+
+    def _start(self, lane: _Lane) -> None:
+        job, content = lane.jobs[0]
+        lane.is_busy = True
+        self._posted[job.id] = job
+        if job.state == JobForm.POSTED:
+            self._leave_open(job, OutcomeOpen(INTERRUPTED))
+            self.number.pace.release()
+            return
+        task = asyncio.get_running_loop().create_task(self._send(lane, job, content))
+        self._tasks.add(task)
+        task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.number.pace.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The job exists on disk only, so the shard must be reopened.
+            self.context.journal.fail(error)
+
+    async def _send(self, lane: _Lane, job: Job, content: bytes) -> None:
+        try:
+            body = await self._prepare(job, content)
+        except Untranslatable as error:
+            self._refuse(lane, job, PostRefused(error.code, error.details))
+            return
+        except Exception as error:
+            if outages.is_outage(error):
+                raise
+            # An error about one message must not end the shard again and again.
+            log.exception("upstream.untranslatable", extra={"id": job.id})
+            self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, "the message cannot be translated"))
+            return
+        posted = dataclasses.replace(job, state=JobForm.POSTED)
+        await self.context.journal.write(Change(self.context.account, enqueued_jobs=(posted,)))
+        outcome = await self._post(body)
+        crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
+        _results[type(outcome)].inc()
+        if job.id not in self._posted:
+            # A status has overtaken the response.
+            if isinstance(outcome, PostAccepted):
+                self.number.pace.succeeded()
+            return
+        self._handle(lane, job, outcome)
+
+    async def _prepare(self, job: Job, content: bytes) -> bytes:
+        """Return the body of the post. Raises `Untranslatable`."""
+        message = OutboundMessage(content)
+        wamids = await self.find_wamids(message.named) if message.named else {}
+        files: dict[MediaSource, str] = {}
+        if message.files:
+            raise Untranslatable(codes.MEDIA_DOWNLOAD, NO_UPLOADS)
+        return message.body(job.peer, job.id, wamids=wamids, media_ids=files)
+
+    async def _post(self, body: bytes) -> Outcome:
+        access = self.context.config.upstream
+        if access is None or not access.token:
+            return NumberStopped(NO_CREDENTIALS)
+        try:
+            answer: CloudResponse = await self.number.client.post(access.messages_url, access.token, body)
+        except NotPosted as error:
+            return PostDelayed(str(error))
+        except AnswerMissing as error:
+            return OutcomeOpen(str(error))
+        return outcomes.of_response(answer.status, answer.content, answer.headers.get("retry-after", ""))
+
+    def _handle(self, lane: _Lane, job: Job, outcome: Outcome) -> None:
+        pace = self.number.pace
+        if isinstance(outcome, PostAccepted):
+            self._note_success()
+            self._accept(lane, job, outcome)
+        elif isinstance(outcome, PostRefused):
+            self._note_success()
+            self._refuse(lane, job, outcome)
+        elif isinstance(outcome, OutcomeOpen):
+            seconds = pace.delayed()
+            log.warning("upstream.unknown", extra={"id": job.id, "error": outcome.reason, "pause_s": seconds})
+            self._leave_open(job, outcome)
+        elif isinstance(outcome, NumberStopped):
+            self._stop(outcome.reason)
+            self._return(lane, job, outcome.reason)
+        else:
+            self._delay(lane, job, outcome)
+
+    def _accept(self, lane: _Lane, job: Job, outcome: PostAccepted) -> None:
+        self._ended(job)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("message.posted", extra={"id": job.id, "to": job.peer, "request_id": job.request_id})
+        committed = self.context.journal.put(
+            Change(
+                self.context.account,
+                finished_jobs=(job.id,),
+                failures=self.failures.ended((job.id,)),
+                new_upstream_ids=(self.ids_of(job.id, outcome.wamid),),
+            )
+        )
+        self.context.count.remove(1)
+        committed.add_done_callback(lambda _: self.transmitter.statuses.tracker.release((job.id,)))
+
+    def _refuse(self, lane: _Lane, job: Job, outcome: PostRefused) -> None:
+        log.info(
+            "message.failed",
+            extra={"id": job.id, "to": job.peer, "code": outcome.code, "detail": outcome.details},
+        )
+        self._ended(job)
+        self.transmitter.fail([job], outcome.code, outcome.details)
+
+    def _delay(self, lane: _Lane, job: Job, outcome: PostDelayed) -> None:
+        """Post the message again later, because the Cloud API did not accept it."""
+        if outcome.of_recipient:
+            lane.failures += 1
+            pause = max(backoff(lane.failures), outcome.seconds)
+        else:
+            pause = self.number.pace.delayed(outcome.seconds)
+        log.warning("upstream.delayed", extra={"id": job.id, "error": outcome.reason, "pause_s": pause})
+        self._return(lane, job, outcome.reason)
+        if outcome.of_recipient:
+            self._hold(job.peer, lane, pause)
+
+    def _return(self, lane: _Lane, job: Job, reason: str) -> None:
+        """Return a job that was not accepted to the head of its lane. It is `NEW` on disk before its next post."""
+        self.failures.note((job.id,), reason[:255])
+        self._posted.pop(job.id, None)
+        fresh = dataclasses.replace(job, state=JobForm.NEW)
+        self.context.journal.put(Change(self.context.account, enqueued_jobs=(fresh,)))
+        if lane.jobs and lane.jobs[0][0].id == job.id:
+            lane.jobs[0] = (fresh, lane.jobs[0][1])
+        lane.is_busy = False
+        self._ready.append(job.peer)
+
+    def _hold(self, peer: str, lane: _Lane, seconds: float) -> None:
+        """Let the lane of a recipient wait."""
+        lane.is_waiting = True
+        asyncio.get_running_loop().call_later(seconds, self._resume, peer, lane)
+
+    def _resume(self, peer: str, lane: _Lane) -> None:
+        lane.is_waiting = False
+        if self._lanes.get(peer) is lane:
+            self._continue(peer, lane)
+
+    def _leave_open(self, job: Job, outcome: OutcomeOpen) -> None:
+        """Wait for a status of a message of which it is unknown whether it was accepted."""
+        if self._is_closed:
+            return
+        seconds = self.context.settings.cloud_unknown_wait
+        timer = asyncio.get_running_loop().call_later(seconds, self._decide, job, outcome)
+        self._timers[job.id] = timer
+
+    def _decide(self, job: Job, outcome: OutcomeOpen) -> None:
+        """End the wait for a status: the message fails, or is posted again."""
+        del self._timers[job.id]
+        lane = self._lanes[job.peer]
+        if self.context.settings.cloud_resends_unknown:
+            SETTLED.labels("resend").inc()
+            self._return(lane, job, outcome.reason)
+            self._pump()
+            return
+        SETTLED.labels("fail").inc()
+        self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, f"{MAYBE_SENT} ({outcome.reason})"[:1000]))
+
+    def _ended(self, job: Job) -> None:
+        """Remove a job from its lane, and continue with the next one."""
+        self._posted.pop(job.id, None)
+        timer = self._timers.pop(job.id, None)
+        if timer is not None:
+            timer.cancel()
+        self.left += 1
+        lane = self._lanes.get(job.peer)
+        if lane is not None and lane.jobs and lane.jobs[0][0].id == job.id:
+            lane.jobs.popleft()
+            lane.is_busy, lane.failures = False, 0
+            self._continue(job.peer, lane)
+
+    def _continue(self, peer: str, lane: _Lane) -> None:
+        """Queue the next job of a lane, or drop the empty lane."""
+        if lane.is_busy or lane.is_waiting:
+            return
+        if not lane.jobs:
+            self._lanes.pop(peer, None)
+        else:
+            self._ready.append(peer)
+            self._pump()
+
+    # Faults of the number.
+
+    def _stop(self, reason: str) -> None:
+        if self.number.pace.stop(reason):
+            log.error("upstream.stopped", extra={"number": self.context.account, "error": reason})
+            self._store_fault(reason)
+
+    def _note_success(self) -> None:
+        if self.number.pace.succeeded():
+            log.warning("upstream.resumed", extra={"number": self.context.account})
+            self._store_fault("")
+
+    def _store_fault(self, fault: str) -> None:
+        """Store the fault for health checks and the operator."""
+        task = asyncio.get_running_loop().create_task(self._persist_fault(fault))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _persist_fault(self, fault: str) -> None:
+        try:
+            await self.context.persist(
+                lambda connection: upstreams.set_fault(connection, self.context.account, fault), patience=10.0
+            )
+        except Exception as error:
+            log.warning("upstream.fault_not_stored", extra={"error": repr(error)})
+
+    def _access_changed(self, before: UpstreamAccess | None, access: UpstreamAccess | None) -> None:
+        """Called when the upstream of the number or its credentials have changed."""
+        if access is None or self._is_closed:
+            return
+        self.number.set_rate(access.upstream.rate)
+        # A fault, which is part of the row as well, does not count.
+        was = (before.upstream.changed_at, before.credentials) if before is not None else None
+        if (access.upstream.changed_at, access.credentials) != was:
+            self.number.pace.resume()

@@ -1,0 +1,53 @@
+"""Wiring of a shard whose number sends through the Cloud API: the parts that take the place of those of the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from coreapp.accepting.checks import RecipientChecks
+from coreapp.context import ShardContext
+from coreapp.groups.wiring import ShardGroups
+from coreapp.media.wiring import ShardMedia
+from coreapp.peers.wiring import ShardPeers
+from coreapp.recovery.wiring import Recovery
+from coreapp.sending.wiring import MakeEncryption, Sending
+from coreapp.statuses.wiring import Statuses
+from coreapp.upstream.checks import UpstreamChecks
+from coreapp.upstream.contents import NoKeptContents, PlainContents
+from coreapp.upstream.inbox import UpstreamInbox
+from coreapp.upstream.sender import UpstreamSender
+
+
+def make_sender(context: ShardContext) -> MakeEncryption | None:
+    """Return the function that creates the sender; None for a number that uses the network."""
+    return functools.partial(UpstreamSender, number=context.upstream) if context.upstream is not None else None
+
+
+def without_preparation(context: ShardContext, media: ShardMedia) -> ShardMedia:
+    """Return the media parts, of which a number of the Cloud API prepares no files for the network."""
+    if context.upstream is None:
+        return media
+    return dataclasses.replace(media, preparation_queue=PlainContents.like(media.preparation_queue))
+
+
+def without_kept_contents(context: ShardContext, recovery: Recovery, peers: ShardPeers) -> Recovery:
+    """Return the recovery parts, of which a number of the Cloud API keeps no contents: nothing is encrypted again."""
+    if context.upstream is None:
+        return recovery
+    return dataclasses.replace(recovery, sent_contents=NoKeptContents(context.device, peers.sessions))
+
+
+def make_checks(context: ShardContext, peers: ShardPeers, groups: ShardGroups) -> RecipientChecks:
+    """Return the checks of recipients, which a number of the Cloud API leaves to it for the most part."""
+    checks = UpstreamChecks if context.upstream is not None else RecipientChecks
+    return checks(context, peers, groups.requests)
+
+
+def make_inbox(
+    context: ShardContext, statuses: Statuses, *, peers: ShardPeers, media: ShardMedia, sending: Sending
+) -> UpstreamInbox | None:
+    """Return the inbound side; None for a number that uses the network."""
+    if not isinstance(sending.encryption, UpstreamSender):
+        return None
+    return UpstreamInbox(context, statuses, peers=peers, media=media, sender=sending.encryption)

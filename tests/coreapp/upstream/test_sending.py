@@ -1,0 +1,368 @@
+"""Messages of a number that sends through the Cloud API: each is posted once, in order, whatever the Cloud API does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from coreapp.graph_api import pace
+from harness import polling
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.signals import soon
+from tests.coreapp.upstream.conftest import attach, detach, post, status, until_no_jobs
+from tests.coreapp.upstream.scripted_cloud import CUT, HOLD, ScriptedCloud, refused
+from tidings.storage.business import jobs, upstream_ids, upstreams
+from tidings.storage.business.jobs import JobForm
+from tidings.storage.business.upstreams import JobsPending
+from tidings.wire import codes, core
+
+ANN, BEN = "15550110001", "15550110002"
+
+
+@pytest.fixture(autouse=True)
+def short_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back off by milliseconds instead of seconds."""
+    monkeypatch.setattr(pace, "MAX_BACKOFF", 0.02)
+    monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 0.05)
+
+
+async def send(running: Running, to: str = ANN, text: str = "hello", **more: Any) -> str:
+    """Send a text. Returns its id."""
+    content = json.dumps({"type": "text", "text": {"body": text}}).encode()
+    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, **more))
+    assert isinstance(answer, core.Accepted), answer
+    return answer.id
+
+
+async def count_jobs(world: World) -> int:
+    return await world.database.query(jobs.count)
+
+
+async def test_a_message_is_posted_with_our_id_and_its_statuses_reach_the_webhook(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    running = await bridged.start()
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    assert cloud.posts == [
+        {
+            "messaging_product": "whatsapp",
+            "recipient_type": "individual",
+            "to": ANN,
+            "type": "text",
+            "text": {"body": "hello"},
+            "biz_opaque_callback_data": message_id,
+        }
+    ]
+    assert cloud.tokens == ["T0KEN"]
+    await until_no_jobs(bridged)
+    (row,) = await bridged.database.query(lambda c: upstream_ids.list_by_id(c, BUSINESS, [message_id]))
+    assert row.wamid == "wamid.1="
+    # The network has no part in it.
+    assert (bridged.network.logins, bridged.network.registrations) == (0, [])
+
+    for name in ("sent", "delivered", "read"):
+        assert isinstance(await post(running, status(message_id, name)), core.Done)
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 3)
+    assert bridged.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
+
+
+async def test_messages_to_one_recipient_keep_their_order_and_others_do_not_wait(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.policy = lambda body: HOLD if body["to"] == ANN and not cloud.released.is_set() else None
+    running = await bridged.start()
+    for text in ("1", "2", "3"):
+        await send(running, ANN, text)
+    for text in ("1", "2", "3"):
+        await send(running, BEN, text)
+    await cloud.signals.until(lambda: len(cloud.to(BEN)) == 3)
+    assert [body["text"]["body"] for body in cloud.to(ANN)] == ["1"]
+    cloud.released.set()
+    await cloud.signals.until(lambda: len(cloud.to(ANN)) == 3)
+    assert [body["text"]["body"] for body in cloud.to(ANN)] == ["1", "2", "3"]
+    assert [body["text"]["body"] for body in cloud.to(BEN)] == ["1", "2", "3"]
+
+
+async def test_at_most_the_configured_number_of_posts_is_in_flight(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start(cloud_concurrency=4)
+    for n in range(12):
+        await send(running, f"1555011{n:04}")
+    await cloud.signals.until(lambda: cloud.in_flight == 4)
+    assert len(cloud.posts) == 4
+    cloud.released.set()
+    await until_no_jobs(bridged)
+    assert cloud.most_in_flight == 4
+    assert len({body["to"] for body in cloud.posts}) == len(cloud.posts) == 12
+
+
+@pytest.mark.parametrize("code", [130429, 131016, 4, 131056])
+async def test_a_message_that_is_refused_for_now_is_posted_again_without_a_status(
+    bridged: World, cloud: ScriptedCloud, code: int
+) -> None:
+    answers = itertools.chain([refused(code), refused(code, status=429)], itertools.repeat(None))
+    cloud.policy = lambda body: next(answers)
+    running = await bridged.start()
+    message_id = await send(running)
+    await until_no_jobs(bridged)
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id] * 3
+    assert bridged.sink.labels() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "details"),
+    [
+        (refused(131009, error_data={"details": "why"}), 1009, "why"),
+        (
+            refused(132001, status=404, error_data={"details": "template name (x) does not exist in en"}),
+            2001,
+            "exist in en",
+        ),
+        (refused(131047), 470, "(#131047) Title"),
+        (refused(131049, error_data={"details": "healthy"}), 500, "(#131049) Title: healthy"),
+    ],
+)
+async def test_a_refused_message_fails_with_the_code_of_v1(
+    bridged: World, cloud: ScriptedCloud, answer: Any, code: int, details: str
+) -> None:
+    cloud.policy = lambda body: answer
+    running = await bridged.start()
+    message_id = await send(running)
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
+    (posted,) = bridged.sink.taken()
+    (error,) = posted.body["statuses"][0]["errors"]
+    assert error["code"] == code
+    assert details in error["details"]
+    assert len(cloud.posts) == 1
+    await until_no_jobs(bridged)
+
+
+@pytest.mark.parametrize("answer", [CUT, (500, "<html>"), (200, "{}"), refused(131000, status=500)])
+async def test_an_unknown_outcome_fails_after_the_wait_and_is_never_posted_twice(
+    bridged: World, cloud: ScriptedCloud, answer: Any
+) -> None:
+    cloud.policy = lambda body: answer
+    running = await bridged.start()
+    message_id = await send(running)
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
+    (error,) = bridged.sink.taken()[0].body["statuses"][0]["errors"]
+    assert error["code"] == 500
+    assert error["details"].startswith("may have been sent")
+    assert len(cloud.posts) == 1
+
+
+async def test_an_unknown_outcome_is_settled_by_a_status_with_our_id(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: CUT
+    running = await bridged.start(cloud_unknown_wait=60.0)
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    await soon(lambda: running.shard.sending.encryption.waiting == 1)
+    await post(running, status(message_id, "delivered"))
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["sent", "delivered"])
+    assert await count_jobs(bridged) == 0
+    (row,) = await bridged.database.query(lambda c: upstream_ids.list_by_id(c, BUSINESS, [message_id]))
+    assert row.wamid == "wamid.1="
+
+
+async def test_an_unknown_outcome_is_posted_again_where_the_operator_wants_no_loss(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    answers = itertools.chain([CUT], itertools.repeat(None))
+    cloud.policy = lambda body: next(answers)
+    running = await bridged.start(cloud_resends_unknown=True)
+    message_id = await send(running)
+    await until_no_jobs(bridged)
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id] * 2
+
+
+async def test_a_status_may_overtake_the_response(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start()
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    await post(running, status(message_id, "delivered"))
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["sent", "delivered"])
+    assert await count_jobs(bridged) == 0
+    cloud.released.set()
+    later = await send(running, text="next")
+    await cloud.signals.until(lambda: len(cloud.posts) == 2)
+    await until_no_jobs(bridged)
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id, later]
+    assert bridged.sink.statuses_of(message_id) == ["sent", "delivered"]
+
+
+async def test_a_fault_of_the_credentials_stops_the_number_until_they_are_replaced(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 60.0)
+    cloud.policy = lambda body: None if cloud.tokens[-1] == "NEW" else refused(190, "Invalid token", status=401)
+    running = await bridged.start()
+    for n in range(3):
+        # v1 clients get no 401: messages are accepted, and wait.
+        await send(running, f"1555011{n:04}")
+    await soon(lambda: running.shard.is_stopped)
+    health = await running.client.ask(lambda n: core.GetHealth(n, BUSINESS))
+    assert health.gateway_status == "disconnected"
+
+    async def has_fault() -> bool:
+        row = await bridged.database.query(lambda c: upstreams.find(c, BUSINESS))
+        return row is not None and "(#190)" in row.fault
+
+    await polling.until(has_fault, seconds=10.0, pause=0.01)
+    assert await count_jobs(bridged) == 3
+    posted = len(cloud.posts)
+    assert posted <= 3
+
+    await attach(bridged.database, cloud.url, token="NEW", changed_at=2)
+    await until_no_jobs(bridged)
+    assert len(cloud.posts) == posted + 3
+    assert not running.shard.is_stopped
+    assert bridged.sink.labels() == []
+
+
+async def test_messages_wait_while_the_cloud_api_cannot_be_reached(
+    bridged: World, cloud: ScriptedCloud, unused_tcp_port: int
+) -> None:
+    await attach(bridged.database, f"http://127.0.0.1:{unused_tcp_port}/v25.0", changed_at=2)
+    running = await bridged.start()
+    message_id = await send(running)
+    await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 1)
+    await attach(bridged.database, cloud.url, changed_at=3)
+    await until_no_jobs(bridged)
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id]
+
+
+async def test_the_next_owner_posts_waiting_messages_and_leaves_a_begun_post_open(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start(cloud_concurrency=1)
+    begun = await send(running, ANN, "begun")
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    waiting = [await send(running, BEN, "waiting"), await send(running, ANN, "behind")]
+    await running.killed()
+    rows = await bridged.database.query(lambda c: jobs.list_jobs(c, 0))
+    assert {row.id: row.state for row in rows} == {
+        begun: JobForm.POSTED,
+        **dict.fromkeys(waiting, JobForm.NEW),
+    }
+    cloud.policy = lambda body: None
+    await bridged.start(node="second")
+    await until_no_jobs(bridged)
+    await bridged.sink.signals.until(lambda: bridged.sink.labels() == [(begun, "failed")])
+    posted = [body["biz_opaque_callback_data"] for body in cloud.posts]
+    assert sorted(posted) == sorted([begun, *waiting])
+
+
+async def test_the_rate_of_the_number_is_kept(bridged: World, cloud: ScriptedCloud) -> None:
+    await attach(bridged.database, cloud.url, rate=20, changed_at=2)
+    running = await bridged.start()
+    started = asyncio.get_running_loop().time()
+    for n in range(12):
+        await send(running, f"1555011{n:04}")
+    await cloud.signals.until(lambda: len(cloud.posts) == 12)
+    # Two at once, then one every 50 ms.
+    assert asyncio.get_running_loop().time() - started >= 0.45
+
+
+async def test_the_pair_rate_delays_one_recipient_only(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start(cloud_pair_pacing=True)
+    for n in range(47):
+        await send(running, ANN, str(n))
+    await send(running, BEN, "other")
+    await cloud.signals.until(lambda: len(cloud.to(BEN)) == 1)
+    await cloud.signals.until(lambda: len(cloud.to(ANN)) == 45)
+    assert await count_jobs(bridged) >= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"recipient_type": "group", "to": "15550000000-1400000000"}, codes.INVALID_RECIPIENT_TYPE),
+        ({"ttl": 60}, codes.PARAMETER_NOT_REQUIRED),
+        ({"identity_hash": "x"}, codes.PARAMETER_NOT_REQUIRED),
+        ({"to": BUSINESS}, codes.BAD_USER),
+        (
+            {"kind": "image", "has_media": True, "content": b'{"type":"image","image":{"id":"f"}}'},
+            codes.PARAMETER_INVALID,
+        ),
+    ],
+)
+async def test_what_the_cloud_api_lacks_is_refused_with_a_reason(
+    bridged: World, cloud: ScriptedCloud, changes: dict[str, Any], code: int
+) -> None:
+    running = await bridged.start()
+    fields = {"to": ANN, "kind": "text", "content": b'{"type":"text","text":{"body":"x"}}', **changes}
+    answer = await running.client.ask(lambda n: core.AcceptMessage(n=n, account=BUSINESS, **fields))
+    assert isinstance(answer, core.Refused), answer
+    assert answer.code == code
+    assert answer.details
+    assert cloud.posts == []
+
+
+async def test_groups_registration_and_backups_are_refused(bridged: World) -> None:
+    running = await bridged.start()
+    for make in (
+        lambda n: core.CreateGroup(n, BUSINESS, "g"),
+        lambda n: core.RequestCode(n, BUSINESS),
+        lambda n: core.RestoreKeys(n, BUSINESS, "p", "d"),
+    ):
+        answer = await running.client.ask(make)
+        assert isinstance(answer, core.Refused), answer
+        assert answer.code == codes.ACCESS_DENIED
+
+
+async def test_every_number_is_a_contact_until_a_status_finds_it_undeliverable(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    running = await bridged.start()
+    (contact,) = await running.client.check("+1 555 011 0001")
+    assert (contact.status, contact.wa_id) == ("valid", ANN)
+    message_id = await send(running)
+    error = {"code": 131026, "title": "Message undeliverable", "error_data": {"details": "d"}}
+    await post(running, status(message_id, "failed", errors=[error]))
+    (contact,) = await running.client.check("+1 555 011 0001")
+    assert contact.status == "invalid"
+    content = b'{"type":"text","text":{"body":"x"}}'
+    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, ANN, "text", content))
+    assert isinstance(answer, core.Refused)
+    assert answer.code == codes.INVALID_USER
+
+
+async def test_switching_is_refused_while_messages_are_unsent(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start()
+    await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    with pytest.raises(JobsPending):
+        await detach(bridged.database)
+    cloud.released.set()
+    await until_no_jobs(bridged)
+    await detach(bridged.database)
+
+
+async def test_a_number_switched_to_the_network_sends_there_and_back_again(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    bridged.add_phones(ANN)
+    running = await bridged.start()
+    await send(running, text="through the cloud")
+    await until_no_jobs(bridged)
+    await detach(bridged.database)
+    await bridged.network.signals.until(lambda: bridged.network.live is not None)
+    await bridged.owner(running)
+    await send(running, text="through the network", checked_late=True)
+    await bridged.network.signals.until(lambda: len(bridged.network.sends) == 1)
+    await until_no_jobs(bridged)
+    assert len(bridged.network.registrations) == 1
+
+    await attach(bridged.database, cloud.url, changed_at=3)
+    await soon(lambda: running.node.shards.first is not None and running.shard.upstream is not None)
+    await send(running, text="through the cloud again")
+    await cloud.signals.until(lambda: len(cloud.posts) == 2)
+    assert len(bridged.network.sends) == 1
