@@ -29,6 +29,7 @@ import webapp.api.stats.routes
 import webapp.api.stickerpacks.routes
 import webapp.api.support
 import webapp.api.templates.routes
+import webapp.api.upstream.routes
 import webapp.api.users.routes
 from tidings import __version__
 from tidings.storage.database import DatabaseError
@@ -63,6 +64,7 @@ _ROUTERS = (
     webapp.api.stats.routes.router,
     webapp.api.metrics.routes.router,
     webapp.api.documents.router,
+    webapp.api.upstream.routes.router,
 )
 """Routers, ordered by how often they are called."""
 

@@ -83,6 +83,7 @@ from webapp.api.templates.service import Templates
 from webapp.api.testing.mode import TestMode
 from webapp.api.testing.robots_link import RobotsLink
 from webapp.api.testing.rules import NumberRules
+from webapp.api.upstream.service import UpstreamCallbacks
 from webapp.api.users import wiring
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.wiring import Logins
@@ -207,6 +208,7 @@ def assemble(
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
+            _upstream_callbacks(common.changes, database, links, safe=safe, clock=clock),
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
@@ -233,6 +235,14 @@ def assemble(
         media=media,
         media_watch=media_watch,
     )
+
+
+def _upstream_callbacks(
+    watch: Watch, database: Database, links: CoreappLinks, *, safe: SecretSealer, clock: Clock
+) -> UpstreamCallbacks:
+    callbacks = UpstreamCallbacks(database, links, safe=safe, clock=clock)
+    watch.on(changes.UPSTREAMS, callbacks.poll)
+    return callbacks
 
 
 def _cloud_access(settings: Settings, numbers: Numbers) -> tuple[IdentityDirectory, CloudAccess]:

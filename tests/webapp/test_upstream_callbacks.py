@@ -1,0 +1,182 @@
+"""The callback that the real Cloud API posts to: verification, signature, bounds, and 200 only for events on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.manual_clock import ManualClock
+from tests.webapp.conftest import Serve, Served, code
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.keys import upstream_credentials
+from tidings.keys.upstream_credentials import UpstreamCredentials
+from tidings.storage.business import numbers, upstreams
+from tidings.storage.business.upstreams import Upstream
+from tidings.storage.database import Connection, Database
+from tidings.wire import codes, core
+
+NUMBER, P, W = "15550000000", "106540352242922", "102290129340398"
+SECRET, VERIFY, APP_SECRET, OLD_SECRET = "the-path", "the token", "the app secret", "the old secret"
+PATH = f"/cloud/callbacks/{SECRET}"
+CLOCK_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(CLOCK_MS / 1000)
+
+
+@pytest.fixture
+async def api(serve: Serve, coreapp: FakeCoreapp, database: Database, clock: ManualClock) -> Served:
+    """Webapp of a number that sends through the Cloud API."""
+    coreapp.answer(core.TakeUpstreamEvents, lambda question: core.Done(question.n))
+    credentials = UpstreamCredentials("T", APP_SECRET, SECRET, VERIFY, OLD_SECRET, CLOCK_MS + 1_000)
+    sealed = upstream_credentials.sealed(SecretSealer(b"s" * 32), NUMBER, credentials)
+
+    async def work(connection: Connection) -> None:
+        await numbers.add_first(connection, NUMBER)
+        number = await numbers.find(connection, NUMBER)
+        assert number is not None
+        await upstreams.attach(connection, number, Upstream(NUMBER, "http://x", P, W, 80, "", 1), sealed)
+
+    await database.commit(work)
+    served = await serve(clock=clock)
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await served.parts.common.changes.run_once()
+    return served
+
+
+def text(wamid: str, sender: str = "16505551234") -> dict[str, Any]:
+    return {"from": sender, "id": wamid, "timestamp": "1749416383", "type": "text", "text": {"body": "hi"}}
+
+
+def envelope(*values: dict[str, Any], field: str = "messages", number: str = P) -> bytes:
+    """Return a body with one change per value."""
+    metadata = {"display_phone_number": NUMBER, "phone_number_id": number}
+    changes = [{"field": field, "value": {"messaging_product": "whatsapp", "metadata": metadata, **v}} for v in values]
+    return json.dumps({"object": "whatsapp_business_account", "entry": [{"id": W, "changes": changes}]}).encode()
+
+
+async def post(api: Served, body: bytes, secret: str = APP_SECRET, path: str = PATH, **headers: str) -> httpx.Response:
+    digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return await api.http.post(path, content=body, headers={"X-Hub-Signature-256": f"sha256={digest}", **headers})
+
+
+async def test_the_callback_is_verified_with_its_token(api: Served) -> None:
+    query = {"hub.mode": "subscribe", "hub.challenge": "1158201444", "hub.verify_token": VERIFY}
+    answer = await api.http.get(PATH, params=query)
+    assert (answer.status_code, answer.text) == (200, "1158201444")
+    for wrong in ({"hub.verify_token": "x"}, {"hub.mode": "x"}, {"hub.verify_token": ""}):
+        assert code(await api.http.get(PATH, params={**query, **wrong})) == (403, codes.ACCESS_DENIED)
+    assert code(await api.http.get("/cloud/callbacks/x", params=query)) == (404, codes.NOT_FOUND)
+
+
+async def test_events_are_passed_on_and_answered_with_200(api: Served, coreapp: FakeCoreapp) -> None:
+    contact = {"profile": {"name": "Sheena"}, "wa_id": "16505551234"}
+    status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "16505551234"}
+    body = envelope({"contacts": [contact], "messages": [text("wamid.A")]}, {"statuses": [status]})
+    answer = await post(api, body)
+    assert (answer.status_code, answer.content) == (200, b"")
+    (question,) = coreapp.asked(core.TakeUpstreamEvents)
+    assert question.account == NUMBER
+    found = [(event.kind, json.loads(event.body), event.peer, event.name) for event in question.events]
+    assert found == [
+        ("message", text("wamid.A"), "16505551234", "Sheena"),
+        ("status", status, "16505551234", ""),
+    ]
+
+
+async def test_a_wrong_signature_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+    body = envelope({"messages": [text("wamid.A")]})
+    right = hmac.new(APP_SECRET.encode(), body, hashlib.sha256).hexdigest()
+    assert code(await post(api, body, "another secret")) == (401, codes.ACCESS_DENIED)
+    other = "1" if right[-1] == "0" else "0"
+    for signature in (b"", b"sha256=", right[:-1].encode(), f"sha256={right[:-1]}{other}".encode(), b"sha256=\xe9"):
+        answer = await api.http.post(PATH, content=body, headers=[(b"X-Hub-Signature-256", signature)])
+        assert answer.status_code == 401
+    assert (await api.http.post(PATH, content=body)).status_code == 401
+    # The signature is over the bytes, not over the JSON.
+    digest = hmac.new(APP_SECRET.encode(), body, hashlib.sha256).hexdigest()
+    answer = await api.http.post(PATH, content=body + b" ", headers={"X-Hub-Signature-256": f"sha256={digest}"})
+    assert answer.status_code == 401
+    assert coreapp.asked(core.TakeUpstreamEvents) == []
+
+
+async def test_a_replaced_app_secret_is_accepted_until_its_end(
+    api: Served, coreapp: FakeCoreapp, clock: ManualClock
+) -> None:
+    body = envelope({"messages": [text("wamid.A")]})
+    assert (await post(api, body, OLD_SECRET)).status_code == 200
+    clock.advance(2.0)
+    assert (await post(api, body, OLD_SECRET)).status_code == 401
+    assert (await post(api, body)).status_code == 200
+
+
+async def test_a_body_over_3_mb_is_refused(api: Served) -> None:
+    padding = {"type": "text", "text": {"body": "x" * (3 * 1024 * 1024)}}
+    assert (await post(api, envelope({"messages": [text("wamid.A") | padding]}))).status_code == 413
+    assert (await post(api, envelope({"messages": [text("wamid.A", "1" * 15)]}))).status_code == 200
+
+
+async def test_an_unknown_path_is_not_found(api: Served) -> None:
+    body = envelope({"messages": [text("wamid.A")]})
+    assert code(await post(api, body, path="/cloud/callbacks/other")) == (404, codes.NOT_FOUND)
+
+
+async def test_a_thousand_events_go_in_bounded_requests_in_their_order(api: Served, coreapp: FakeCoreapp) -> None:
+    messages = [text(f"wamid.{n}") for n in range(1_000)]
+    assert (await post(api, envelope({"messages": messages}))).status_code == 200
+    asked = coreapp.asked(core.TakeUpstreamEvents)
+    assert [len(question.events) for question in asked] == [500, 500]
+    found = [json.loads(event.body)["id"] for question in asked for event in question.events]
+    assert sorted(found) == sorted(f"wamid.{n}" for n in range(1_000))
+
+
+async def test_events_of_foreign_numbers_and_of_accounts_are_acknowledged_and_dropped(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    for body in (
+        envelope({"messages": [text("wamid.A")]}, number="999"),
+        envelope({"event": "DISABLED_UPDATE"}, field="account_update"),
+        envelope({"event": "x"}, field="of_the_future"),
+        b'{"object":"whatsapp_business_account","entry":[]}',
+        b'{"entry":[{"id":"1"}]}',
+    ):
+        assert (await post(api, body)).status_code == 200
+    assert coreapp.asked(core.TakeUpstreamEvents) == []
+
+
+async def test_a_body_that_is_no_webhook_is_refused(api: Served) -> None:
+    for body in (b"", b"{", b"[]", b"{}", b'{"entry":5}', b"\xff", b'{"entry":[{"changes":[{"value":{}}]}]}'):
+        assert code(await post(api, body)) == (400, codes.INVALID_REQUEST)
+    wrong = envelope({"messages": "x"})
+    assert code(await post(api, wrong)) == (400, codes.INVALID_REQUEST)
+
+
+async def test_an_event_that_is_not_on_disk_is_not_answered_with_200(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.TakeUpstreamEvents, codes.NOT_READY, "the database does not answer", 1)
+    assert code(await post(api, envelope({"messages": [text("wamid.A")]}))) == (503, codes.NOT_READY)
+
+
+async def test_events_without_a_usable_number_go_to_the_first_shard(api: Served, coreapp: FakeCoreapp) -> None:
+    body = envelope({"messages": [text("wamid.A", "US.1349"), 5], "errors": [{"code": 1}]})
+    assert (await post(api, body)).status_code == 200
+    (question,) = coreapp.asked(core.TakeUpstreamEvents)
+    assert [(event.kind, event.peer) for event in question.events] == [("message", ""), ("message", ""), ("error", "")]
+
+
+async def test_a_number_that_is_switched_to_the_network_has_no_callback(api: Served, database: Database) -> None:
+    async def work(connection: Connection) -> None:
+        number = await numbers.find(connection, NUMBER)
+        assert number is not None
+        assert await upstreams.detach(connection, number)
+
+    await database.commit(work)
+    await api.parts.common.changes.run_once()
+    assert (await post(api, envelope({"messages": [text("wamid.A")]}))).status_code == 404

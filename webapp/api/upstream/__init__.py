@@ -1,0 +1,1 @@
+"""Callback that the real Cloud API posts webhooks to, for numbers that send through it."""

@@ -1,0 +1,126 @@
+"""Bodies that the Cloud API posts: any number of entries, changes, messages and statuses of any numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tidings.wire import core
+
+MESSAGES = "messages"  # field with messages, statuses and errors
+MAX_SHOWN = 1_000  # characters of an account's event that are logged
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    phone_number_id: str = ""
+
+
+class _Profile(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Contact(msgspec.Struct, gc=False):
+    wa_id: str = ""
+    profile: _Profile | None = None
+
+
+class _Value(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    contacts: list[_Contact] = []
+    messages: list[msgspec.Raw] = []
+    statuses: list[msgspec.Raw] = []
+    errors: list[msgspec.Raw] = []
+
+
+class _Change(msgspec.Struct, gc=False):
+    field: str
+    value: msgspec.Raw
+
+
+class _Entry(msgspec.Struct, gc=False):
+    changes: list[_Change] = []
+
+
+class _Posted(msgspec.Struct, gc=False):
+    entry: list[_Entry]
+
+
+class _Addressed(msgspec.Struct, gc=False, rename={"sender": "from"}):
+    """Number that decides which shard an event belongs to."""
+
+    sender: str = ""
+    recipient_id: str = ""
+
+
+_decode = msgspec.json.Decoder(_Posted).decode
+_decode_value = msgspec.json.Decoder(_Value).decode
+_decode_addressed = msgspec.json.Decoder(_Addressed).decode
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError)
+
+
+class WrongEnvelope(Exception):
+    """The body is not one of the Cloud API's webhooks. `str()` names the part that is wrong."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NumberEvent:
+    """Event of a phone number."""
+
+    phone_number_id: str
+    event: core.UpstreamEvent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AccountEvent:
+    """Event of an account, which v1 does not have: for the log."""
+
+    field: str
+    value: str  # JSON, cut
+
+
+def read(body: bytes) -> Iterator[NumberEvent | AccountEvent]:
+    """Yield the events of a body in order. Raises `WrongEnvelope` before the first one."""
+    try:
+        entries = _decode(body).entry
+        changes = [
+            (change, _decode_value(change.value) if change.field == MESSAGES else None)
+            for entry in entries
+            for change in entry.changes
+        ]
+    except _MALFORMED as error:
+        raise WrongEnvelope(str(error)[:200]) from None
+    return _events(changes)
+
+
+def _events(changes: list[tuple[_Change, _Value | None]]) -> Iterator[NumberEvent | AccountEvent]:
+    for change, value in changes:
+        if value is None:
+            yield AccountEvent(change.field[:64], bytes(change.value).decode("utf-8", "replace")[:MAX_SHOWN])
+            continue
+        number = value.metadata.phone_number_id
+        names = {contact.wa_id: contact.profile.name for contact in value.contacts if contact.profile is not None}
+        for raw in value.messages:
+            sender = _addressed(raw).sender
+            event = core.UpstreamEvent(core.MESSAGE_EVENT, bytes(raw), sender, names.get(sender, ""))
+            yield NumberEvent(number, event)
+        for raw in value.statuses:
+            event = core.UpstreamEvent(core.STATUS_EVENT, bytes(raw), _addressed(raw).recipient_id)
+            yield NumberEvent(number, event)
+        for raw in value.errors:
+            yield NumberEvent(number, core.UpstreamEvent(core.ERROR_EVENT, bytes(raw)))
+
+
+def _addressed(raw: msgspec.Raw) -> _Addressed:
+    """Return the numbers that an event names; empty where it names none."""
+    try:
+        return _decode_addressed(raw)
+    except _MALFORMED:
+        return _Addressed()
+
+
+def shown(event: AccountEvent) -> Mapping[str, Any]:
+    """Return the fields of a log line."""
+    return {"field": event.field, "value": event.value}
