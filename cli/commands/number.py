@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from cli import choices, guard, number_limits, process
+from cli import choices, guard, number_limits, number_upstream, process
 from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
@@ -54,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number_limits.add_arguments(actions.add_parser("limits", help="show and change its limits in the Cloud API"))
     recipients = actions.add_parser("recipients", help="list and change the recipients of a number in test mode")
     number_limits.add_recipient_arguments(recipients)
+    upstream = actions.add_parser("upstream", help="show and change whether it sends through the network or Cloud API")
+    number_upstream.add_arguments(upstream)
     remove = actions.add_parser("remove", help="remove a number with its users, settings, messages and templates")
     remove.add_argument("number", metavar="NUMBER")
     remove.add_argument(
@@ -83,6 +85,9 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
             await _change(database, functools.partial(_require, number=number))
             show = number_limits.run if options.action == "limits" else number_limits.run_recipients
             return await show(database, number, options)
+        if options.action == "upstream":
+            await _change(database, functools.partial(_require, number=number))
+            return await number_upstream.run(database, settings, number, options)
         if options.action == "remove":
             return await _remove(database, number, drop=options.drop)
         return await _set_state(database, number, PAUSED if options.action == "pause" else ACTIVE)

@@ -27,6 +27,7 @@ from cli.doctor.file_stores import Bucket, RecordedStore
 from cli.doctor.findings import CheckGroup, DoctorCheck
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
+from cli.doctor.upstream import UpstreamCheck
 from cli.settings import LeaseSettings
 from tidings.config import env
 from tidings.config.env import SettingsError
@@ -149,6 +150,7 @@ class CheckPlan:
             *makers,
             lambda database: KeysCheck(database, sealed),
             lambda database: CoreappLinksCheck(database, links),
+            lambda database: UpstreamCheck(database, settings.outgoing_webhooks, secrets.settings_key),
             lambda database: StoredWebhook(
                 database,
                 settings.account,
