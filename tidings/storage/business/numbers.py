@@ -159,6 +159,7 @@ async def delete(connection: AsyncConnection, number: str) -> None:
     # Its limits are deleted before it.
     await changes.note(connection, changes.CLOUD_LIMITS)
     await changes.note(connection, changes.NUMBERS)
+    await changes.note(connection, changes.UPSTREAMS)
 
 
 def by_number(numbers: Sequence[BusinessNumber]) -> Mapping[str, BusinessNumber]:
