@@ -15,7 +15,16 @@ from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
 from tidings.secrets.hash_pool import HashPool
-from tidings.storage.business import accounts, cloud_subscriptions, number_removal, numbers, shards, tokens, users
+from tidings.storage.business import (
+    accounts,
+    cloud_subscriptions,
+    number_removal,
+    numbers,
+    shards,
+    tokens,
+    upstreams,
+    users,
+)
 from tidings.storage.business.number_removal import PendingRows
 from tidings.storage.business.numbers import ACTIVE, MAX_NUMBERS, PAUSED, REMOVING, BusinessNumber
 from tidings.storage.business.users import User
@@ -171,8 +180,10 @@ async def _list(database: Database) -> int:
     async with database.reading() as connection:
         found = await numbers.list_numbers(connection)
         registered = {each.number for each in found if await accounts.is_registered(connection, each.number)}
+        bridged = {upstream.account for upstream in await upstreams.list_all(connection)}
     for each in found:
-        state = f"{each.state}, {'registered' if each.number in registered else 'not registered'}"
+        way = "registered" if each.number in registered else "not registered"
+        state = f"{each.state}, {'through the Cloud API' if each.number in bridged else way}"
         named = identity.derive(each.number, each.waba_of)
         ids = f"id {named.phone_number_id}  waba {named.waba_id}  app {named.app_id}"
         first = "  first" if each.is_first else ""

@@ -16,7 +16,7 @@ from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.egress.settings import OutgoingSettings
 from tidings.keys import webhook_url
 from tidings.secrets.process_secrets import SecretKeys
-from tidings.storage.business import accounts, application_settings, certificates, key_checks, numbers
+from tidings.storage.business import accounts, application_settings, certificates, key_checks, numbers, upstreams
 from tidings.storage.database import Database
 
 
@@ -41,10 +41,11 @@ class Number:
             rows = await numbers.list_numbers(connection)
             present = [self._number, *(row.number for row in rows if not row.is_first)]
             registered = {number for number in present if await accounts.is_registered(connection, number)}
+            bridged = {upstream.account for upstream in await upstreams.list_all(connection)}
         found = []
         for number in present:
             state = "registered with the network" if number in registered else "not registered with the network yet"
-            found.append(fine(self.name, f"{number}, {state}"))
+            found.append(fine(self.name, f"{number}, {'through the Cloud API' if number in bridged else state}"))
         for row in rows:
             if row.state == numbers.PAUSED:
                 remedy = f"`tidings number resume {row.number}` serves it again"

@@ -1,0 +1,183 @@
+"""`tidings number upstream` checks ids and secrets at the Cloud API before it stores anything."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_main import run
+
+NUMBER, P, W = "15550000000", "106540352242922", "102290129340398"
+
+
+class Graph(http.server.ThreadingHTTPServer):
+    """Cloud API that answers what a test sets, by the last part of the path."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: dict[str, tuple[int, Any]] = {
+            P: (200, {"id": P, "display_phone_number": "+1 555-000-0000", "status": "CONNECTED"}),
+            "phone_numbers": (200, {"data": [{"id": P}]}),
+            "subscribed_apps": (200, {"data": [{"whatsapp_business_api_data": {"id": "1"}}]}),
+        }
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v25.0"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Graph
+
+    def do_GET(self) -> None:
+        self.server.asked.append(f"{self.path} {self.headers['Authorization']}")
+        status, body = self.server.answers[self.path.partition("?")[0].rpartition("/")[2]]
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def graph() -> Iterator[Graph]:
+    server = Graph()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> dict[str, str]:
+    variables = {
+        "TIDINGS_DATA_DIR": str(tmp_path),
+        "TIDINGS_BUSINESS_NUMBER": NUMBER,
+        "TIDINGS_OUTGOING_ALLOW": "127.0.0.0/8",
+        "TIDINGS_CLOUD_TOKEN": "T0KEN",
+        "TIDINGS_CLOUD_APP_SECRET": "S3CRET",
+    }
+    assert run("migrate", **variables).returncode == 0
+    return variables
+
+
+def switch(graph: Graph, *more: str, **variables: str) -> Any:
+    ids = ("--base-url", graph.url, "--phone-number-id", P, "--waba-id", W)
+    return run("number", "upstream", NUMBER, "cloud", *ids, *more, **variables)
+
+
+def assert_refused(done: Any, word: str) -> None:
+    """Check that a command failed with one line that has a word."""
+    assert done.returncode != 0, done.stdout
+    assert "Traceback" not in done.stderr + done.stdout
+    assert word in done.stderr.rstrip("\n").splitlines()[-1], done.stderr
+
+
+def rows(tmp_path: Path) -> list[Any]:
+    with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+        return connection.execute("SELECT account, phone_number_id, waba_id, rate FROM upstreams").fetchall()
+
+
+def test_a_number_is_switched_shown_and_switched_back(graph: Graph, data: dict[str, str], tmp_path: Path) -> None:
+    assert run("number", "upstream", NUMBER, **data).stdout == f"{NUMBER} sends through the network\n"
+    done = switch(graph, **data)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stdout
+    assert rows(tmp_path) == [(NUMBER, P, W, 80)]
+    shown = run("number", "upstream", NUMBER, **data).stdout
+    assert re.search(r"^callback         /cloud/callbacks/\S{32}$", shown, re.MULTILINE)
+    assert re.search(r"^verify token     \S{32}$", shown, re.MULTILINE)
+    # Neither the command nor the database shows a secret.
+    assert "T0KEN" not in shown + done.stdout
+    assert b"T0KEN" not in (tmp_path / "business.db").read_bytes()
+    assert graph.asked[0].endswith(" Bearer T0KEN")
+    assert "appsecret_proof=" in graph.asked[0]
+
+    back = run("number", "upstream", NUMBER, "network", **data)
+    assert back.stdout == f"{NUMBER} sends through the network\n"
+    assert rows(tmp_path) == []
+
+
+def test_what_is_not_given_stays(graph: Graph, data: dict[str, str], tmp_path: Path) -> None:
+    before = switch(graph, **data).stdout
+    secret = tmp_path / "token"
+    secret.write_text("NEW\n")
+    bare = {name: value for name, value in data.items() if not name.startswith("TIDINGS_CLOUD_")}
+    done = run(
+        *("number", "upstream", NUMBER, "cloud", "--messages-per-second", "1000"),
+        TIDINGS_CLOUD_TOKEN_FILE=str(secret),
+        **bare,
+    )
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path) == [(NUMBER, P, W, 1000)]
+    assert graph.asked[-1].endswith(" Bearer NEW")
+    callback = re.compile(r"^(?:callback|verify token).*$", re.MULTILINE)
+    assert callback.findall(done.stdout) == callback.findall(before)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "word"),
+    [
+        (P, (401, {"error": {"code": 190, "message": "Invalid OAuth access token"}}), "replace the token"),
+        (
+            P,
+            (400, {"error": {"code": 100, "error_subcode": 33, "message": "Unsupported get request."}}),
+            "compare the ids",
+        ),
+        (P, (403, {"error": {"code": 10, "message": "(#10) Permission denied"}}), "permissions"),
+        (P, (200, ["not", "an", "object"]), "check --base-url"),
+        ("phone_numbers", (200, {"data": [{"id": "1"}]}), "has no phone number with the id"),
+        ("phone_numbers", (400, {"error": {"code": 100, "message": "x"}}), "compare the ids"),
+    ],
+)
+def test_wrong_ids_and_secrets_are_reported_and_nothing_is_stored(
+    graph: Graph, data: dict[str, str], tmp_path: Path, path: str, answer: tuple[int, Any], word: str
+) -> None:
+    graph.answers[path] = answer
+    done = switch(graph, **data)
+    assert_refused(done, word)
+    assert rows(tmp_path) == []
+    assert switch(graph, "--unchecked", **data).returncode == 0
+    assert rows(tmp_path) == [(NUMBER, P, W, 80)]
+
+
+def test_what_does_not_keep_messages_from_being_sent_is_a_warning(
+    graph: Graph, data: dict[str, str], tmp_path: Path
+) -> None:
+    graph.answers[P] = (200, {"id": P, "status": "FLAGGED"})
+    graph.answers["subscribed_apps"] = (200, {"data": []})
+    done = switch(graph, **data)
+    assert done.returncode == 0, done.stderr
+    assert "warning: the number's status is FLAGGED" in done.stdout
+    assert "warning: no app gets the webhooks of the WABA" in done.stdout
+
+
+def test_wrong_options_are_refused_in_one_line(graph: Graph, data: dict[str, str]) -> None:
+    command = ("number", "upstream", NUMBER, "cloud")
+    assert_refused(run(*command, **data), "--phone-number-id: give the id")
+    assert_refused(run(*command, "--phone-number-id", "x", **data), "--phone-number-id: give the id")
+    ids = ("--phone-number-id", P, "--waba-id", W)
+    assert_refused(run(*command, *ids, "--base-url", "ftp://x", **data), "--base-url")
+    assert_refused(run(*command, *ids, "--base-url", "http://u@x/v25.0", **data), "--base-url")
+    without = {**data, "TIDINGS_CLOUD_APP_SECRET": ""}
+    assert_refused(run(*command, *ids, **without), "TIDINGS_CLOUD_APP_SECRET is not set")
+    assert_refused(run("number", "upstream", "15550000009", **data), "is not a number of this installation")
+
+
+def test_a_private_base_url_needs_to_be_allowed(graph: Graph, data: dict[str, str], tmp_path: Path) -> None:
+    done = switch(graph, **{**data, "TIDINGS_OUTGOING_ALLOW": "none"})
+    assert_refused(done, "TIDINGS_OUTGOING_ALLOW")
+    assert rows(tmp_path) == []
