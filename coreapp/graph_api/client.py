@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import secrets
 import ssl
 import time
-from collections.abc import Mapping
+import urllib.parse
+from collections.abc import AsyncIterable, Mapping
 
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard
-from tidings.egress.responses import ContentParser, EgressConnection, ReadCpuLimit
+from tidings.egress.responses import BadResponse, ContentParser, EgressConnection, ReadCpuLimit
 from tidings.egress.urls import Origin
 
 RESPONSE_LIMIT = 256 * 1024  # bytes of a response
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
+UPLOAD_SECONDS = 600.0  # for an upload, with its response
 # Seconds after which an unused connection is not used again: a server may close it at any time then.
 IDLE_SECONDS = 20.0
 MAX_IDLE = 256  # kept connections
@@ -60,21 +63,50 @@ class GraphClient:
 
     async def post(self, url: str, token: str, body: bytes) -> CloudResponse:
         """Post a JSON body. Raises `NotPosted` and `AnswerMissing`."""
-        return await self._call("POST", url, token, body)
+        return await self._call("POST", url, token, body, RESPONSE_LIMIT)
 
-    async def get(self, url: str, token: str) -> CloudResponse:
-        """Get an object. Raises `NotPosted` and `AnswerMissing`."""
-        return await self._call("GET", url, token, b"")
+    async def upload(
+        self, url: str, token: str, form: UploadForm, size: int, chunks: AsyncIterable[bytes]
+    ) -> CloudResponse:
+        """Post a file as a form, with bounded memory. Raises `NotPosted`, `AnswerMissing`, and the errors of `chunks`.
+
+        size: bytes of the file
+        """
+        before, after = form.parts()
+        try:
+            target = urls.parse(url)
+            head = _request("POST", target, token, len(before) + size + len(after), form.content_type) + before
+        except ValueError as error:
+            raise NotPosted(str(error)) from None
+        connection = await self._connect(target.origin)
+        try:
+            async with asyncio.timeout(UPLOAD_SECONDS):
+                await connection.stream(head, chunks, after, limit=RESPONSE_LIMIT)
+            return self._answered(connection, RESPONSE_LIMIT)
+        except TimeoutError:
+            raise AnswerMissing(f"no answer within {UPLOAD_SECONDS:g} s") from None
+        except StreamCut as error:
+            raise AnswerMissing(str(error)) from None
+        finally:
+            if connection.is_lost or not connection.is_reusable:
+                connection.abort()
+
+    async def get(self, url: str, token: str, *, limit: int = RESPONSE_LIMIT) -> CloudResponse:
+        """Get an object. Raises `NotPosted` and `AnswerMissing`.
+
+        limit: bytes of the response
+        """
+        return await self._call("GET", url, token, b"", limit)
 
     def close(self) -> None:
         """Close the kept connections."""
         while self._idle:
             self._idle.pop()[1].abort()
 
-    async def _call(self, method: str, url: str, token: str, body: bytes) -> CloudResponse:
+    async def _call(self, method: str, url: str, token: str, body: bytes, limit: int) -> CloudResponse:
         try:
             target = urls.parse(url)
-            request = _request(method, target, token, body)
+            request = _request(method, target, token, len(body) if method == "POST" else None) + body
         except ValueError as error:
             raise NotPosted(str(error)) from None
         connection = self._take_idle(target.origin)
@@ -85,7 +117,7 @@ class GraphClient:
             raise NotPosted("the connection was closed before the request")
         try:
             async with asyncio.timeout(self.answer_seconds):
-                await connection.ask(request, limit=RESPONSE_LIMIT)
+                await connection.ask(request, limit=limit)
         except TimeoutError:
             connection.abort()
             raise AnswerMissing(f"no answer within {self.answer_seconds:g} s") from None
@@ -95,12 +127,12 @@ class GraphClient:
         except BaseException:
             connection.abort()
             raise
-        return self._answered(connection)
+        return self._answered(connection, limit)
 
-    def _answered(self, connection: _GraphConnection) -> CloudResponse:
+    def _answered(self, connection: _GraphConnection, limit: int) -> CloudResponse:
         """Return the response, and keep the connection for the next request. Raises `AnswerMissing`."""
         parser = connection.content
-        if not parser.is_complete or parser.size > RESPONSE_LIMIT:
+        if not parser.is_complete or parser.size > limit:
             connection.abort()
             raise AnswerMissing("the response is too long, or broke off")
         response = CloudResponse(parser.status, parser.headers, parser.take_content())
@@ -135,6 +167,37 @@ class GraphClient:
         return connection
 
 
+class StreamCut(ConnectionError):
+    """The connection ended during an upload, or before a valid response."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UploadForm:
+    """Form with one file, and text fields before it."""
+
+    fields: Mapping[str, str]
+    filename: str
+    mime_type: str
+    boundary: str = dataclasses.field(default_factory=lambda: f"tidings-{secrets.token_hex(16)}")
+
+    @property
+    def content_type(self) -> str:
+        return f"multipart/form-data; boundary={self.boundary}"
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """Return the bytes before and after the file."""
+        texts = "".join(
+            f'--{self.boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+            for name, value in self.fields.items()
+        )
+        name = urllib.parse.quote(self.filename, safe=" ")
+        before = (
+            f'{texts}--{self.boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+            f"Content-Type: {self.mime_type}\r\n\r\n"
+        )
+        return before.encode(), f"\r\n--{self.boundary}--\r\n".encode()
+
+
 class _GraphConnection(EgressConnection):
     """Connection for one request after another."""
 
@@ -142,10 +205,48 @@ class _GraphConnection(EgressConnection):
         self.content = ContentParser()
         super().__init__(self.content, pace)
         self.origin = origin
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._writable.set()
+        super().connection_lost(exc)
+
+    async def stream(self, head: bytes, chunks: AsyncIterable[bytes], end: bytes, *, limit: int) -> None:
+        """Send a request in pieces, and read its response as `ask` does. Stops sending when a response arrives before
+        the end. Raises `StreamCut`, and the errors of `chunks`.
+        """
+        try:
+            answer = self.send(head)
+            async for chunk in chunks:
+                await self._writable.wait()
+                if answer.done() or self.is_lost:
+                    break
+                self._transport.write(chunk)
+            else:
+                self._transport.write(end)
+            await answer
+            while not self.parser.is_complete and not (
+                self.parser.is_headed and (self.is_lost or self.parser.size > limit)
+            ):
+                await self.read()
+        except (BadResponse, ConnectionError) as error:
+            raise StreamCut(str(error) or type(error).__name__) from None
 
 
-def _request(method: str, target: urls.HttpTarget, token: str, body: bytes) -> bytes:
-    """Return the bytes of a request. Raises `ValueError` for a token that no header can have."""
+def _request(
+    method: str, target: urls.HttpTarget, token: str, length: int | None, content_type: str = "application/json"
+) -> bytes:
+    """Return the head of a request. Raises `ValueError` for a token that no header can have.
+
+    length: bytes of the body; None for no body
+    """
     lines = [
         f"{method} {target.path} HTTP/1.1",
         f"Host: {target.named}",
@@ -154,8 +255,8 @@ def _request(method: str, target: urls.HttpTarget, token: str, body: bytes) -> b
         "Accept: application/json",
         "Accept-Encoding: identity",
     ]
-    if method == "POST":
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    if length is not None:
+        lines += [f"Content-Type: {content_type}", f"Content-Length: {length}"]
     if not token.isascii() or not token.isprintable():
         raise ValueError("the access token has characters that no header can have")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

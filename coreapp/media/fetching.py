@@ -7,6 +7,7 @@ import binascii
 import contextlib
 import dataclasses
 import uuid
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
@@ -50,7 +51,7 @@ class Fetcher:
             raise DownloadFailed("the message names no location of its file", is_final=True)
         mime_type, check = _type(content.mime_type)
         stored = await self._store(download, pointer, check)
-        if not _is_hash(content.sha256, stored.sha256) or stored.size != pointer.size:
+        if not _is_hash(content.sha256, stored.sha256) or not self._has_size(pointer, stored):
             await self.files.delete([stored.name])
             raise DownloadFailed("the file does not match the message", is_final=True)
         now = int(self.clock.now() * 1000)
@@ -83,14 +84,22 @@ class Fetcher:
         """Delete a file that is not wanted after all."""
         await self.files.delete([media.file])
 
-    async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> StoredObject:
-        plaintext = attachments.download(
+    def _has_size(self, pointer: Pointer, stored: StoredObject) -> bool:
+        """Return whether a file has the size that its message names."""
+        return stored.size == pointer.size
+
+    def _plaintext(self, download: Download, pointer: Pointer) -> AsyncGenerator[bytes, None]:
+        """Return the content of a file in pieces."""
+        return attachments.download(
             self.network,
             self.device,
             pointer,
             folder=self.working,
             progress=ProgressLog("media.downloading", id=download.id),
         )
+
+    async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> StoredObject:
+        plaintext = self._plaintext(download, pointer)
         try:
             async with contextlib.aclosing(plaintext) as chunks:
                 return await self.files.write(chunks, limit=kinds.MAX_SIZE, check=check)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from typing import Protocol
 
 from prometheus_client import Counter
 
-from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
-from coreapp.media.pointers import MediaSource
+from coreapp.media.pointers import MediaContent, MediaSource
 from coreapp.media.uploads import HeldUp
 from tidings.aio import service
 from tidings.aio.clock import Clock
@@ -60,6 +60,7 @@ class Preparation:
     stored: MediaOrigin  # files by id
     linked: MediaOrigin  # files by link
     clock: Clock
+    parse: Callable[[bytes], MediaContent] = MediaContent  # finds the files to prepare
     _known: LRU[MediaSource, FoundMedia] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED), init=False)
     _under_way: dict[MediaSource, asyncio.Task[FilePointer | SourceFailed]] = dataclasses.field(
         default_factory=dict, init=False
@@ -70,7 +71,7 @@ class Preparation:
     def at_once(self, content: bytes) -> bytes | None:
         """Return the content with its pointers if all of them are in memory, otherwise None."""
         try:
-            parsed = pointers.MediaContent(content)
+            parsed = self.parse(content)
         except ValueError:
             return None
         for path, source in parsed.sources().items():
@@ -88,7 +89,7 @@ class Preparation:
         Raises `MediaFailed`. May be cancelled; transfers that other callers wait for continue.
         """
         try:
-            parsed = pointers.MediaContent(content)
+            parsed = self.parse(content)
         except ValueError as error:
             raise MediaFailed(codes.MESSAGE_FAILED, "the stored message cannot be read") from error
         sources = parsed.sources()

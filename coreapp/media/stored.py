@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 LEAST_LEFT_MS = 7 * 24 * 3600 * 1000
 # Seconds after which the row is read again, to record its use and to notice its deletion.
 IN_MEMORY_SECONDS = 3600.0
+# Name under which pointers to files in the network are sealed.
+OF_NETWORK = "media"
 
 
 class _Kept(msgspec.Struct):
@@ -49,6 +51,8 @@ class StoredMedia:
     context: ShardContext
     files: FileStore
     uploader: Uploader
+    _: dataclasses.KW_ONLY
+    sealed_as: str = OF_NETWORK  # name of the sealed pointers; one of another name is not used
 
     def __post_init__(self) -> None:
         self._rows: Batcher[str, MediaRow | None] = Batcher("media_wanted", self._read)
@@ -107,4 +111,4 @@ class StoredMedia:
         )
 
     def _context(self, media_id: str) -> tuple[str, str, str, str]:
-        return (self.context.account, "", "media", media_id)
+        return (self.context.account, "", self.sealed_as, media_id)

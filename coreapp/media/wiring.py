@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 from coreapp.context import ShardContext
 from coreapp.media.collector import MediaCollector
 from coreapp.media.downloads import Downloads
 from coreapp.media.fetching import Fetcher
 from coreapp.media.links import LinkedMedia
+from coreapp.media.pointers import MediaContent
 from coreapp.media.preparation import Preparation
 from coreapp.media.preparation_queue import PreparationQueue
-from coreapp.media.stored import StoredMedia
+from coreapp.media.stored import OF_NETWORK, StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.retention import DAY_MS
 from coreapp.sending.wiring import Sending
@@ -34,12 +36,39 @@ class ShardMedia:
         await self.preparation.close()
 
 
-def wire_media(context: ShardContext, sending: Sending) -> ShardMedia:
-    """Create the parts without starting them."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FileExchange:
+    """Where the files of messages go to and come from: the network, or what takes its place."""
+
+    uploader: Uploader
+    fetcher: Fetcher
+    parse: Callable[[bytes], MediaContent] = MediaContent  # finds the files to upload
+    sealed_as: str = OF_NETWORK  # name under which pointers are sealed
+
+    @classmethod
+    def of_network(cls, context: ShardContext) -> FileExchange:
+        fetcher = Fetcher(
+            context.network,
+            context.device,
+            context.files,
+            working=context.working.directory,
+            clock=context.clock,
+        )
+        return cls(uploader=Uploader(context.network, context.device, context.shared.uploads), fetcher=fetcher)
+
+
+def wire_media(context: ShardContext, sending: Sending, exchange: FileExchange | None = None) -> ShardMedia:
+    """Create the parts without starting them.
+
+    exchange: None for the network
+    """
+    exchange = exchange or FileExchange.of_network(context)
     settings, files, working = context.settings, context.files, context.working
-    uploader = Uploader(context.network, context.device, context.shared.uploads)
     preparation = Preparation(
-        StoredMedia(context, files, uploader), LinkedMedia(context, working, uploader), context.clock
+        StoredMedia(context, files, exchange.uploader, sealed_as=exchange.sealed_as),
+        LinkedMedia(context, working, exchange.uploader),
+        context.clock,
+        exchange.parse,
     )
     queue = PreparationQueue(
         preparation,
@@ -49,13 +78,11 @@ def wire_media(context: ShardContext, sending: Sending) -> ShardMedia:
         broken=context.journal.fail,
     )
 
-    fetcher = Fetcher(context.network, context.device, files, working=working.directory, clock=context.clock)
-
     collector = functools.partial(MediaCollector, context, files, working=None if working is files else working)
     return ShardMedia(
         preparation=preparation,
         preparation_queue=queue,
-        downloads=Downloads(context, fetcher),
+        downloads=Downloads(context, exchange.fetcher),
         collector=collector(),
         unused_collector=collector(unused_ms=settings.media_days * DAY_MS),
     )

@@ -23,7 +23,7 @@ from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
 from coreapp.in_hand import InHand
 from coreapp.journal import Journal
-from coreapp.media.wiring import ShardMedia, wire_media
+from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers, wire_peers
 from coreapp.quarantine import Quarantine
 from coreapp.receiving.inbox import Inbox
@@ -39,9 +39,9 @@ from coreapp.upstream.link import UpstreamLink
 from coreapp.upstream.wiring import (
     make_checks,
     make_inbox,
+    make_media,
     make_sender,
     without_kept_contents,
-    without_preparation,
 )
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
@@ -100,7 +100,11 @@ class Shard:
             self.retention,
             # The number has one pool of pre-keys, list of templates and set of limits, which the first shard serves.
             *((self.webhook.template_events, self.webhook.limit_events) if self.context.lease.is_first else ()),
-            *((self.prekey_maintenance,) if self.context.lease.is_first and self.upstream is None else ()),
+            *(
+                (self.upstream.mirror if self.upstream else self.prekey_maintenance,)
+                if self.context.lease.is_first
+                else ()
+            ),
             # Started for a single shard too: other shards of an earlier layout may have left messages.
             self.cross_shard_reader,
             self.media.downloads,
@@ -216,7 +220,7 @@ async def _wire(
     peers = await wire_peers(context)
     make_encryption = make_sender(context) or Encryption
     sending = await wire_sending(context, webhook, statuses, peers=peers, make_encryption=make_encryption)
-    media = without_preparation(context, wire_media(context, sending))
+    media = make_media(context, sending)
     groups = await wire_groups(context, statuses, sending, left)
     recovery = await wire_recovery(context, statuses, peers=peers, sending=sending, media=media)
     recovery = without_kept_contents(context, recovery, peers)

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from coreapp.media.pointers import MediaSource
 from tidings.wire import codes, media_objects
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -16,6 +15,7 @@ _encode = msgspec.json.Encoder().encode
 # Fields that v1 has, or that we add, and the Cloud API does not have.
 _OF_TEMPLATES = ("namespace", "filled")
 _OF_CONTACTS = ("ims",)
+_OF_POINTERS = ("blob", "key", "digest", "size", "mime_type", "sha256", "provider")
 TEMPLATE, HSM, REACTION = "template", "hsm", "reaction"
 
 
@@ -53,22 +53,16 @@ class OutboundMessage:
         """Return our own ids of the messages that this one names."""
         return [message_id for message_id in (self.answered, self.target) if message_id]
 
-    @property
-    def files(self) -> Sequence[MediaSource]:
-        """Return the files that must be uploaded to the Cloud API first. It fetches links without a provider itself."""
-        found = [_source(kind, media) for _, kind, media in media_objects.find(self.kind, self._object)]
-        return [source for source in found if source is not None]
-
-    def body(
-        self, to: str, message_id: str, *, wamids: Mapping[str, str], media_ids: Mapping[MediaSource, str]
-    ) -> bytes:
+    def body(self, to: str, message_id: str, *, wamids: Mapping[str, str]) -> bytes:
         """Return the body of the post. Raises `Untranslatable`.
+
+        Files of the message are links, which the Cloud API fetches itself, or pointers whose blob is the id of an
+        uploaded file.
 
         message_id: our own id, which each status of the message returns
         wamids: ids of the Cloud API by our own, for those of `named` that are known
-        media_ids: ids of the Cloud API for all `files`
         """
-        kind, content = self._translated(wamids, media_ids)
+        kind, content = self._translated(wamids)
         body: dict[str, Any] = {
             "messaging_product": "whatsapp",
             "recipient_type": "individual",
@@ -82,7 +76,7 @@ class OutboundMessage:
         body["biz_opaque_callback_data"] = message_id
         return _encode(body)
 
-    def _translated(self, wamids: Mapping[str, str], media_ids: Mapping[MediaSource, str]) -> tuple[str, Any]:
+    def _translated(self, wamids: Mapping[str, str]) -> tuple[str, Any]:
         """Return the type and the content in the Cloud API's form."""
         if self.kind == HSM:
             return TEMPLATE, _template_of(self._object)
@@ -93,13 +87,12 @@ class OutboundMessage:
             return REACTION, {"message_id": target, "emoji": self._object.get("emoji") or ""}
         if self.kind == "contacts":
             return self.kind, [_without(card, _OF_CONTACTS) for card in self._object]
-        for _, kind, media in media_objects.find(self.kind, self._object):
-            source = _source(kind, media)
-            if source is not None:
-                for name in ("id", "link"):
-                    media.pop(name, None)
-                media["id"] = media_ids[source]
-            media.pop("provider", None)
+        for _, _, media in media_objects.find(self.kind, self._object):
+            blob = media.get("blob")
+            for name in _OF_POINTERS:
+                media.pop(name, None)
+            if blob is not None:
+                media["id"] = blob
         if self.kind == TEMPLATE:
             return TEMPLATE, _without(self._object, _OF_TEMPLATES)
         return self.kind, self._object
@@ -108,15 +101,6 @@ class OutboundMessage:
 def mark_read(wamid: str) -> bytes:
     """Return the body of a post that marks a message, and those before it, as read."""
     return _encode({"messaging_product": "whatsapp", "status": "read", "message_id": wamid})
-
-
-def _source(kind: str, media: Mapping[str, Any]) -> MediaSource | None:
-    """Return the file of a media object if it must be uploaded: one with an id, or a link with a provider."""
-    if media.get("id"):
-        return MediaSource(id=str(media["id"]))
-    provider = media.get("provider")
-    name = str(provider.get("name") or "") if isinstance(provider, dict) else ""
-    return MediaSource(link=str(media.get("link") or ""), provider=name, kind=kind) if name else None
 
 
 def _without(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:

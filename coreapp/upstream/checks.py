@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from coreapp.accepting.checks import BLOCKED, GROUP, CheckFailure, RecipientChecks
 from coreapp.errors import RequestRefused
-from coreapp.upstream.bodies import OutboundMessage, Untranslatable
-from coreapp.upstream.sender import NO_UPLOADS
 from tidings.wire import codes, core
 
 NO_GROUPS = "recipient_type: the Cloud API has no groups of v1"
@@ -25,8 +23,6 @@ class UpstreamChecks(RecipientChecks):
             raise RequestRefused(codes.PARAMETER_NOT_REQUIRED, NO_IDENTITY)
         if question.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
-        if question.has_media and self._names_uploads(question.content):
-            raise RequestRefused(codes.PARAMETER_INVALID, f"{question.kind}: {NO_UPLOADS}")
         if question.to in self.context.config.blocked:
             return CheckFailure(codes.RECIPIENT_BLOCKED, BLOCKED)
         await self.peers.contacts.require_valid(question.to, checks=True)
@@ -34,10 +30,3 @@ class UpstreamChecks(RecipientChecks):
 
     def require_sendable(self, question: core.AcceptMessage) -> None:
         """Do nothing: identities are those of the network."""
-
-    @staticmethod
-    def _names_uploads(content: bytes) -> bool:
-        try:
-            return bool(OutboundMessage(content).files)
-        except Untranslatable:
-            return False

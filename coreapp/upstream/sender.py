@@ -21,7 +21,6 @@ from coreapp.graph_api.client import AnswerMissing, CloudResponse, NotPosted
 from coreapp.graph_api.number import NumberUpstream
 from coreapp.graph_api.pace import backoff
 from coreapp.journal import Change
-from coreapp.media.pointers import MediaSource
 from coreapp.sending.encryption import Encryption
 from coreapp.upstream import outcomes
 from coreapp.upstream.bodies import OutboundMessage, Untranslatable
@@ -51,10 +50,11 @@ SETTLED = Counter("tidings_cloud_settled_total", "Open outcomes of posts, by wha
 REMEMBERED = 10_000  # recent messages whose Cloud API ids are in memory
 CLOSE_SECONDS = 5.0  # time for the posts in flight when the shard is closed
 MAYBE_SENT = "may have been sent: the Cloud API did not confirm the message"
+# Stored reasons of failed attempts. They contain no text of the Cloud API, which may contain numbers.
+STOPPED = "the number is stopped: see `tidings number upstream`"
+DELAYED = "the Cloud API does not accept it now"
+UNCONFIRMED = "the Cloud API did not confirm it"
 INTERRUPTED = "the Coreapp ended during the post"
-NO_UPLOADS = (
-    "files by id, and links of a provider, cannot be sent through the Cloud API: send a link without a provider"
-)
 NO_CREDENTIALS = "the credentials cannot be opened: set them again with `tidings number upstream`"
 
 _results = {
@@ -284,10 +284,7 @@ class UpstreamSender(Encryption):
         """Return the body of the post. Raises `Untranslatable`."""
         message = OutboundMessage(content)
         wamids = await self.find_wamids(message.named) if message.named else {}
-        files: dict[MediaSource, str] = {}
-        if message.files:
-            raise Untranslatable(codes.MEDIA_DOWNLOAD, NO_UPLOADS)
-        return message.body(job.peer, job.id, wamids=wamids, media_ids=files)
+        return message.body(job.peer, job.id, wamids=wamids)
 
     async def _post(self, body: bytes) -> Outcome:
         access = self.context.config.upstream
@@ -315,7 +312,7 @@ class UpstreamSender(Encryption):
             self._leave_open(job, outcome)
         elif isinstance(outcome, NumberStopped):
             self._stop(outcome.reason)
-            self._return(lane, job, outcome.reason)
+            self._return(lane, job, STOPPED)
         else:
             self._delay(lane, job, outcome)
 
@@ -350,13 +347,13 @@ class UpstreamSender(Encryption):
         else:
             pause = self.number.pace.delayed(outcome.seconds)
         log.warning("upstream.delayed", extra={"id": job.id, "error": outcome.reason, "pause_s": pause})
-        self._return(lane, job, outcome.reason)
+        self._return(lane, job, DELAYED)
         if outcome.of_recipient:
             self._hold(job.peer, lane, pause)
 
-    def _return(self, lane: _Lane, job: Job, reason: str) -> None:
+    def _return(self, lane: _Lane, job: Job, why: str) -> None:
         """Return a job that was not accepted to the head of its lane. It is `NEW` on disk before its next post."""
-        self.failures.note((job.id,), reason[:255])
+        self.failures.note((job.id,), why)
         self._posted.pop(job.id, None)
         fresh = dataclasses.replace(job, state=JobForm.NEW)
         self.context.journal.put(Change(self.context.account, enqueued_jobs=(fresh,)))
@@ -389,7 +386,7 @@ class UpstreamSender(Encryption):
         lane = self._lanes[job.peer]
         if self.context.settings.cloud_resends_unknown:
             SETTLED.labels("resend").inc()
-            self._return(lane, job, outcome.reason)
+            self._return(lane, job, UNCONFIRMED)
             self._pump()
             return
         SETTLED.labels("fail").inc()

@@ -8,15 +8,17 @@ import functools
 from coreapp.accepting.checks import RecipientChecks
 from coreapp.context import ShardContext
 from coreapp.groups.wiring import ShardGroups
-from coreapp.media.wiring import ShardMedia
+from coreapp.media.wiring import ShardMedia, wire_media
 from coreapp.peers.wiring import ShardPeers
 from coreapp.recovery.wiring import Recovery
 from coreapp.sending.wiring import MakeEncryption, Sending
 from coreapp.statuses.wiring import Statuses
 from coreapp.upstream.checks import UpstreamChecks
-from coreapp.upstream.contents import NoKeptContents, PlainContents
+from coreapp.upstream.contents import NoKeptContents
+from coreapp.upstream.files import UpstreamQueue, exchange_of
 from coreapp.upstream.inbox import UpstreamInbox
 from coreapp.upstream.sender import UpstreamSender
+from coreapp.upstream.templates import TemplateMirror
 
 
 def make_sender(context: ShardContext) -> MakeEncryption | None:
@@ -24,11 +26,12 @@ def make_sender(context: ShardContext) -> MakeEncryption | None:
     return functools.partial(UpstreamSender, number=context.upstream) if context.upstream is not None else None
 
 
-def without_preparation(context: ShardContext, media: ShardMedia) -> ShardMedia:
-    """Return the media parts, of which a number of the Cloud API prepares no files for the network."""
+def make_media(context: ShardContext, sending: Sending) -> ShardMedia:
+    """Return the media parts, of which a number of the Cloud API exchanges its files with it."""
+    media = wire_media(context, sending, exchange_of(context))
     if context.upstream is None:
         return media
-    return dataclasses.replace(media, preparation_queue=PlainContents.like(media.preparation_queue))
+    return dataclasses.replace(media, preparation_queue=UpstreamQueue.like(media.preparation_queue))
 
 
 def without_kept_contents(context: ShardContext, recovery: Recovery, peers: ShardPeers) -> Recovery:
@@ -48,6 +51,7 @@ def make_inbox(
     context: ShardContext, statuses: Statuses, *, peers: ShardPeers, media: ShardMedia, sending: Sending
 ) -> UpstreamInbox | None:
     """Return the inbound side; None for a number that uses the network."""
-    if not isinstance(sending.encryption, UpstreamSender):
+    if context.upstream is None or not isinstance(sending.encryption, UpstreamSender):
         return None
-    return UpstreamInbox(context, statuses, peers=peers, media=media, sender=sending.encryption)
+    mirror = TemplateMirror(context, context.upstream.client)
+    return UpstreamInbox(context, statuses, peers=peers, media=media, sender=sending.encryption, mirror=mirror)

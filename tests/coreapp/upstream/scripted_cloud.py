@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from tests.coreapp.signals import Signals
 from tests.web_server import serving
@@ -37,13 +38,26 @@ class ScriptedCloud:
         self.tokens: list[str] = []
         self.in_flight = self.most_in_flight = 0
         self.released = asyncio.Event()
-        self.url = ""
+        # Uploaded files: fields of the form, with type and content of the file.
+        self.uploads: list[dict[str, Any]] = []
+        self.upload_policy: Callable[[], Answer] = lambda: None
+        self.files: dict[str, bytes] = {}  # files of recipients, by id
+        self.file_status = 200
+        self.templates: list[dict[str, Any]] = []
+        self.template_answer: tuple[int, str] | None = None  # instead of the templates
+        self.url = self._origin = ""
         self._web = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
         app = web.Application()
         app.router.add_post("/v25.0/{number}/messages", self._take)
-        self.url = f"{await self._web.enter_async_context(serving(app))}/v25.0"
+        app.router.add_post("/v25.0/{number}/media", self._upload)
+        app.router.add_get(f"/v25.0/{WABA_ID}", self._describe_waba)
+        app.router.add_get(f"/v25.0/{WABA_ID}/message_templates", self._list_templates)
+        app.router.add_get("/v25.0/{media}", self._describe_file)
+        app.router.add_get("/files/{media}", self._give_file)
+        self._origin = await self._web.enter_async_context(serving(app))
+        self.url = f"{self._origin}/v25.0"
 
     async def stop(self) -> None:
         self.released.set()
@@ -52,6 +66,57 @@ class ScriptedCloud:
     def to(self, peer: str) -> list[dict[str, Any]]:
         """Return the posts to one recipient."""
         return [post for post in self.posts if post["to"] == peer]
+
+    async def _describe_waba(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"message_template_namespace": "9d1f930f_bea0_4e35", "id": WABA_ID})
+
+    async def _list_templates(self, request: web.Request) -> web.StreamResponse:
+        if self.template_answer is not None:
+            status, text = self.template_answer
+            return web.Response(status=status, text=text, content_type="application/json")
+        start, limit = int(request.query.get("after", 0)), int(request.query["limit"])
+        end = start + limit
+        answer: dict[str, Any] = {"data": self.templates[start:end]}
+        if answer["data"]:
+            answer["paging"] = {"cursors": {"before": str(start), "after": str(end)}}
+            if end < len(self.templates):
+                # Not to be called: it leads to another host.
+                answer["paging"]["next"] = "http://127.0.0.1:1/v25.0/next"
+        return web.json_response(answer)
+
+    async def _upload(self, request: web.Request) -> web.StreamResponse:
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        found: dict[str, Any] = {}
+        async for part in await request.multipart():
+            assert isinstance(part, BodyPartReader)
+            content = bytes(await part.read())
+            if part.name == "file":
+                found |= {"file": content, "filename": part.filename, "mime_type": part.headers["Content-Type"]}
+            else:
+                found[str(part.name)] = content.decode()
+        self.uploads.append(found)
+        self.signals.changed()
+        answer = self.upload_policy()
+        if isinstance(answer, tuple):
+            return web.json_response(answer[1], status=answer[0])
+        return web.json_response({"id": str(700 + len(self.uploads))})
+
+    async def _describe_file(self, request: web.Request) -> web.StreamResponse:
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        assert request.query["phone_number_id"] == PHONE_NUMBER_ID
+        media = request.match_info["media"]
+        if media not in self.files:
+            error = {"message": "Unsupported get request.", "type": "GraphMethodException", "code": 100}
+            return web.json_response({"error": {**error, "error_subcode": 33}}, status=400)
+        content = self.files[media]
+        described = {"url": f"{self._origin}/files/{media}", "mime_type": "image/png", "id": media}
+        return web.json_response({**described, "sha256": hashlib.sha256(content).hexdigest()})
+
+    async def _give_file(self, request: web.Request) -> web.StreamResponse:
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        if self.file_status != 200:
+            return web.Response(status=self.file_status)
+        return web.Response(body=self.files[request.match_info["media"]], content_type="image/png")
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

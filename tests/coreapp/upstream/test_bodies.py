@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 
-from coreapp.media.pointers import MediaSource
 from coreapp.upstream.bodies import OutboundMessage, Untranslatable, mark_read
 
 CASES = json.loads((Path(__file__).parents[2] / "data/upstream/messages.json").read_text())
-FILES = {
-    MediaSource(id="own-file"): "777",
-    MediaSource(link="https://example.com/a.ogg", provider="cdn", kind="audio"): "888",
-}
 
 
 def translated(content: dict[str, Any]) -> Any:
     message = OutboundMessage(json.dumps(content).encode())
-    assert set(message.files) <= set(FILES)
-    return json.loads(message.body("15550110001", "gBEG1", wamids={"known": "wamid.KNOWN"}, media_ids=FILES))
+    return json.loads(message.body("15550110001", "gBEG1", wamids={"known": "wamid.KNOWN"}))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
@@ -35,12 +29,9 @@ def test_a_message_is_translated_field_by_field(case: dict[str, Any]) -> None:
     }
 
 
-def test_the_files_and_messages_that_a_message_names_are_listed() -> None:
-    content = {"type": "image", "image": {"id": "f"}, "context": {"id": "a"}}
-    message = OutboundMessage(json.dumps(content).encode())
-    assert (message.files, message.named) == ([MediaSource(id="f")], ["a"])
-    linked = {"type": "image", "image": {"link": "https://example.com/i.png"}}
-    assert OutboundMessage(json.dumps(linked).encode()).files == []
+def test_the_messages_that_a_message_names_are_listed() -> None:
+    content = {"type": "image", "image": {"link": "https://example.com/i.png"}, "context": {"id": "a"}}
+    assert OutboundMessage(json.dumps(content).encode()).named == ["a"]
 
 
 def test_a_reaction_to_a_message_that_is_not_known_any_more_fails() -> None:

@@ -287,10 +287,6 @@ async def test_the_pair_rate_delays_one_recipient_only(bridged: World, cloud: Sc
         ({"ttl": 60}, codes.PARAMETER_NOT_REQUIRED),
         ({"identity_hash": "x"}, codes.PARAMETER_NOT_REQUIRED),
         ({"to": BUSINESS}, codes.BAD_USER),
-        (
-            {"kind": "image", "has_media": True, "content": b'{"type":"image","image":{"id":"f"}}'},
-            codes.PARAMETER_INVALID,
-        ),
     ],
 )
 async def test_what_the_cloud_api_lacks_is_refused_with_a_reason(

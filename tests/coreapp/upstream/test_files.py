@@ -1,0 +1,176 @@
+"""Files of messages: uploaded to the Cloud API once, links passed on, files of recipients fetched and compared."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+import pytest
+
+from coreapp.upstream import files
+from tests.coreapp.conftest import World
+from tests.coreapp.media_scene import PNG, failure, find, read, send, send_image, upload
+from tests.coreapp.upstream.conftest import message, post, until_no_jobs
+from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud, refused
+
+ANN, BEN = "15550110001", "15550110002"
+
+
+@pytest.fixture(autouse=True)
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FIRST_RETRY_SECONDS", 0.01)
+
+
+async def test_a_file_is_uploaded_once_however_many_messages_name_it(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    row = await upload(bridged, filename="a b.png")
+    for peer in (ANN, BEN, ANN):
+        await send_image(running, peer, row.id, caption="c")
+    await until_no_jobs(bridged)
+    assert cloud.uploads == [
+        {
+            "messaging_product": "whatsapp",
+            "type": "image/png",
+            "file": PNG,
+            "filename": "a%20b.png",
+            "mime_type": "image/png",
+        }
+    ]
+    assert [body["image"] for body in cloud.posts] == [{"id": "701", "caption": "c"}] * 3
+    # Another owner knows the id from the row.
+    await running.stopped()
+    again = await bridged.start(node="second")
+    await send_image(again, ANN, row.id)
+    await until_no_jobs(bridged)
+    assert len(cloud.uploads) == 1
+    assert cloud.posts[-1]["image"] == {"id": "701"}
+
+
+async def test_an_id_of_the_cloud_api_is_kept_for_29_days() -> None:
+    assert files.LIFETIME_MS == 29 * 24 * 3600 * 1000
+
+
+async def test_a_pointer_of_the_network_is_not_taken_for_an_id(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    row = await upload(bridged, blob=b"sealed for the network", blob_expires_at=2**41)
+    await send_image(running, ANN, row.id)
+    await until_no_jobs(bridged)
+    assert len(cloud.uploads) == 1
+
+
+async def test_a_link_is_passed_on(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    link = "https://example.com/a.png"
+    await send(running, ANN, {"type": "image", "image": {"link": link, "caption": "c"}})
+    await until_no_jobs(bridged)
+    assert cloud.uploads == []
+    assert cloud.posts[0]["image"] == {"link": link, "caption": "c"}
+
+
+async def test_files_in_headers_are_uploaded(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    row = await upload(bridged)
+    header = {"type": "header", "parameters": [{"type": "image", "image": {"id": row.id}}]}
+    template = {"name": "t", "language": {"code": "en"}, "components": [header], "filled": {}}
+    await send(running, ANN, {"type": "template", "template": template})
+    await until_no_jobs(bridged)
+    (component,) = cloud.posts[0]["template"]["components"]
+    assert component["parameters"] == [{"type": "image", "image": {"id": "701"}}]
+
+
+async def test_messages_to_a_recipient_wait_for_a_file_before_them(bridged: World, cloud: ScriptedCloud) -> None:
+    answers: list[Any] = [refused(131016, status=500), refused(4), (500, {}), None]
+    cloud.upload_policy = lambda: answers.pop(0)
+    running = await bridged.start()
+    row = await upload(bridged)
+    first = await send_image(running, ANN, row.id)
+    second = await running.client.send(ANN, "behind")
+    await until_no_jobs(bridged)
+    assert len(cloud.uploads) == 4
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [first.id, second.id]
+
+
+async def test_a_file_that_the_cloud_api_refuses_fails_its_message_only(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.upload_policy = lambda: refused(100, "Param file must be a file with one of the following types")
+    running = await bridged.start()
+    row = await upload(bridged)
+    message_id = (await send_image(running, ANN, row.id)).id
+    await running.client.send(ANN, "behind")
+    error = await failure(bridged, message_id)
+    assert error["code"] == 400
+    assert "Param file must be" in error["details"]
+    await until_no_jobs(bridged)
+    assert [body["type"] for body in cloud.posts] == ["text"]
+
+
+async def test_a_file_that_is_gone_fails_its_message(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    message_id = (await send_image(running, ANN, "11111111-1111-4111-8111-111111111111")).id
+    assert (await failure(bridged, message_id))["code"] == 1006
+    assert cloud.posts == []
+
+
+async def test_a_begun_post_with_a_file_needs_no_upload_at_the_next_owner(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start()
+    row = await upload(bridged)
+    message_id = (await send_image(running, ANN, row.id)).id
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    await running.killed()
+    await bridged.start(node="second")
+    error = await failure(bridged, message_id)
+    assert error["details"].startswith("may have been sent")
+    assert (len(cloud.posts), len(cloud.uploads)) == (1, 1)
+
+
+def image(media_id: str, content: bytes = PNG) -> dict[str, Any]:
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    return {"mime_type": "image/png", "sha256": digest, "id": media_id, "url": "https://x", "caption": "c"}
+
+
+async def test_a_recipients_file_is_fetched_and_compared_before_it_is_reported(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    await bridged.configure(media={"auto_download": ["image"]})
+    cloud.files["901"] = PNG
+    running = await bridged.start()
+    await post(running, message("wamid.IN=", type="image", image=image("901")))
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
+    shown = bridged.sink.taken()[0].body["messages"][0]["image"]
+    assert read(shown.pop("file")) == PNG
+    row = await find(bridged, shown.pop("id"))
+    assert row is not None
+    assert row.sha256 == hashlib.sha256(PNG).hexdigest()
+    assert shown == {
+        "mime_type": "image/png",
+        "sha256": hashlib.sha256(PNG).hexdigest(),
+        "caption": "c",
+        "status": "downloaded",
+    }
+
+
+async def test_a_file_that_is_not_the_named_one_or_is_gone_is_reported_without_it(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    await bridged.configure(media={"auto_download": ["image"]})
+    cloud.files["901"] = PNG
+    running = await bridged.start()
+    await post(
+        running,
+        message("wamid.A=", type="image", image=image("901", b"another")),
+        message("wamid.B=", type="image", image=image("902")),
+    )
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 2)
+    for posted in bridged.sink.taken():
+        (entry,) = posted.body["messages"]
+        assert entry["errors"][0]["code"] == 400
+        assert "id" not in entry["image"]
+
+
+async def test_without_automatic_download_a_file_is_reported_at_once(bridged: World, cloud: ScriptedCloud) -> None:
+    await bridged.configure(media={"auto_download": []})
+    running = await bridged.start()
+    await post(running, message("wamid.A=", type="image", image=image("901")))
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
+    assert bridged.sink.taken()[0].body["messages"][0]["image"]["status"] == "undownloaded"
