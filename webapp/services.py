@@ -186,9 +186,9 @@ def assemble(
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
     links = _links(settings, shard_map, calls, numbers)
     logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
-    review = TemplateReview(settings.template_review_ms)
-    templates = Templates(database, settings.account, clock, review=review, owner_of=numbers.waba_owner)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
+    callbacks = _upstream_callbacks(common.changes, database, links, safe=safe, clock=clock)
+    templates = _templates(settings, database, clock, numbers=numbers, callbacks=callbacks)
     tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)
     media_watch = StoreWatch(media)
@@ -208,7 +208,7 @@ def assemble(
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
-            _upstream_callbacks(common.changes, database, links, safe=safe, clock=clock),
+            callbacks,
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
@@ -234,6 +234,20 @@ def assemble(
         common=common,
         media=media,
         media_watch=media_watch,
+    )
+
+
+def _templates(
+    settings: Settings, database: Database, clock: Clock, *, numbers: Numbers, callbacks: UpstreamCallbacks
+) -> Templates:
+    review = TemplateReview(settings.template_review_ms)
+    return Templates(
+        database,
+        settings.account,
+        clock,
+        review=review,
+        owner_of=numbers.waba_owner,
+        require_own=callbacks.require_own_templates,
     )
 
 

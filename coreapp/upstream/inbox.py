@@ -22,6 +22,7 @@ from coreapp.statuses.wiring import Statuses
 from coreapp.upstream import inbound_ids, received
 from coreapp.upstream.received import PostedMessage, PostedStatus, Unusable
 from coreapp.upstream.sender import UpstreamSender
+from coreapp.upstream.templates import TemplateMirror
 from coreapp.webhook import bodies, events
 from coreapp.webhook.inbound import InboundSystem
 from tidings.aio import crashpoints
@@ -65,9 +66,13 @@ class UpstreamInbox:
     peers: ShardPeers
     media: ShardMedia
     sender: UpstreamSender
+    mirror: TemplateMirror
 
-    async def take(self, posted: Sequence[core.UpstreamEvent]) -> None:
+    async def take(self, given: Sequence[core.UpstreamEvent]) -> None:
         """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""
+        posted = [event for event in given if event.kind != core.TEMPLATE_EVENT]
+        if len(posted) < len(given):
+            self.mirror.kick()
         for event in posted:
             if event.peer and not self.context.owns(event.peer):
                 raise RequestRefused(codes.NOT_PRIMARY_COREAPP, "an event belongs to another shard", 1)

@@ -190,15 +190,15 @@ class EmptyQueues(Frame, tag="empty_queues"):
     """
 
 
-MESSAGE_EVENT, STATUS_EVENT, ERROR_EVENT = "message", "status", "error"
+MESSAGE_EVENT, STATUS_EVENT, ERROR_EVENT, TEMPLATE_EVENT = "message", "status", "error", "template"
 
 
 class UpstreamEvent(msgspec.Struct, omit_defaults=True, gc=False):
     """One event that the real Cloud API has posted to a number."""
 
-    kind: str  # `MESSAGE_EVENT`, `STATUS_EVENT` or `ERROR_EVENT`
-    body: bytes  # JSON: one of `messages`, `statuses` or `errors`
-    peer: str = ""  # number of the other party, which decides about the shard; empty for an error
+    kind: str  # `MESSAGE_EVENT`, `STATUS_EVENT`, `ERROR_EVENT`, or `TEMPLATE_EVENT` for a change of any template
+    body: bytes  # JSON: one of `messages`, `statuses` or `errors`; empty for a template
+    peer: str = ""  # number of the other party, which decides about the shard; empty for errors and templates
     name: str = ""  # name in the profile of a message's sender; empty without one
 
 

@@ -45,17 +45,20 @@ class Templates:
         *,
         review: TemplateReview,
         owner_of: Callable[[str], str] = lambda number: number,
+        require_own: Callable[[str], None] = lambda number: None,
     ) -> None:
         """Create the service.
 
         account: number whose templates are cached from the start; those of others are when they are first used
         review: review that created and edited templates pass through
         owner_of: returns the number that owns the WABA of a number
+        require_own: raises an error for a number whose templates are mirrored from elsewhere
         """
         self.review = review
         self._database = database
         self._clock = clock
         self._owner_of = owner_of
+        self._require_own = require_own
         # By number: version and templates by name.
         self._cached: dict[str, tuple[int, Mapping[str, Languages]]] = {account: (-1, {})}
         self._loading = asyncio.Lock()
@@ -87,7 +90,7 @@ class Templates:
 
         Raises `InvalidRequest` when one of this name, language and namespace exists.
         """
-        account = self._owner_of(caller.account)
+        account = self._changeable(caller)
         row = definition.row(account, int(self._clock.now() * 1000))
 
         async def work(connection: Connection) -> TemplateRow | None:
@@ -108,7 +111,7 @@ class Templates:
 
     async def change(self, caller: Caller, key: Key, change: Change) -> TemplateRow | None:
         """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`."""
-        account = self._owner_of(caller.account)
+        account = self._changeable(caller)
         made: TemplateRow | None = None
 
         async def work(connection: Connection) -> TemplateRow | None:
@@ -139,7 +142,7 @@ class Templates:
         Returns the stored ones in order, then the unchanged ones. Raises `InvalidRequest` that names each entry that
         cannot be stored. Nothing is stored then.
         """
-        account = self._owner_of(caller.account)
+        account = self._changeable(caller)
         now = int(self._clock.now() * 1000)
 
         async def work(connection: Connection) -> importing.ImportPlan:
@@ -164,7 +167,7 @@ class Templates:
 
         Raises `InvalidRequest` when none exists.
         """
-        account = self._owner_of(caller.account)
+        account = self._changeable(caller)
         deleted = await self._database.persist(
             lambda connection: templates.delete_templates(connection, account, name, language, namespace),
             patience=5.0,
@@ -173,6 +176,11 @@ class Templates:
             raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
         await self._refresh(account)
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
+
+    def _changeable(self, caller: Caller) -> str:
+        """Return the number that owns the caller's templates. Raises an error if they cannot be changed here."""
+        self._require_own(caller.account)
+        return self._owner_of(caller.account)
 
     def _of(self, account: str) -> Mapping[str, Languages]:
         cached = self._cached.get(account)

@@ -19,7 +19,7 @@ from tidings.storage.business import upstreams
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
-from tidings.wire.codes import INVALID_REQUEST
+from tidings.wire.codes import ACCESS_DENIED, INVALID_REQUEST
 from webapp.api.upstream import envelope
 from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongEnvelope
 from webapp.coreapps.interfaces import NumberShardOwners
@@ -32,6 +32,7 @@ ACCOUNT_EVENTS = Counter(
     "tidings_cloud_account_events_total", "Events of accounts that the Cloud API posted", ["field"]
 )
 
+MIRRORED = "the number's templates are those of its WABA: change them at the Cloud API, from where they are mirrored"
 MAX_BODY = 3 * 1024 * 1024  # bytes
 # Events and bytes of one request to a Coreapp.
 MAX_EVENTS, MAX_BYTES = 500, 1024 * 1024
@@ -53,6 +54,10 @@ _FIELDS = frozenset(
         "user_preferences",
     }
 )
+
+
+# Fields after which the templates are read again.
+_OF_TEMPLATES = frozenset(field for field in _FIELDS if field.startswith(("message_template_", "template_")))
 
 
 class CallbackForbidden(AdministratorRequired):
@@ -90,6 +95,11 @@ class UpstreamCallbacks:
                 if credentials is not None:
                     found[_hash(credentials.callback_secret)] = _Callback(upstream, credentials)
         self._callbacks = found
+
+    def require_own_templates(self, account: str) -> None:
+        """Raise `InvalidRequest` for a number whose templates are those of its WABA at the Cloud API."""
+        if any(callback.upstream.account == account for callback in self._callbacks.values()):
+            raise InvalidRequest.because(ACCESS_DENIED, MIRRORED)
 
     def verify(self, secret: str, mode: str, token: str) -> None:
         """Check the verification of a callback. Raises `UnknownPath`, and `CallbackForbidden` for a wrong token."""
@@ -155,6 +165,8 @@ class UpstreamCallbacks:
         foreign = 0
         for event in events:
             if isinstance(event, AccountEvent):
+                if event.field in _OF_TEMPLATES:
+                    found.setdefault(callback.upstream.account, []).append(core.UpstreamEvent(core.TEMPLATE_EVENT, b""))
                 ACCOUNT_EVENTS.labels(event.field if event.field in _FIELDS else "other").inc()
                 log.info("upstream.account_event", extra=dict(envelope.shown(event)))
             elif event.phone_number_id in numbers:
