@@ -1,29 +1,32 @@
 """The one writer of a shard: changes that arrive during a commit share the next one.
 
-Each batch is one transaction, fenced by the shard's lease. A change is on disk when `write` returns. Changes are
-committed in the order in which they were put. After one failure nothing more is written: the state in memory may then
-be ahead of the disk, so the shard must be closed and reopened.
+Each batch is one transaction of all shards of the process (`coreapp/commits.py`), fenced by their leases. A change is
+on disk when `write` returns. Changes of a shard are committed in the order in which they were put. After one failure
+nothing more of the shard is written: the state in memory may then be ahead of the disk, so the shard must be closed and
+reopened.
 
-When the database refuses a batch, its changes are committed one by one. Only the refused ones fail, and those that
-follow a refused one and are about the same peers, messages or callbacks.
+When a shared transaction fails, each shard commits its changes by itself. When the database refuses these, they are
+committed one by one. Only the refused ones fail, and those that follow a refused one and are about the same peers,
+messages or callbacks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
+import itertools
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Protocol, TypeAlias
 
 from coreapp.blame import blame
 from coreapp.change_subjects import ALL, subjects_of
+from coreapp.commits import CommitLane, Committer
 from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.session_rows import SessionRows, UsedPreKey
-from tidings.aio.batcher import Batcher
 from tidings.storage import merging, outages
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import (
@@ -55,11 +58,8 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-# Seconds between two commits of changes that are not urgent. A small transaction costs as much CPU as 50 rows, so at
-# low rates receipts and marks share the commit of the next message. An idle shard commits at once.
-SPACING = 0.01
-MAX_SIZE = 500  # changes per batch
-PATIENCE = 600.0  # seconds that a commit waits for an unreachable database
+PATIENCE = 600.0  # seconds that a commit of one shard waits for an unreachable database
+SHARED_PATIENCE = 10.0  # seconds that a transaction of several shards waits for it, before each commits by itself
 STALL_SECONDS = 2.0  # duration of a commit in seconds after which no more messages are accepted
 
 # Returns the stored form of callback bodies, in their order.
@@ -82,7 +82,8 @@ class _Identities:
     """Learnt identities and their acknowledgements. An acknowledgement applies to identities learnt before it."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
-        self._all: dict[str, Callable[[str], bool]] = {}
+        # For each acknowledgement of all identities: the account, and of which peers.
+        self._all: list[tuple[str, Callable[[str], bool]]] = []
         self._learnt: dict[tuple[str, str], identities.StoredIdentity] = {}
         self._acknowledged: dict[tuple[str, str], list[bytes]] = {}
         for change in changes:
@@ -92,17 +93,16 @@ class _Identities:
             for peer, digest in change.acknowledged_identities:
                 self._acknowledged.setdefault((change.account, peer), []).append(digest)
             if change.acknowledges_all is not None:
-                self._all[change.account] = change.acknowledges_all
-                self._learnt = {
-                    key: dataclasses.replace(identity, acknowledged=True) if key[0] == change.account else identity
-                    for key, identity in self._learnt.items()
-                }
+                self._all.append((change.account, change.acknowledges_all))
+                for key, identity in self._learnt.items():
+                    if key[0] == change.account and change.acknowledges_all(key[1]):
+                        self._learnt[key] = dataclasses.replace(identity, acknowledged=True)
 
     def __bool__(self) -> bool:
         return bool(self._all or self._learnt or self._acknowledged)
 
     async def write(self, connection: Connection) -> None:
-        for account, is_meant in self._all.items():
+        for account, is_meant in self._all:
             await identities.acknowledge_all(connection, account, of=is_meant)
         await identities.save(connection, list(self._learnt.values()))
         for (account, peer), digests in self._acknowledged.items():
@@ -149,62 +149,79 @@ class _Encrypted:
             await messages.note_encrypted(connection, self._ids, self.at)
 
 
+def _not_sealed(found: Sequence[callbacks.Callback]) -> Sequence[bytes]:
+    raise RuntimeError("the change was not put into a journal")
+
+
+# A callback, and what seals its body.
+_Sealable: TypeAlias = tuple[callbacks.Callback, Seal]
+
+
 class _Callbacks:
     """Callback rows of a batch. A callback's failures always precede its end, and only the end is written."""
 
-    # set by the journal; `history` is None to keep none
-    seal: Seal
-    history: HistorySealer | None = None
+    history: HistorySealer | None = None  # seals texts of the history; None to keep none; set by the journal
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self._attempts = [attempt for change in changes for attempt in change.attempts]
         self._ended = [ended for change in changes for ended in change.ended_callbacks]
-        self.new: list[callbacks.Callback] = []
+        self._new: list[_Sealable] = []
         self._finished: list[int] = []
-        self._failed: dict[int, callbacks.Callback] = {}
-        self._dead: list[callbacks.Callback] = []
+        self._failed: dict[int, _Sealable] = {}
+        self._dead: list[_Sealable] = []
+        # `seq` of new callbacks that were found void, and not written.
+        self.void: set[int] = set()
         for change in changes:
-            self.new += change.new_callbacks
+            self._new += [(callback, change.seal) for callback in change.new_callbacks]
             for callback in change.failed_callbacks:
-                self._failed[callback.seq] = callback
+                self._failed[callback.seq] = (callback, change.seal)
             for callback in change.dead_callbacks:
                 self._failed.pop(callback.seq, None)
-                self._dead.append(callback)
+                self._dead.append((callback, change.seal))
             for seq in change.finished_callbacks:
                 self._failed.pop(seq, None)
                 self._finished.append(seq)
 
     def __bool__(self) -> bool:
-        return bool(self.new or self._finished or self._failed or self._dead)
+        return bool(self._new or self._finished or self._failed or self._dead)
 
     async def write(self, connection: Connection) -> None:
-        await self._drop_void(connection)
-        new = [callback for callback in self.new if not callback.volatile]
-        await callbacks.enqueue(connection, new, self.seal(new))
-        if users := {user for callback in new for user in callback.users}:
+        await self._find_void(connection)
+        new = [entry for entry in self._new if not (entry[0].volatile or entry[0].seq in self.void)]
+        await callbacks.enqueue(connection, *_sealed(new))
+        if users := {user for callback, _ in new for user in callback.users}:
             # Shards of several numbers write the same rows, and lock them in the same order.
             await cloud_users.add(connection, sorted(users, key=attrgetter("account", "user_id")))
         if self.history is not None:
             await callback_history.keep(connection, self._ended, self.history.seal_texts)
             await callback_history.save_attempts(connection, self.history.seal_attempts(self._attempts))
         await callbacks.finish(connection, self._finished)
-        failed = list(self._failed.values())
-        await callbacks.reschedule(connection, failed, self.seal(failed))
-        await callbacks.bury(connection, self._dead, self.seal(self._dead))
+        await callbacks.reschedule(connection, *_sealed(self._failed.values()))
+        await callbacks.bury(connection, *_sealed(self._dead))
 
-    async def _drop_void(self, connection: Connection) -> None:
-        """Drop callbacks whose message's author was not in memory, unless the message was written by that author."""
-        doubtful = [callback for callback in self.new if callback.author]
+    async def _find_void(self, connection: Connection) -> None:
+        """Find callbacks whose message's author was not in memory, unless the message was written by that author."""
+        doubtful = [callback for callback, _ in self._new if callback.author]
         authors: dict[tuple[str, str], str] = {}
         for account in {callback.account for callback in doubtful}:
             asked = [callback.subject for callback in doubtful if callback.account == account]
             for row in await messages.list_progress(connection, account, asked):
                 if row.status in (messages.Status.RECEIVED, messages.Status.MARKED_READ):
                     authors[account, row.id] = row.peer
-        void = {c.seq for c in doubtful if authors.get((c.account, c.subject)) != c.author}
-        if void:
-            log.warning("callbacks.not_of_their_author", extra={"count": len(void)})
-            self.new = [callback for callback in self.new if callback.seq not in void]
+        self.void = {c.seq for c in doubtful if authors.get((c.account, c.subject)) != c.author}
+        if self.void:
+            log.warning("callbacks.not_of_their_author", extra={"count": len(self.void)})
+
+
+def _sealed(entries: Iterable[_Sealable]) -> tuple[Sequence[callbacks.Callback], Sequence[bytes]]:
+    """Return the callbacks and their bodies as they are stored."""
+    rows: list[callbacks.Callback] = []
+    bodies: list[bytes] = []
+    for seal, group in itertools.groupby(entries, itemgetter(1)):
+        found = [callback for callback, _ in group]
+        rows += found
+        bodies += seal(found)
+    return rows, bodies
 
 
 @dataclasses.dataclass(slots=True)
@@ -288,6 +305,8 @@ class Change:
     cleared_suspects: Sequence[Item] = merging.rows(quarantine.delete)
     # returns the items whose handling made this change; they count an attempt if the database refuses it
     made_from: Callable[[], Sequence[Item]] = tuple
+    # returns the stored form of the callbacks' bodies; set by the journal
+    seal: Seal = _not_sealed
 
 
 _MERGER = merging.Merger(Change)
@@ -295,7 +314,7 @@ _MERGER = merging.Merger(Change)
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Journal:
-    """Commits changes in batches of at most `MAX_SIZE`, strictly in order, under one lease."""
+    """Commits the changes of a shard, strictly in order, under one lease."""
 
     database: Database
     lease: shards.Lease
@@ -304,15 +323,15 @@ class Journal:
     seal: Seal  # returns the stored form of callback bodies
     now_ns: Callable[[], int] = time.time_ns  # returns Unix nanoseconds
     history: HistorySealer | None = None  # seals texts of the history; None to keep none
+    committer: Committer[Journal, Change] | None = None  # shared by the journals of a process; None for an own one
 
     def __post_init__(self) -> None:
         self._block, self._partition = self.lease.block, self.lease.partition
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
-        # Loop time at the start of the commit in flight; infinite while there is none.
-        self._committing_since = math.inf
         # Completed with the error at the first failure.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=MAX_SIZE, spacing=SPACING)
+        self._committer = self.committer or make_committer(self.database)
+        self._lane = CommitLane[Journal, Change](self)
 
     def on_callbacks(self, call: Callable[[Sequence[callbacks.Callback]], None]) -> None:
         """Register `call` to be called with new callbacks once they are on disk. Callbacks found void during the commit
@@ -325,7 +344,7 @@ class Journal:
         """Return whether the commit in flight takes longer than `STALL_SECONDS`, because the database is unreachable or
         hangs.
         """
-        return asyncio.get_running_loop().time() - self._committing_since > STALL_SECONDS
+        return self._committer.waited(self._lane) > STALL_SECONDS
 
     def put(self, change: Change, *, urgent: bool = False) -> asyncio.Future[None]:
         """Queue a change. The future completes when the change is on disk; it raises `LeaseLost`, `ChangeRefused`,
@@ -333,11 +352,12 @@ class Journal:
 
         urgent: a caller waits for it, so the commit is not delayed to batch it with others
         """
-        return self._batcher.put(change, urgent=urgent)
+        change.seal = self.seal
+        return self._committer.put(self._lane, change, urgent=urgent)
 
     async def write(self, change: Change) -> None:
         """Queue a change and wait until it is on disk."""
-        await self._batcher.put(change, urgent=True)
+        await self.put(change, urgent=True)
 
     def fail(self, error: BaseException) -> None:
         """Write nothing more, because memory may differ from the disk."""
@@ -348,26 +368,60 @@ class Journal:
 
     async def close(self) -> None:
         """Commit the queued changes."""
-        await self._batcher.close()
+        await self._committer.close(self._lane)
 
-    async def _flush(self, changes: Sequence[Change]) -> Sequence[Exception | None]:
-        if self.broken.done():
-            self.broken.result()
+    def number_callbacks(self, changes: Sequence[Change]) -> None:
+        """Set the `seq` of new callbacks, in the order of commits."""
+        for change in changes:
+            for callback in change.new_callbacks:
+                callback.seq = self._next_seq()
+
+    def committed(self, changes: Sequence[Change], void: set[int]) -> None:
+        """Pass on the new callbacks of changes that are on disk.
+
+        void: `seq` of callbacks that were not written
+        """
+        new = [callback for change in changes for callback in change.new_callbacks if callback.seq not in void]
+        if new:
+            for call in self._listeners:
+                call(new)
+
+    async def commit_alone(
+        self, changes: Sequence[Change], earlier: Exception, *, was_alone: bool
+    ) -> Sequence[Exception | None]:
+        """Commit changes in a transaction of this shard, unless the earlier one was the same and will fail again.
+        Returns the error of each change; None for those on disk.
+
+        earlier: error of the transaction that failed
+        was_alone: whether it had no changes of other shards
+        """
+        error: Exception | None = earlier
+        if not was_alone or outages.is_outage(earlier):
+            error = await self._try(changes, uncertain=outages.may_be_committed(earlier))
+        if error is None:
+            return [None] * len(changes)
+        if not _is_refusal(error):
+            self.fail(error)
+            return [_unknown_or(error)] * len(changes)
+        if len(changes) == 1:
+            refused = _refused(changes[0], error)
+            self.fail(refused)
+            return [refused]
+        log.warning("journal.isolating", extra={"changes": len(changes), "error": outages.brief(error)})
+        return await self._commit_one_by_one(changes)
+
+    async def _try(self, changes: Sequence[Change], *, uncertain: bool = False) -> Exception | None:
+        """Commit changes in a transaction of this shard. Returns the error; None if they are on disk.
+
+        uncertain: whether an earlier attempt may have succeeded
+        """
         try:
-            await self._commit(changes)
+            await _persist(self.database, [(self, changes)], patience=PATIENCE)
         except Exception as error:
-            if not _is_refusal(error):
-                self.fail(error)
-                if outages.may_be_committed(error):
-                    raise OutcomeUnknown(repr(error)) from error
-                raise
-            if len(changes) == 1:
-                refused = _refused(changes[0], error)
-                self.fail(refused)
-                raise refused from error
-            log.warning("journal.isolating", extra={"changes": len(changes), "error": outages.brief(error)})
-            return await self._commit_one_by_one(changes)
-        return [None] * len(changes)
+            if uncertain:
+                outages.note_commit(error)
+            return error
+        return None
 
     async def _commit_one_by_one(self, changes: Sequence[Change]) -> Sequence[Exception | None]:
         """Commit the changes of a refused batch, each in its own transaction. Returns the error of each; None for those
@@ -382,45 +436,19 @@ class Journal:
                 results.append(ChangeRefused("an earlier change about the same rows was refused"))
                 refused |= subjects
                 continue
-            try:
-                await self._commit([change])
-            except Exception as error:
-                if not _is_refusal(error):
-                    self.fail(error)
-                    unknown = outages.may_be_committed(error)
-                    failed = OutcomeUnknown(repr(error)) if unknown else error
-                    return [*results, failed, *[error] * (len(changes) - len(results) - 1)]
+            error = await self._try([change])
+            if error is None:
+                results.append(None)
+            elif not _is_refusal(error):
+                self.fail(error)
+                return [*results, _unknown_or(error), *[error] * (len(changes) - len(results) - 1)]
+            else:
                 results.append(_refused(change, error))
                 refused |= subjects
                 first = first or results[-1]
-            else:
-                results.append(None)
         if first is not None:
             self.fail(first)
         return results
-
-    async def _commit(self, changes: Sequence[Change]) -> None:
-        """Commit the changes in one transaction."""
-        batch = _MERGER.merge(changes)
-        written = batch.part(_Callbacks)
-        written.seal, written.history = self.seal, self.history
-        if self.history is not None:
-            batch.part(_Statuses).at = batch.part(_Encrypted).at = self.now_ns() // 1_000_000
-        for callback in written.new:
-            callback.seq = self._next_seq()
-
-        async def work(connection: Connection) -> None:
-            await shards.fence(connection, self.lease)
-            await batch.write(connection)
-
-        self._committing_since = asyncio.get_running_loop().time()
-        try:
-            await self.database.persist(work, patience=PATIENCE, about=batch.about)
-        finally:
-            self._committing_since = math.inf
-        if written.new:
-            for call in self._listeners:
-                call(written.new)
 
     def _next_seq(self) -> int:
         # Microseconds, then 5 bits of partition: increases strictly and never equals a `seq` of another shard. Of 256
@@ -432,6 +460,49 @@ class Journal:
             microseconds += 256 - microseconds % 256
         self.last_seq = microseconds << 5 | self._partition
         return self.last_seq
+
+
+def make_committer(database: Database) -> Committer[Journal, Change]:
+    """Return a committer for all journals of a process on this database."""
+    return Committer(functools.partial(_commit_together, database))
+
+
+async def _commit_together(database: Database, batches: Sequence[tuple[Journal, Sequence[Change]]]) -> None:
+    """Commit the changes of several shards in one transaction."""
+    for journal, changes in batches:
+        journal.number_callbacks(changes)
+    await _persist(database, batches, patience=SHARED_PATIENCE)
+
+
+async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence[Change]]], *, patience: float) -> None:
+    """Commit the changes, whose callbacks have their `seq`, in one transaction that checks all leases first.
+
+    patience: seconds for which it is retried while the database is unavailable
+    """
+    batch = _MERGER.merge([change for _, changes in batches for change in changes])
+    # The settings, and so whether there is a history, are those of the process. Texts name their account.
+    first = batches[0][0]
+    written = batch.part(_Callbacks)
+    written.history = first.history
+    if first.history is not None:
+        batch.part(_Statuses).at = batch.part(_Encrypted).at = first.now_ns() // 1_000_000
+
+    async def work(connection: Connection) -> None:
+        await shards.fence_all(connection, [journal.lease for journal, _ in batches])
+        await batch.write(connection)
+
+    await database.persist(work, patience=patience, about=batch.about)
+    for journal, changes in batches:
+        journal.committed(changes, written.void)
+
+
+def _unknown_or(error: Exception) -> Exception:
+    """Return `OutcomeUnknown` if a commit that failed with this error may have succeeded, else the error."""
+    if not outages.may_be_committed(error):
+        return error
+    unknown = OutcomeUnknown(repr(error))
+    unknown.__cause__ = error
+    return unknown
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -55,6 +55,9 @@ class SessionRows:
         self._used: dict[str, list[UsedPreKey]] = {}
         for change in changes:
             if change.used_prekeys:
+                for used in change.used_prekeys:
+                    # An earlier transaction that had the change may have failed.
+                    used.was_gone = False
                 self._used.setdefault(change.account, []).extend(change.used_prekeys)
             for peer in change.dropped_sessions:
                 self._whole.pop((change.account, peer), None)

@@ -14,7 +14,7 @@ from coreapp.context import SharedLimits
 from coreapp.errors import ChangeRefused
 from coreapp.graph_api.number import NumberUpstream
 from coreapp.in_hand import InHand
-from coreapp.journal import Change
+from coreapp.journal import Change, make_committer
 from coreapp.settings import Settings
 from coreapp.shard import balancing, layout_change
 from coreapp.shard.balancing import Move
@@ -94,6 +94,7 @@ class ShardNode:
             working=working,
             in_hand=in_hand if in_hand is not None else InHand(),
             upstream=NumberUpstream(settings, clock),
+            committer=make_committer(database),
         )
         self.numbers = CoreappNumbers(settings.account, functools.partial(make_number, self.process))
         self._follow_changes()

@@ -16,13 +16,14 @@ from coreapp.account.prekey_maintenance import PreKeyMaintenance
 from coreapp.account.prekey_pool import PreKeyPool
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
+from coreapp.commits import Committer
 from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
 from coreapp.graph_api.number import NumberUpstream
 from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
 from coreapp.in_hand import InHand
-from coreapp.journal import Journal
+from coreapp.journal import Change, Journal
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers, wire_peers
 from coreapp.quarantine import Quarantine
@@ -150,6 +151,7 @@ class ProcessParts:
     working: DirectoryStore
     in_hand: InHand
     upstream: NumberUpstream
+    committer: Committer[Journal, Change]  # commits the changes of all shards
 
 
 async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> Shard:
@@ -185,6 +187,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
                 last_seq=last_seq,
                 seal=bodies.seal,
                 history=bodies if settings.keeps_history else None,
+                committer=process.committer,
             ),
             bodies=bodies,
             safe=process.safe,

@@ -72,6 +72,46 @@ async def test_a_lease_expires_without_a_heartbeat_and_is_kept_by_one(database_f
                 await question(connection, lease)
 
 
+async def test_several_leases_are_checked_together(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 3)
+    found = [await claim(database, "a", shard=shard) for shard in (2, 0, 1)]
+    leases = [lease for lease in found if lease is not None]
+
+    async def committed() -> list[int]:
+        async with database.reading() as connection:
+            rows = await connection.execute(sa.select(shards.table.c.commits).order_by(shards.table.c.shard))
+            return [row[0] for row in rows]
+
+    for several in (leases, leases[:2], leases[:1]):
+        async with database.transaction() as connection:
+            await shards.fence_all(connection, several)
+    assert await committed() == ([0, 0, 0] if database.settings.engine == "sqlite" else [2, 1, 3])
+    assert await claim(database, "a", shard=1) == Lease(1, "a", 2, 3)
+    before = await committed()
+    with pytest.raises(LeaseLost):
+        async with database.transaction() as connection:
+            await shards.fence_all(connection, leases)
+    assert await committed() == before
+    async with database.transaction() as connection:
+        await shards.fence_all(connection, leases[:2])
+
+
+async def test_fences_of_different_shards_do_not_wait_for_each_other(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    if database.settings.engine == "sqlite":
+        pytest.skip("transactions of SQLite exclude each other from their start")
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 20)
+    leases = [lease for shard in range(20) if (lease := await claim(database, "a", shard=shard)) is not None]
+    async with database.transaction() as one:
+        await shards.fence_all(one, leases[::2])
+        await one.execute(sa.select(1))
+        async with asyncio.timeout(5), database.transaction() as other:
+            await shards.fence_all(other, leases[1::2])
+
+
 async def test_a_released_shard_is_free_at_once_and_a_lost_lease_releases_nothing(
     database_factory: DatabaseFactory,
 ) -> None:

@@ -9,6 +9,7 @@ that cannot reach the database gives up its lease when it has expired by the pro
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -241,6 +242,47 @@ async def fence(connection: AsyncConnection, lease: Lease) -> None:
         await check(connection, len((await connection.execute(_FENCE_OF_SQLITE, parameters)).all()))
     else:
         await write(connection, _FENCE, parameters, check)
+
+
+@functools.cache
+def _all_owned(count: int) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is one of `count` owned shards. It lets the database use the primary key."""
+    owned = (
+        (table.c.shard == sa.bindparam(f"shard{n}")) & (table.c.epoch == sa.bindparam(f"epoch{n}"))
+        for n in range(count)
+    )
+    return sa.or_(*owned)
+
+
+@functools.cache
+def _fence_all(count: int) -> sa.Update:
+    return table.update().where(_all_owned(count)).values(commits=table.c.commits + 1)
+
+
+@functools.cache
+def _fence_all_of_sqlite(count: int) -> sa.Select[tuple[int]]:
+    return sa.select(table.c.epoch).where(_all_owned(count))
+
+
+async def fence_all(connection: AsyncConnection, leases: Sequence[Lease]) -> None:
+    """Check several leases as `fence` does, in one statement. Raises `LeaseLost`, which does not name the lost ones."""
+    if len(leases) == 1:
+        await fence(connection, leases[0])
+        return
+    # The last lease is repeated up to a power of two, so that there are few statements to compile.
+    count = 1 << (len(leases) - 1).bit_length()
+    filled = [*leases, *[leases[-1]] * (count - len(leases))]
+    parameters = {f"shard{n}": lease.shard for n, lease in enumerate(filled)}
+    parameters |= {f"epoch{n}": lease.epoch for n, lease in enumerate(filled)}
+
+    async def check(_: AsyncConnection, owned: int) -> None:
+        if owned != len(leases):
+            raise LeaseLost(f"{len(leases) - owned} of {len(leases)} shards are no longer owned")
+
+    if connection.dialect.name == "sqlite":
+        await check(connection, len((await connection.execute(_fence_all_of_sqlite(count), parameters)).all()))
+    else:
+        await write(connection, _fence_all(count), parameters, check)
 
 
 def _lost(lease: Lease) -> LeaseLost:
