@@ -17,6 +17,7 @@ from coreapp.graph_api.number import NumberUpstream
 from coreapp.journal import Journal
 from coreapp.network_connection import NetworkConnection
 from coreapp.quarantine import Quarantine
+from coreapp.receipt_spacing import ReceiptSpacing
 from coreapp.settings import Settings
 from coreapp.used_keys import UsedKeys
 from tidings.aio.clock import Clock
@@ -63,6 +64,7 @@ class SharedLimits:
     uploads: asyncio.Semaphore  # slots of file uploads to the network
     downloads: asyncio.Semaphore  # slots of file downloads
     wakeups: ShardWakeups  # wake-ups between the shards
+    receipt_spacing: ReceiptSpacing  # seconds for which receipts are collected
     webhook_reads: ReadCpuLimit  # CPU limit on reading responses of webhook receivers
     media_reads: ReadCpuLimit  # CPU limit on reading responses of media hosts
 
@@ -78,6 +80,7 @@ class SharedLimits:
             uploads=asyncio.Semaphore(transfers),
             downloads=asyncio.Semaphore(transfers),
             wakeups=ShardWakeups(),
+            receipt_spacing=ReceiptSpacing(),
             webhook_reads=ReadCpuLimit(),
             media_reads=ReadCpuLimit(),
         )

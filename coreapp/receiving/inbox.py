@@ -1,6 +1,7 @@
 """Inbox of one shard: receipts, messages and notices from the network are committed, then acknowledged.
 
-Deliveries that arrive during a commit form the next batch. A batch that takes long is committed in parts, so that
+Deliveries that arrive during a commit form the next batch, for which receipts are collected in a process with several
+shards. A batch that takes long is committed in parts, so that
 heartbeats and requests are served in between. From then on deliveries, including new ones, are handled round robin over
 their senders. Duplicates (receipts by message and status, messages by id) are recognised and only acknowledged.
 """
@@ -100,6 +101,8 @@ class Inbox:
         }
         # Bounded by the network's window of unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
+        self._receipt_spacing = self.context.shared.receipt_spacing
+        self._receipt_spacing.join(self)
         # Deliveries of started batches that are not on disk, in the order of their commits.
         self._in_flight: Sequence[Deliver] = ()
         self._is_closed = False
@@ -118,20 +121,24 @@ class Inbox:
         if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
             self._set_aside(delivery)
         else:
-            self._batcher.put(delivery).add_done_callback(self._handled)
+            self._put(delivery).add_done_callback(self._handled)
+
+    def _put(self, delivery: Deliver) -> asyncio.Future[None]:
+        self._batcher.spacing = self._receipt_spacing.seconds
+        return self._batcher.put(delivery, urgent=delivery.kind not in inspection.STATUSES)
 
     def note(self, delivery: Deliver) -> asyncio.Future[None]:
         """Queue a cross-shard message, in order with the deliveries."""
         if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
             return self._set_aside(delivery)
-        taken = self._batcher.put(delivery)
+        taken = self._put(delivery)
         taken.add_done_callback(self._handled)
         return taken
 
     def handle_released(self) -> None:
         """Handle the deliveries that were quarantined and released."""
         for delivery in self.context.quarantine.released:
-            self._batcher.put(delivery).add_done_callback(functools.partial(self._handled_again, delivery))
+            self._put(delivery).add_done_callback(functools.partial(self._handled_again, delivery))
 
     def _handled_again(self, delivery: Deliver, done: asyncio.Future[None]) -> None:
         self._handled(done)
@@ -156,11 +163,12 @@ class Inbox:
 
     def _again(self, held: Sequence[Deliver]) -> None:
         for delivery in () if self._is_closed else held:
-            self._batcher.put(delivery).add_done_callback(self._handled)
+            self._put(delivery).add_done_callback(self._handled)
 
     async def close(self) -> None:
         """Finish the deliveries that have arrived."""
         self._is_closed = True
+        self._receipt_spacing.leave(self)
         await self._batcher.close()
 
     def _handled(self, done: asyncio.Future[None]) -> None:
@@ -187,6 +195,7 @@ class Inbox:
                 waiting = self._in_flight = delivery_order.arrange(waiting)
                 await asyncio.sleep(PAUSE_SECONDS)
                 if self._batcher.pending:
+                    self._batcher.hurry()
                     break
         return [None] * len(deliveries)
 

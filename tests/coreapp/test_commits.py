@@ -30,7 +30,7 @@ from tests.coreapp.test_journal import (
 )
 from tests.database_triggers import refused_rows
 from tidings.aio.batcher import BatcherClosed
-from tidings.storage.business import accounts, callbacks, identities, sessions, shards
+from tidings.storage.business import accounts, callbacks, contacts, identities, sessions, shards
 from tidings.storage.database import Database
 
 COMMITS = "tidings_db_commits_total"
@@ -280,13 +280,21 @@ async def test_processes_with_shards_of_the_same_number_do_not_deadlock(database
         )
         for lease in reversed(owned)
     ]
+    peers = [f"{n}" for n in range(50)]
     for turn in range(20):
-        await asyncio.gather(
-            *(
-                journal.put(Change(ACCOUNT, new_messages=[a_message(f"{journal.lease.shard}-{turn}")]))
-                for journal in opened
+        # Both processes save the same contacts, in opposite orders.
+        changes = [
+            Change(
+                ACCOUNT,
+                new_messages=[a_message(f"{turn}-{n}")],
+                checked_contacts=[
+                    contacts.StoredContact(ACCOUNT, peer, True, turn)
+                    for peer in (peers if journal.lease.shard % 2 else reversed(peers))
+                ],
             )
-        )
+            for n, journal in enumerate(opened)
+        ]
+        await asyncio.gather(*(journal.put(change) for journal, change in zip(opened, changes, strict=True)))
     assert len((await dump(database))["messages"]) == 120
     assert metrics.value("tidings_db_conflicts_total", family="business") == conflicts
     await close(*opened)

@@ -117,6 +117,10 @@ class Batcher(Generic[Item, Result]):
         """Iterate over the items that no flush has taken yet, in order."""
         return (item for item, _ in self._pending)
 
+    def hurry(self) -> None:
+        """Flush the waiting items without waiting for the spacing. Called during a flush."""
+        self._earliest = 0.0
+
     async def submit(self, item: Item) -> Result:
         """Queue one item and wait for its result."""
         return await self.put(item)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coreapp import receipt_spacing
 from coreapp.statuses import tracker
 from coreapp.statuses.tracker import steps_between
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -52,6 +55,36 @@ async def test_a_read_receipt_before_delivered_reports_both_statuses_once(world:
     await acknowledged(world, "d3", "e3")
     await again.stopped()
     assert world.sink.statuses_of(message) == ["sent", "delivered", "read"]
+
+
+class AnotherShard:
+    """Further shard of the process, which receives nothing."""
+
+
+async def test_with_several_shards_receipts_are_collected_until_the_spacing_is_over_or_a_message_arrives(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipt_spacing, "EACH", 3600.0)
+    monkeypatch.setattr(receipt_spacing, "LONGEST", 3600.0)
+    running, phone, message = await with_session(world)
+    spacing, other = running.node.process.shared.receipt_spacing, AnotherShard()
+    assert spacing.seconds == 0
+    spacing.join(other)
+    assert spacing.seconds == 3600.0
+    world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
+    await acknowledged(world, "d1")
+    world.network.deliver(NUMBER, frames.READ, id="r1", refs=[message])
+    await asyncio.sleep(0.05)
+    assert "r1" not in world.network.acknowledged
+    kind, body = phone.write(TEXT)
+    world.network.deliver(NUMBER, kind, id="in-1", body=body)
+    await acknowledged(world, "r1", "in-1")
+    # The end of the shard does not wait either.
+    world.network.deliver(NUMBER, frames.READ, id="r2", refs=[message])
+    await running.stopped()
+    assert len(world.network.acknowledged) >= 3
+    spacing.leave(other)
+    assert spacing.seconds == 0
 
 
 async def test_with_a_one_entry_status_cache_every_status_is_reported_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 import sqlalchemy as sa
@@ -39,7 +40,8 @@ class Since(NamedTuple):
 
 async def save(connection: AsyncConnection, contacts: Sequence[StoredContact]) -> None:
     """Save the results of a check, and overwrite earlier ones."""
-    await save_rows(connection, table, contacts)
+    # Several shards may save the same contacts at the same time. All of them lock the rows in the same order.
+    await save_rows(connection, table, sorted(contacts, key=attrgetter("account", "wa_id")))
 
 
 _CHECKED = sa.select(table).where(
