@@ -1,22 +1,25 @@
-"""Connection of the Coreapp to our own message network: one connection of the device API, logged in as the account."""
+"""Connection of a shard to our own message network: its partition of the account, logged in over the device API."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import Histogram
 
 from coreapp import statistics
 from coreapp.account.own_device import OwnDevice
 from coreapp.network_connection import DeliveryListener, SendListener
+from coreapp.sending.shared_connection import NetworkConnections, SentBy, SharedConnection
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection
-from tidings.client.listener import DeviceListener
+from tidings.client.errors import NetworkUnreached
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.wire.device import REPLACED, STALE_EPOCH, UNAUTHORIZED, Deliver, Partition, PreKeysLow, Send
 
@@ -42,21 +45,29 @@ BACKOFF = (0.05, 2.0)  # first and longest delay between two connections, second
 UNAUTHORIZED_SECONDS = 2.0  # seconds before a refused login is repeated
 
 
-class NetworkLink(DeviceListener[str]):
-    """Connection of one shard's partition of a number, under the epoch of its lease. Sends are identified by their
+def make_connections(address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> NetworkConnections:
+    """Return the connections of a process, which its shards share.
+
+    tls: context to verify the network; None for plaintext
+    """
+    host, port = address
+    dial = transports.tcp(host, port, tls=tls)
+    return NetworkConnections(dial, name=f"{host}:{port}", backoff=BACKOFF, observe=_observe)
+
+
+class NetworkLink:
+    """Login of one shard's partition of a number, under the epoch of its lease. Sends are identified by their
     envelope's id.
     """
 
     name = "network-link"
 
-    def __init__(
-        self, address: tuple[str, int], device: OwnDevice, lease: Lease, *, tls: ssl.SSLContext | None = None
-    ) -> None:
-        """Create the connection of a shard.
-
-        tls: context to verify the network; None for plaintext
-        """
-        host, port = address
+    def __init__(self, connections: NetworkConnections, device: OwnDevice, lease: Lease) -> None:
+        """Create the link of a shard, which joins one of the connections when it runs."""
+        self._connections = connections
+        self._shared: SharedConnection | None = None
+        # Completed with the error that ends the link.
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._number = device.number
         self._token = device.token
         self._epoch = lease.epoch
@@ -65,9 +76,6 @@ class NetworkLink(DeviceListener[str]):
         self._deliveries: DeliveryListener
         self._prekeys_low: Callable[[int, int], None]
         self._on_connect: list[Callable[[], None]] = []
-        self._connection = DeviceConnection[str](
-            transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
-        )
         self.connected = False
         # Whether the network refused the last login: the number was registered elsewhere, or is not registered.
         self.is_refused = False
@@ -97,34 +105,54 @@ class NetworkLink(DeviceListener[str]):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop` is set. Raises `LeaseLost` if the network knows of a later owner."""
+        shared = self._shared = self._connections.join(self._number, self)
         self._log_in()
-        await self._connection.run(self, stop)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            either: list[asyncio.Future[Any]] = [stopping, self._failed]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+        finally:
+            stopping.cancel()
+            self._shared = None
+            self.lost("stopped")
+            await shared.leave(self._number)
 
     def drop(self, reason: str) -> None:
         """Close the connection; a new one is opened."""
-        self._connection.drop(reason)
+        if self._shared is not None:
+            self._shared.network.drop(reason)
 
     @property
     def silence(self) -> float:
-        return self._connection.silence
+        return self._shared.network.silence if self._shared is not None else 0.0
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
         _checked.observe(len(numbers))
-        return await self._connection.check(self._number, numbers)
+        return await self._network().check(self._number, numbers)
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
         _fetched.observe(len(numbers))
-        return await self._connection.fetch(self._number, numbers)
+        return await self._network().fetch(self._number, numbers)
+
+    def _network(self) -> DeviceConnection[SentBy]:
+        """Return the connection. Raises `NetworkUnreached` before the start and after the end."""
+        if self._shared is None:
+            raise NetworkUnreached(f"{self._number} is not logged in")
+        return self._shared.network
 
     def send(self, envelope: Send) -> None:
         if not self._timed:
             self._timed, self._timed_at = envelope.id, time.perf_counter()
-        self._connection.send(envelope, envelope.id)
+        if self._shared is not None:
+            self._shared.network.send(envelope, (self, envelope.id))
 
     def acknowledge(self, deliveries: Iterable[Deliver]) -> None:
-        self._connection.acknowledge(deliveries)
+        if self._shared is not None:
+            self._shared.network.acknowledge(deliveries)
 
-    # Methods of `DeviceListener`, called by the connection.
+    # Methods of `ConnectionMember`, called by the connection.
 
     def attached(self, number: str) -> None:
         self.connected, self.is_refused = True, False
@@ -135,7 +163,7 @@ class NetworkLink(DeviceListener[str]):
     def detached(self, number: str, reason: str, detail: str) -> None:
         self.connected = False
         if reason == STALE_EPOCH:
-            self._connection.fail(LeaseLost(f"another process is logged in under an epoch above {self._epoch}"))
+            self.ended(LeaseLost(f"another process is logged in under an epoch above {self._epoch}"))
         elif reason == UNAUTHORIZED:
             log.error("network.login_refused", extra={"number": number, "reason": reason})
             self.is_refused = True
@@ -144,7 +172,17 @@ class NetworkLink(DeviceListener[str]):
                 call()
         elif reason == REPLACED:
             # Perhaps replaced by another owner: the response to the next login shows it.
-            self._connection.drop(reason)
+            if self._shared is not None and self._shared.is_shared:
+                asyncio.get_running_loop().call_later(random.uniform(*BACKOFF), self._log_in)  # noqa: S311
+            else:
+                self.drop(reason)
+
+    def ended(self, error: BaseException) -> None:
+        """End the link: `run` raises the error."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+            # Mark the exception as retrieved: the link may have stopped.
+            self._failed.exception()
 
     def lost(self, reason: str) -> None:
         self.connected = False
@@ -174,7 +212,8 @@ class NetworkLink(DeviceListener[str]):
         self._prekeys_low(notice.remaining, notice.kyber_remaining)
 
     def _log_in(self) -> None:
-        self._connection.log_in(self._number, self._token, epoch=self._epoch, part=self._part)
+        if self._shared is not None:
+            self._shared.network.log_in(self._number, self._token, epoch=self._epoch, part=self._part)
 
 
 def _observe(call: str, result: str, seconds: float) -> None:

@@ -15,6 +15,7 @@ from coreapp.errors import ChangeRefused
 from coreapp.graph_api.number import NumberUpstream
 from coreapp.in_hand import InHand
 from coreapp.journal import Change, make_committer
+from coreapp.sending.network_link import make_connections
 from coreapp.settings import Settings
 from coreapp.shard import balancing, layout_change
 from coreapp.shard.balancing import Move
@@ -95,6 +96,7 @@ class ShardNode:
             in_hand=in_hand if in_hand is not None else InHand(),
             upstream=NumberUpstream(settings, clock),
             committer=make_committer(database),
+            connections=make_connections(settings.network_tcp, tls=network.tls if settings.network_tcp_tls else None),
         )
         self.numbers = CoreappNumbers(settings.account, functools.partial(make_number, self.process))
         self._follow_changes()

@@ -32,6 +32,7 @@ from coreapp.recovery.wiring import Recovery, wire_recovery
 from coreapp.retention import RetentionService, wire_retention
 from coreapp.sending.encryption import Encryption
 from coreapp.sending.network_link import NetworkLink
+from coreapp.sending.shared_connection import NetworkConnections
 from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
 from coreapp.statuses.wiring import wire_statuses
@@ -152,6 +153,7 @@ class ProcessParts:
     in_hand: InHand
     upstream: NumberUpstream
     committer: Committer[Journal, Change]  # commits the changes of all shards
+    connections: NetworkConnections  # connections to the network for messages
 
 
 async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> Shard:
@@ -160,7 +162,6 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
     left, waiting, last_seq = await _read_queues(database, lease, device.number)
-    tls = network.tls if settings.network_tcp_tls else None
     config = await process.config.open()
     try:
         # The settings were read under this lease. A later change of the way of sending ends it.
@@ -168,7 +169,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
         link = (
             UpstreamLink(config, database, process.upstream)
             if is_upstream
-            else NetworkLink(settings.network_tcp, device, lease, tls=tls)
+            else NetworkLink(process.connections, device, lease)
         )
         context = ShardContext(
             settings=settings,

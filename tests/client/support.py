@@ -74,6 +74,9 @@ class Recorder(DeviceListener[str]):
     def detached(self, number: str, reason: str, detail: str) -> None:
         self._heard("detached", number, reason)
 
+    def logged_out(self, number: str) -> None:
+        self._heard("logged out", number)
+
     def ready(self) -> None:
         self._heard("ready")
 

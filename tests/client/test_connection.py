@@ -98,6 +98,28 @@ async def test_a_device_replaced_by_another_login_is_notified_and_can_log_in_aga
     assert [delivery.id for delivery in first.deliveries] == ["m1"]
 
 
+async def test_a_device_that_logs_out_leaves_the_others_and_may_log_in_again(network: Network) -> None:
+    await network.register(ANN, BEN)
+    async with client_of(network, ANN, BEN).running() as client:
+        client.send(BEN, ANN, "m1")
+        await client.until_heard("delivered", ANN, "m1")
+        client.connection.log_out(ANN)
+        client.send(ANN, BEN, "dropped")
+        await client.until_heard("logged out", ANN)
+        assert not client.connection.is_attached(ANN)
+        # The network has stored the envelope that was not acknowledged.
+        await client.until_heard("accepted", "m1")
+        client.send(BEN, BEN, "m2")
+        await client.until_heard("delivered", BEN, "m2")
+        client.connection.log_in(ANN, network.tokens[ANN])
+        await client.until(lambda: client.events.count(("delivered", ANN, "m1")) == 2)
+        client.connection.log_out(ANN)
+        client.connection.drop("test")
+        await client.until(lambda: client.count("lost") == 1 and client.events.count(("attached", BEN)) == 2)
+    assert client.events.count(("attached", ANN)) == 2
+    assert "dropped" not in [delivery.id for delivery in client.deliveries]
+
+
 async def test_a_lower_epoch_is_refused_as_stale(network: Network) -> None:
     await network.register(ANN)
     async with client_of(network, ANN, epoch=2).running(), client_of(network, ANN, epoch=1).running() as late:

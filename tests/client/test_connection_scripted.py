@@ -45,6 +45,44 @@ async def test_logins_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
     assert {event[1] for event in client.events if event[0] == "attached"} == set(numbers)
 
 
+async def test_the_bytes_of_sends_in_flight_are_limited(scripted: ScriptedNetwork) -> None:
+    scripted.answer = welcome
+    body = bytes(1024 * 1024)
+    async with (await client_of(scripted, ANN)).running() as client:
+        for number in range(12):
+            client.send(ANN, BEN, str(number), body=body)
+        sends = await scripted.until_sent(device.Send, 8)
+        await asyncio.sleep(0.05)
+        assert len(scripted.sent(device.Send)) == 8
+        scripted.say(device.Accepted([sends[0].n]))
+        scripted.say(device.Refused(sends[1].n, device.BLOCKED))
+        sends = await scripted.until_sent(device.Send, 10)
+        client.connection.log_out(ANN)
+        await asyncio.sleep(0.05)
+        assert [send.id for send in scripted.sent(device.Send)] == [str(number) for number in range(10)]
+
+
+async def test_a_device_that_logs_out_during_its_login_is_logged_out_after_it(scripted: ScriptedNetwork) -> None:
+    client = await client_of(scripted, ANN, BEN)
+    async with client.running(ready=False):
+        first, second = await scripted.until_sent(device.Login, 2)
+        client.connection.log_out(ANN)
+        await asyncio.sleep(0.05)
+        assert not scripted.sent(device.Logout)
+        scripted.say(device.Ok(first.n))
+        scripted.say(device.Ok(second.n))
+        (logout,) = await scripted.until_sent(device.Logout, 1)
+        assert logout.number == ANN
+        scripted.say(device.Ok(logout.n))
+        await client.until_heard("logged out", ANN)
+        # Without a connection it is logged out at once.
+        scripted.answer = welcome
+        scripted.connections[-1].abort("test")
+        await client.until(lambda: client.count("lost") == 1)
+    assert ("attached", ANN) not in client.events
+    assert ("attached", BEN) in client.events
+
+
 async def test_sends_in_flight_are_limited_and_the_rest_keep_their_order(scripted: ScriptedNetwork) -> None:
     scripted.answer = welcome
     limit = connection.SENDS_IN_FLIGHT

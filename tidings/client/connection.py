@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LOGINS_IN_FLIGHT = 256  # logins without a response, per connection
 SENDS_IN_FLIGHT = 4000  # unanswered sends; further ones wait here, bounded by what the caller has on its disk
+SENDS_BYTES = 8 * 1024 * 1024  # bodies of unanswered sends, half of what the transport may have to write
 REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network accepts 5,000 including logins
 MAX_FETCH = 500  # numbers per request
 ANSWER_SECONDS = 30.0  # until a request, or the oldest login, counts as failed
@@ -91,7 +92,11 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._to_log_in: collections.deque[_Login] = collections.deque()
         self._logins: dict[int, tuple[_Login, float]] = {}
         self._requests: dict[int, asyncio.Future[Any]] = {}
+        # Logouts without a response, and numbers that are logged out when the response to their login arrives.
+        self._logouts: dict[int, str] = {}
+        self._to_log_out: set[str] = set()
         self._in_flight: dict[int, tuple[device.Send, Sent]] = {}
+        self._in_flight_bytes = 0
         self._waiting: collections.deque[tuple[device.Send, Sent]] = collections.deque()
         # Sends that the network refuses for now; the timer is for the earliest retry.
         self._held_back: HeldBack[Sent] = HeldBack()
@@ -119,6 +124,30 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if self.is_open:
             self._to_log_in.append(login)
             self._send_logins()
+
+    def log_out(self, number: str) -> None:
+        """Log a device out. Its outstanding sends are dropped. It may log in again once the listener's `logged_out` was
+        called, or the connection was lost.
+        """
+        self._devices.pop(number, None)
+        self._to_log_in = collections.deque(login for login in self._to_log_in if login.number != number)
+        self._drop_sends(number)
+        if not self.is_open:
+            self._listener.logged_out(number)
+        elif any(login.number == number for login, _ in self._logins.values()):
+            self._to_log_out.add(number)
+        else:
+            self._send_logout(number)
+
+    def _send_logout(self, number: str) -> None:
+        n = self._next()
+        self._logouts[n] = number
+        assert self._transport is not None, "the connection is open"
+        self._transport.send(device.Logout(n, number))
+
+    def _logged_out(self, number: str) -> None:
+        self._unacknowledged = {n: found for n, found in self._unacknowledged.items() if found.to != number}
+        self._listener.logged_out(number)
 
     def send(self, envelope: device.Send, sent: Sent) -> None:
         """Send an envelope of a device on this connection; its result is reported to the listener with `sent`.
@@ -220,7 +249,10 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         logins, self._logins = self._logins, {}
         for _, started in logins.values():
             self._observed("login", "away", started)
+        self._logouts.clear()
+        self._to_log_out.clear()
         self._in_flight.clear()
+        self._in_flight_bytes = 0
         self._waiting.clear()
         self._held_back.drop()
         self._unacknowledged.clear()
@@ -247,6 +279,8 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._refused(frame)
         elif (kind is device.Ok or kind is device.Failed) and frame.n in self._logins:
             self._logged_in(frame)
+        elif (kind is device.Ok or kind is device.Failed) and frame.n in self._logouts:
+            self._logged_out(self._logouts.pop(frame.n))
         elif kind is device.Failed or kind is device.Checked or kind is device.Bundles:
             future = self._requests.get(frame.n)
             if future is not None and not future.done():
@@ -266,6 +300,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._number += 1
         envelope.n = self._number
         self._in_flight[self._number] = (envelope, sent)
+        self._in_flight_bytes += len(envelope.body)
         assert self._transport is not None, "a device is attached"
         self._transport.send(envelope)
 
@@ -273,6 +308,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         in_flight = self._in_flight
         answered = [in_flight.pop(n) for n in numbers if n in in_flight]
         if answered:
+            self._in_flight_bytes -= sum([len(envelope.body) for envelope, _ in answered])
             self._listener.accepted([sent for _, sent in answered])
         if self._held_back:
             for envelope, _ in answered:
@@ -283,6 +319,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         entry = self._in_flight.pop(answer.n, None)
         if entry is not None:
             envelope, sent = entry
+            self._in_flight_bytes -= len(envelope.body)
             if answer.reason in held_back.REASONS:
                 now = asyncio.get_running_loop().time()
                 self._held_back.refused(envelope, sent, now=now, seconds=answer.retry_after)
@@ -312,14 +349,27 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._retry = loop.call_at(due, self._retry_held_back)
 
     def _put_or_wait(self, envelope: device.Send, sent: Sent) -> None:
-        if self._waiting or len(self._in_flight) >= SENDS_IN_FLIGHT:
+        if self._waiting or not self._has_room():
             self._waiting.append((envelope, sent))
         else:
             self._put(envelope, sent)
 
     def _send_waiting(self) -> None:
-        while self._waiting and len(self._in_flight) < SENDS_IN_FLIGHT:
+        while self._waiting and self._has_room():
             self._put(*self._waiting.popleft())
+
+    def _has_room(self) -> bool:
+        return len(self._in_flight) < SENDS_IN_FLIGHT and self._in_flight_bytes < SENDS_BYTES
+
+    def _drop_sends(self, number: str) -> None:
+        """Drop the outstanding sends of a device that is not logged in any more."""
+        if number not in self._attached:
+            return
+        self._attached.discard(number)
+        self._in_flight = {n: entry for n, entry in self._in_flight.items() if entry[0].sender != number}
+        self._in_flight_bytes = sum(len(envelope.body) for envelope, _ in self._in_flight.values())
+        self._waiting = collections.deque(entry for entry in self._waiting if entry[0].sender != number)
+        self._held_back.drop(keep=lambda sender: sender != number)
 
     # Logins.
 
@@ -335,7 +385,10 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
     def _logged_in(self, answer: device.Ok | device.Failed) -> None:
         login, started = self._logins.pop(answer.n)
-        if isinstance(answer, device.Ok):
+        if login.number in self._to_log_out:
+            self._to_log_out.discard(login.number)
+            self._send_logout(login.number)
+        elif isinstance(answer, device.Ok):
             self._observed("login", "ok", started)
             self._attached.add(login.number)
             self._listener.attached(login.number)
@@ -356,10 +409,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if refused is not None and login is not refused:
             return
         if number in self._attached:
-            self._attached.discard(number)
-            self._in_flight = {n: entry for n, entry in self._in_flight.items() if entry[0].sender != number}
-            self._waiting = collections.deque(entry for entry in self._waiting if entry[0].sender != number)
-            self._held_back.drop(keep=lambda sender: sender != number)
+            self._drop_sends(number)
             log.warning("device.detached", extra={"number": number, "reason": reason})
         elif reason in _LASTING:
             log.warning("login.refused", extra={"number": number, "reason": reason, "detail": detail})

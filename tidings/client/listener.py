@@ -27,6 +27,9 @@ class DeviceListener(Generic[Sent]):
         in elsewhere) before `log_in` or the next reconnect. After any other reason the connection retries the login.
         """
 
+    def logged_out(self, number: str) -> None:
+        """Called when the network has answered a logout; not if the connection was lost before."""
+
     def ready(self) -> None:
         """Called when every login has been answered."""
 

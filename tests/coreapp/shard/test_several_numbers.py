@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from coreapp import webhook_secrets
-from harness import polling
+from coreapp.errors import ChangeRefused
+from harness import metrics, polling
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
@@ -31,6 +32,7 @@ from tidings.storage.business import (
 from tidings.wire import codes, core
 from tidings.wire import connection as wire
 from tidings.wire import device as frames
+from tidings.wire.addresses import shard_of
 from tidings.wire.cloud import wamid
 
 SECOND = "15550000001"
@@ -109,6 +111,37 @@ async def test_a_number_added_at_run_time_is_registered_and_sends_as_its_own_dev
         assert [tuple(row) for row in rows] == [(BUSINESS, 0), (SECOND, 32)]
         peers = await connection.execute(sa.text("SELECT account, peer FROM sessions ORDER BY account"))
         assert [tuple(row) for row in peers] == [(BUSINESS, PEER), (SECOND, PEER)]
+
+
+async def test_numbers_share_connections_that_one_of_them_leaves_and_joins_again(
+    world: World, servers: RealNetwork
+) -> None:
+    running = await running_with_two(world, servers, shard_count=2)
+    connections = running.node.process.connections
+    # Each has a shard of both numbers.
+    assert len(connections) == 2
+    phone = await a_phone(servers)
+    await send(running, BUSINESS, PEER, "before")
+    await soon(lambda: phone.senders == {BUSINESS})
+    mine = 32 + shard_of(PEER, 2)
+    rest = {0, 1, 32, 33} - {mine}
+    others = [running.node.shards.get(shard) for shard in rest]
+    ended = running.node.shards.get(mine)
+    assert ended is not None
+    before = metrics.value("tidings_network_connections")
+    ended.context.journal.fail(ChangeRefused("by the test"))
+    await soon(lambda: running.node.shards.get(mine) not in (None, ended))
+    await soon(lambda: all(shard.link.connected for shard in running.node.shards))
+    assert not ended.link.connected
+    # The others have stayed, on connections that were not closed.
+    assert [running.node.shards.get(shard) for shard in rest] == others
+    assert metrics.value("tidings_network_connections") >= before
+    for account in (SECOND, BUSINESS):
+        phone.senders.clear()
+        await send(running, account, PEER, "after")
+        await soon(lambda account=account: phone.senders == {account})  # type: ignore[misc]
+    await running.stopped()
+    assert len(connections) == 0
 
 
 async def test_callbacks_go_to_the_webhook_of_the_number(world: World, servers: RealNetwork) -> None:
