@@ -21,11 +21,13 @@ async def read(context: ShardContext, question: core.ReadCallback) -> core.Callb
     if record is None:
         raise RequestRefused(codes.NOT_FOUND, "no such callback, or its history has expired")
     entry, bodies = record.entry, context.bodies
-    responses = {str(one.at): bodies.open_response(one) for one in record.attempts if one.response is not None}
+    responses = [
+        core.AttemptResponse(one.at, bodies.open_response(one)) for one in record.attempts if one.response is not None
+    ]
     if record.ended is not None:
         texts = bodies.open_ended(context.account, record.ended)
         if texts.response:
-            responses[str(record.ended.entry.at)] = texts.response
+            responses.append(core.AttemptResponse(record.ended.entry.at, texts.response))
         return core.CallbackText(question.n, texts.body, responses)
     stored = Callback(
         entry.seq, entry.shard, context.account, entry.subject, entry.kind, record.body or b"", entry.created_at

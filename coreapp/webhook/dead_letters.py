@@ -46,6 +46,8 @@ class DeadLetters:
         if wait:
             details = f"{core.REPLAYS_PER_SECOND} callbacks are replayed per second: try again in {math.ceil(wait)} s"
             raise RequestRefused(codes.TOO_MANY_REQUESTS, details, retry_after=math.ceil(wait))
+        # Read first: callbacks that become due now may have ended a moment later.
+        ended = await self._find_ended(seqs) if seqs else ()
         hurried = self.queue.hurry(frozenset(seqs))
         self._consume(len(hurried))
         if hurried:
@@ -53,19 +55,22 @@ class DeadLetters:
         if len(self.queue) >= self.context.settings.callback_queue_limit:
             raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
         revived = await self.queue.bring_back(lambda: self._take(seqs, by))
-        again = await self._repeat(seqs, by) if seqs else 0
+        again = await self._repeat(ended, by)
         self._consume(revived + again)
         return len(hurried) + revived + again
 
-    async def _repeat(self, seqs: Sequence[int], by: str) -> int:
-        """Post those of the named callbacks again that the history has. Returns their number."""
-        context, now = self.context, self.context.now()
+    async def _find_ended(self, seqs: Sequence[int]) -> Sequence[StoredCallback]:
+        """Return those of the named callbacks that the history has."""
 
         async def find(connection: Connection) -> Sequence[StoredCallback]:
-            found = [await callback_history.find(connection, context.account, seq) for seq in seqs[:1000]]
+            found = [await callback_history.find(connection, self.context.account, seq) for seq in seqs[:1000]]
             return [stored for stored in found if stored is not None]
 
-        ended = await context.database.query(find)
+        return await self.context.database.query(find)
+
+    async def _repeat(self, ended: Sequence[StoredCallback], by: str) -> int:
+        """Post ended callbacks again. Returns their number, without those that cannot be opened."""
+        context, now = self.context, self.context.now()
         made = [self._renewed(stored, now) for stored in ended]
         made = [callback for callback in made if callback.body]
         if made:

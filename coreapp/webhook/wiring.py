@@ -20,7 +20,6 @@ from coreapp.webhook.template_events import TemplateEvents
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.testing import numbers
-from tidings.wire import webhooks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         queue,
         context.journal,
         target.v1,
-        poster=_poster(context, webhooks.USER_AGENT),
+        poster=_poster(context, callbacks.USER_AGENT),
         clock=context.clock,
         slots=context.shared.posts,
         quarantine=context.quarantine,
@@ -83,7 +82,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         queue,
         context.journal,
         target.cloud,
-        poster=_poster(context, webhooks.CLOUD_USER_AGENT),
+        poster=_poster(context, callbacks.CLOUD_USER_AGENT),
         clock=context.clock,
         slots=context.shared.cloud_posts,
         quarantine=context.quarantine,

@@ -134,6 +134,7 @@ def lists(count_messages: int, count_callbacks: int) -> Lists:
         return await callback_views.list_callbacks(connection, ME, CallbackFilter(id=event))
 
     middle = START + count_messages // 2
+    of_a_time = MessageFilter(since_id=ids.bound(middle / 1000), until_id=ids.bound(middle / 1000 + 60))
     return {
         "messages": of_messages(MessageFilter()),
         "messages of a recipient": of_messages(MessageFilter(recipient=peer(7919))),
@@ -143,7 +144,7 @@ def lists(count_messages: int, count_callbacks: int) -> Lists:
         "messages, read": of_messages(MessageFilter(status=Status.READ)),
         "messages, failed": of_messages(MessageFilter(status=Status.FAILED)),
         "messages of a type, failed": of_messages(MessageFilter(kind="text", status=Status.FAILED)),
-        "messages of a time": of_messages(MessageFilter(since=middle, until=middle + 60_000)),
+        "messages of a time": of_messages(of_a_time),
         "one message": one_message,
         "callbacks": of_callbacks(CallbackFilter()),
         "callbacks of a recipient": of_callbacks(CallbackFilter(recipient=peer(7919))),

@@ -97,7 +97,7 @@ async def test_each_step_of_a_message_has_its_time(database_factory: DatabaseFac
         await messages.note_encrypted(connection, [name], NOW + 999)
         await messages.advance(connection, {name: Status.READ}, NOW + 999)
         found = (await timeline(connection, name)).message
-    assert (found.accepted_at, found.stored_at, found.encrypted_at) == (NOW, NOW + 5, NOW + 10)
+    assert (found.stored_at, found.encrypted_at) == (NOW + 5, NOW + 10)
     assert (found.sent_at, found.delivered_at, found.read_at) == (NOW + 200, NOW + 300, NOW + 400)
     assert (found.status, found.failed_at, found.failure) == (Status.READ, None, None)
 
@@ -294,7 +294,8 @@ async def test_messages_are_listed_newest_first_and_filtered(database_factory: D
     assert await chosen(MessageFilter(recipient=BEN)) == [row.id for row in newest if row.peer == BEN]
     assert await chosen(MessageFilter(kind="image")) == [row.id for row in newest if row.kind == "image"]
     assert await chosen(MessageFilter(status=Status.READ)) == [row.id for row in newest if row.status == Status.READ]
-    assert await chosen(MessageFilter(since=NOW + 3000, until=NOW + 5000)) == [rows[4].id, rows[3].id]
+    of_a_time = MessageFilter(since_id=ids.bound(NOW / 1000 + 3), until_id=ids.bound(NOW / 1000 + 5))
+    assert await chosen(of_a_time) == [rows[4].id, rows[3].id]
     assert await chosen(MessageFilter(id=rows[7].id)) == [rows[7].id]
     assert await chosen(MessageFilter(id=rows[7].id, kind="audio")) == []
     assert await chosen(MessageFilter(id=an_id(NOW + 500))) == [], "of another number"

@@ -352,11 +352,16 @@ class Replayed(Frame, tag="replayed"):
     count: int  # callbacks that are pending again
 
 
+class AttemptResponse(msgspec.Struct, gc=False):
+    at: int  # start of the attempt, Unix milliseconds
+    content: bytes  # first bytes of the content
+
+
 class CallbackText(Frame, tag="callback_text"):
     """Texts of one callback; empty where they cannot be opened."""
 
     body: bytes
-    responses: dict[str, bytes]  # by start of the attempt in Unix milliseconds: first bytes of the response's content
+    responses: list[AttemptResponse]  # those that had content
 
 
 class Purged(Frame, tag="purged"):

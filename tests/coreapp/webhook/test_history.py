@@ -71,14 +71,14 @@ async def test_a_read_message_has_its_times_and_its_callbacks_with_their_attempt
     assert shown.sent_at is not None
     assert shown.delivered_at is not None
     assert shown.read_at is not None
-    assert shown.accepted_at <= shown.stored_at <= shown.sent_at <= shown.delivered_at <= shown.read_at
+    assert shown.stored_at <= shown.sent_at <= shown.delivered_at <= shown.read_at
     for row, post in zip(found, world.sink.posts, strict=True):
         (attempt,) = (await record_of(world, row.seq)).attempts
         assert (attempt.attempt, attempt.status, attempt.error) == (1, 200, "")
         assert attempt.at // 1000 == post.timestamp
         answer = await running.client.ask(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq))
         assert answer.body.startswith(b'{"statuses":')
-        assert answer.responses == {str(attempt.at): b"ok"}
+        assert answer.responses == [core.AttemptResponse(attempt.at, b"ok")]
 
 
 async def test_texts_are_sealed_and_opened_only_for_their_number(world: World) -> None:
@@ -124,7 +124,7 @@ async def test_a_failed_message_has_the_code_of_its_failure(world: World) -> Non
         shown = await message_of(world, message)
         assert (shown.status, shown.failure, shown.sent_at) == (Status.FAILED, code, None)
         assert shown.failed_at is not None
-        assert shown.failed_at >= shown.accepted_at
+        assert shown.failed_at >= shown.stored_at
 
 
 async def test_each_failed_attempt_is_kept_and_the_accepted_one_is_last(world: World) -> None:
@@ -143,7 +143,7 @@ async def test_each_failed_attempt_is_kept_and_the_accepted_one_is_last(world: W
     assert [(one.attempt, one.status) for one in attempts] == [(1, None), (2, 503), (3, 503), (4, 200)]
     assert [one.error != "" for one in attempts] == [True, False, False, False]
     answer_of = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq))
-    assert answer_of.responses == {str(one.at): b"ok" for one in attempts if one.status}
+    assert answer_of.responses == [core.AttemptResponse(one.at, b"ok") for one in attempts if one.status]
 
 
 async def test_a_failing_callback_shows_its_attempts_before_it_ends(world: World) -> None:

@@ -19,7 +19,6 @@ from tidings.storage.business import callback_history, callbacks, shards
 from tidings.storage.business.callback_history import SPAN, Attempt, EndedCallback, StoredCallback
 from tidings.storage.business.callbacks import CallbackState
 from tidings.storage.database import Connection
-from tidings.wire import webhooks
 
 PAGE = 50  # callbacks per page
 EXAMINED = 5_000  # callbacks of one list that are read for a page
@@ -321,8 +320,8 @@ def headers_of(entry: CallbackEntry, attempt: Attempt) -> Mapping[str, str]:
     """
     is_cloud = entry.kind in callbacks.CLOUD_KINDS
     headers = {
-        "Content-Type": webhooks.CONTENT_TYPE,
-        "User-Agent": webhooks.CLOUD_USER_AGENT if is_cloud else webhooks.USER_AGENT,
+        "Content-Type": "application/json",
+        "User-Agent": callbacks.CLOUD_USER_AGENT if is_cloud else callbacks.USER_AGENT,
         "webhook-id": entry.event_id,
     }
     if not is_cloud:

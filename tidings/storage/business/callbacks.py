@@ -34,6 +34,9 @@ CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_ERROR, CLOUD_ACCOUNT = (
 CLOUD_KINDS = frozenset((CLOUD_MESSAGE, CLOUD_STATUS, CLOUD_ERROR, CLOUD_ACCOUNT))
 """Kinds of callbacks whose bodies have the format of the Cloud API. All others have that of v1."""
 
+# `User-Agent` of the posts of both formats.
+USER_AGENT, CLOUD_USER_AGENT = "tidings", "facebookexternalua"
+
 CLOUD_SUBJECT = "cloud:"  # prefix of the subjects of `CLOUD_KINDS`, before a message id
 
 

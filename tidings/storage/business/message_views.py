@@ -17,7 +17,6 @@ from tidings.storage.business import group_messages, jobs, messages
 from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection, any_of, pages
-from tidings.wire import ids
 
 PAGE = 50  # messages per page
 EXAMINED = 2_000  # messages of one recipient that are read for a page
@@ -38,15 +37,17 @@ class MessageFilter:
     # Type of the message.
     kind: str = ""
     status: Status | None = None
-    # Earliest time at which the id was made, Unix milliseconds.
-    since: int = 0
-    # End of these times, excluded, Unix milliseconds.
-    until: int = 0
+    # First id, and end of the ids, excluded. Ids sort by time: `tidings.wire.ids.bound` makes these from times.
+    since_id: str = ""
+    until_id: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageView:
-    """Message without its content. Times are Unix milliseconds; None for unknown and for steps not reached."""
+    """Message without its content. Times are Unix milliseconds; None for unknown and for steps not reached.
+
+    The time at which the request for the message arrived is part of the id (`tidings.wire.ids.made_at`).
+    """
 
     id: str
     shard: int
@@ -68,12 +69,6 @@ class MessageView:
     failed_at: int | None
     # Code of the failure; None for none.
     failure: int | None
-
-    @property
-    def accepted_at(self) -> int:
-        """Return when the request for the message arrived at the Webapp, Unix milliseconds."""
-        made = ids.made_at(self.id)
-        return int(made * 1000) if made is not None else self.stored_at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +112,8 @@ _ROWS = sa.select(*_COLUMNS).where(_T.account == sa.bindparam("account"), _T.id.
 
 
 def _view(row: Sequence[Any]) -> MessageView:
-    return MessageView(*row[:4], Status(row[4]), *row[5:])
+    message_id, shard, peer, kind, status, *more = row
+    return MessageView(message_id, shard, peer, kind, Status(status), *more)
 
 
 async def list_messages(
@@ -127,8 +123,7 @@ async def list_messages(
 
     before: id after which the page starts, `MessagePage.older` of the previous one; empty for the first page
     """
-    until = ids.bound(choice.until / 1000) if choice.until else _AFTER_ALL
-    since = ids.bound(choice.since / 1000) if choice.since else ""
+    since, until = choice.since_id, choice.until_id or _AFTER_ALL
     last = min(before, until) if before else until
     if choice.id:
         named = choice.id if since <= choice.id < last else ""
