@@ -196,7 +196,7 @@ class UpstreamInbox:
             effects.settled.append(job)
             effects.ids.append(self.sender.ids_of(message_id, status.wamid))
         if status.code == UNDELIVERABLE:
-            effects.invalid.append(status.recipient)
+            effects.invalid.append(tracker.held(message_id).peer)
         reached = (message_id, status.reached, status.timestamp, status.error)
         report = self.statuses.reports.report([reached], described=lambda step: _described(status, step))
         EVENTS.labels(core.STATUS_EVENT, "noted" if report.statuses else "duplicate").inc()

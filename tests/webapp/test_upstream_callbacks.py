@@ -16,10 +16,12 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import upstream_credentials
 from tidings.keys.upstream_credentials import UpstreamCredentials
-from tidings.storage.business import numbers, upstreams
+from tidings.storage.business import messages, numbers, upstreams
+from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Connection, Database
 from tidings.wire import codes, core
+from webapp.api.upstream.service import UpstreamCallbacks
 
 NUMBER, P, W = "15550000000", "106540352242922", "102290129340398"
 SECRET, VERIFY, APP_SECRET, OLD_SECRET = "the-path", "the token", "the app secret", "the old secret"
@@ -180,3 +182,53 @@ async def test_a_number_that_is_switched_to_the_network_has_no_callback(api: Ser
     await database.commit(work)
     await api.parts.common.changes.run_once()
     assert (await post(api, envelope({"messages": [text("wamid.A")]}))).status_code == 404
+
+
+async def test_a_change_of_a_template_is_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
+    for field in ("message_template_status_update", "template_category_update"):
+        assert (await post(api, envelope({"event": "PAUSED"}, field=field))).status_code == 200
+    asked = coreapp.asked(core.TakeUpstreamEvents)
+    assert [(event.kind, event.peer) for question in asked for event in question.events] == [("template", "")] * 2
+
+
+async def test_templates_of_such_a_number_are_not_changed_here(api: Served) -> None:
+    await api.log_in()
+    body = {"name": "t", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "x"}]}
+    assert code(await api.http.post("/v1/configs/templates", json=body)) == (403, codes.ACCESS_DENIED)
+    assert code(await api.http.delete("/v1/configs/templates/t")) == (403, codes.ACCESS_DENIED)
+    assert (await api.http.get("/v1/configs/templates")).status_code == 200
+
+
+class TwoShards:
+    """Owners of two shards: numbers that end in an even digit belong to the first."""
+
+    has_shards = True
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, core.TakeUpstreamEvents]] = []
+
+    def of(self, account: str) -> TwoShards:
+        return self
+
+    def shard_of(self, recipient: str) -> int:
+        return int(recipient[-1]) % 2 if recipient else 0
+
+    async def call_repeatable(self, recipient: str, make: Any, expect: Any) -> Any:
+        self.calls.append((recipient, make(1)))
+        return core.Done(1)
+
+
+async def test_a_status_goes_to_the_shard_of_the_number_that_the_message_was_sent_to(
+    api: Served, database: Database, clock: ManualClock
+) -> None:
+    sent = MessageRow("gBEG1", NUMBER, 1, "5215550000001", "text", Status.ACCEPTED, 1, "")
+    await database.commit(lambda connection: messages.add(connection, [sent]))
+    owners = TwoShards()
+    callbacks = UpstreamCallbacks(database, owners, safe=SecretSealer(b"s" * 32), clock=clock)  # type: ignore[arg-type]
+    await callbacks.poll()
+    status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "525550000002"}
+    known = status | {"biz_opaque_callback_data": "gBEG1"}
+    await callbacks.take(SECRET, envelope({"statuses": [known, status], "messages": [text("wamid.A")]}))
+    found = {event.peer: peer for peer, question in owners.calls for event in question.events}
+    assert found.keys() == {"5215550000001", "525550000002", "16505551234"}
+    assert all(owners.shard_of(event) == owners.shard_of(call) for event, call in found.items())

@@ -53,6 +53,7 @@ class _Addressed(msgspec.Struct, gc=False, rename={"sender": "from"}):
 
     sender: str = ""
     recipient_id: str = ""
+    biz_opaque_callback_data: Any = None
 
 
 _decode = msgspec.json.Decoder(_Posted).decode
@@ -71,6 +72,8 @@ class NumberEvent:
 
     phone_number_id: str
     event: core.UpstreamEvent
+    # Our own id of the message that a status is about, as the post returned it; empty for none.
+    about: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,8 +110,10 @@ def _events(changes: list[tuple[_Change, _Value | None]]) -> Iterator[NumberEven
             event = core.UpstreamEvent(core.MESSAGE_EVENT, bytes(raw), sender, names.get(sender, ""))
             yield NumberEvent(number, event)
         for raw in value.statuses:
-            event = core.UpstreamEvent(core.STATUS_EVENT, bytes(raw), _addressed(raw).recipient_id)
-            yield NumberEvent(number, event)
+            addressed = _addressed(raw)
+            event = core.UpstreamEvent(core.STATUS_EVENT, bytes(raw), addressed.recipient_id)
+            about = addressed.biz_opaque_callback_data
+            yield NumberEvent(number, event, about if isinstance(about, str) else "")
         for raw in value.errors:
             yield NumberEvent(number, core.UpstreamEvent(core.ERROR_EVENT, bytes(raw)))
 

@@ -9,13 +9,14 @@ import hmac
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from prometheus_client import Counter
 
 from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import upstream_credentials
 from tidings.keys.upstream_credentials import UpstreamCredentials
-from tidings.storage.business import upstreams
+from tidings.storage.business import messages, upstreams
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
@@ -121,12 +122,10 @@ class UpstreamCallbacks:
             POSTS.labels("malformed").inc()
             log.error("upstream.malformed", extra={"number": callback.upstream.account, "error": str(error)})
             raise InvalidRequest.because(INVALID_REQUEST, f"the body is no webhook: {error}") from None
-        by_account = self._sort(callback, events)
-        requests = [
-            self._pass_on(account, chunk)
-            for account, found in by_account.items()
-            for chunk in self._chunks(account, found)
-        ]
+        requests = []
+        for account, found in self._sort(callback, events).items():
+            addressed = await self._addressed(account, found)
+            requests += [self._pass_on(account, chunk) for chunk in self._chunks(account, addressed)]
         results = await asyncio.gather(*requests, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -152,30 +151,45 @@ class UpstreamCallbacks:
             raise UnknownPath("/cloud/callbacks/…")
         return callback
 
-    def _sort(
-        self, callback: _Callback, events: Iterator[NumberEvent | AccountEvent]
-    ) -> dict[str, list[core.UpstreamEvent]]:
+    def _sort(self, callback: _Callback, events: Iterator[NumberEvent | AccountEvent]) -> dict[str, list[NumberEvent]]:
         """Return the events by number, without those of numbers that do not send through this app."""
         numbers = {
             other.upstream.phone_number_id: other.upstream.account
             for other in self._callbacks.values()
             if hmac.compare_digest(other.credentials.app_secret.encode(), callback.credentials.app_secret.encode())
         }
-        found: dict[str, list[core.UpstreamEvent]] = {}
+        found: dict[str, list[NumberEvent]] = {}
         foreign = 0
         for event in events:
             if isinstance(event, AccountEvent):
                 if event.field in _OF_TEMPLATES:
-                    found.setdefault(callback.upstream.account, []).append(core.UpstreamEvent(core.TEMPLATE_EVENT, b""))
+                    change = NumberEvent("", core.UpstreamEvent(core.TEMPLATE_EVENT, b""))
+                    found.setdefault(callback.upstream.account, []).append(change)
                 ACCOUNT_EVENTS.labels(event.field if event.field in _FIELDS else "other").inc()
                 log.info("upstream.account_event", extra=dict(envelope.shown(event)))
             elif event.phone_number_id in numbers:
-                found.setdefault(numbers[event.phone_number_id], []).append(event.event)
+                found.setdefault(numbers[event.phone_number_id], []).append(event)
             else:
                 foreign += 1
         if foreign:
             log.info("upstream.foreign", extra={"number": callback.upstream.account, "count": foreign})
         return found
+
+    async def _addressed(self, account: str, found: Sequence[NumberEvent]) -> Sequence[core.UpstreamEvent]:
+        """Return the events with the numbers that decide about their shards.
+
+        For some countries a status names another number than the one that the message was sent to.
+        """
+        about = list(dict.fromkeys(each.about for each in found if each.about))
+        peers: dict[str, str] = {}
+        if about and self.coreapps.of(account).has_shards:
+            async with self.database.reading() as connection:
+                rows = await messages.list_progress(connection, account, about)
+            peers = {row.id: row.peer for row in rows}
+        return [
+            msgspec.structs.replace(each.event, peer=peers[each.about]) if each.about in peers else each.event
+            for each in found
+        ]
 
     def _chunks(self, account: str, events: Sequence[core.UpstreamEvent]) -> Iterator[list[core.UpstreamEvent]]:
         """Yield the events of a number by shard, in their order, in requests of a bounded size."""
