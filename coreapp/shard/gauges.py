@@ -61,6 +61,11 @@ _GAUGES = (
         lambda shard: shard.link.is_refused,
     ),
     _gauge(
+        "tidings_cloud_stopped",
+        "1 while the real Cloud API accepts nothing of the number because of its credentials or registration",
+        lambda shard: shard.is_stopped,
+    ),
+    _gauge(
         "tidings_messages_held_back",
         "Envelopes to recipients for whom the network accepts nothing more now",
         lambda shard: shard.sending.transmitter.kept_back,

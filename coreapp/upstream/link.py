@@ -48,8 +48,8 @@ class UpstreamLink:
 
     @property
     def connected(self) -> bool:
-        """Return whether messages can be posted: the number is not stopped."""
-        return self._is_running and not self._number.pace.fault
+        """Return whether read marks are accepted. A number that is stopped posts them when it works again."""
+        return self._is_running
 
     def listen(
         self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[int, int], None]
