@@ -66,7 +66,7 @@ class GraphClient:
         return await self._call("POST", url, token, body, RESPONSE_LIMIT)
 
     async def upload(
-        self, url: str, token: str, form: UploadForm, size: int, chunks: AsyncIterable[bytes]
+        self, url: str, token: str, form: FileForm, size: int, chunks: AsyncIterable[bytes]
     ) -> CloudResponse:
         """Post a file as a form, with bounded memory. Raises `NotPosted`, `AnswerMissing`, and the errors of `chunks`.
 
@@ -172,7 +172,7 @@ class StreamCut(ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class UploadForm:
+class FileForm:
     """Form with one file, and text fields before it."""
 
     fields: Mapping[str, str]

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import msgspec
 
 from coreapp.context import ShardContext
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, GraphClient, NotPosted, UploadForm
+from coreapp.graph_api.client import AnswerMissing, CloudResponse, GraphClient, NotPosted, FileForm
 from coreapp.graph_api.pace import MAX_BACKOFF
 from coreapp.media.errors import DownloadFailed, SourceFailed
 from coreapp.media.fetching import Fetcher
@@ -139,7 +139,7 @@ class UpstreamUploader(Uploader):
         try:
             if access is None or not access.token:
                 return None
-            form = UploadForm({"messaging_product": "whatsapp", "type": mime_type}, filename or "file", mime_type)
+            form = FileForm({"messaging_product": "whatsapp", "type": mime_type}, filename or "file", mime_type)
             url = access.url(f"{access.upstream.phone_number_id}/media")
             return await self.client.upload(url, access.token, form, size, _pieces(reader))
         except (NotPosted, AnswerMissing) as error:

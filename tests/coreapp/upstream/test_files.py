@@ -33,7 +33,7 @@ async def test_a_file_is_uploaded_once_however_many_messages_name_it(bridged: Wo
             "messaging_product": "whatsapp",
             "type": "image/png",
             "file": PNG,
-            "filename": "a%20b.png",
+            "filename": "a b.png",
             "mime_type": "image/png",
         }
     ]
