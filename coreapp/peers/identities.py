@@ -21,7 +21,7 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
-from tidings.aio import pinned
+from tidings.aio import lru
 from tidings.storage.business import identities
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import StoredIdentity
@@ -49,7 +49,7 @@ class Learnt:
     changed: list[str] = dataclasses.field(default_factory=list)
 
 
-class _Peer(pinned.Entry):
+class _Peer(lru.Entry):
     """State of one peer. `identity` is None for an unknown peer once `loaded` is set."""
 
     __slots__ = ("identity", "loaded")
@@ -78,7 +78,7 @@ class Identities:
         self._unacknowledged: set[str] = set()
         # Pinned peers are bounded by the window of unacknowledged deliveries, the encryption, and the requests of
         # Webapps.
-        self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, CACHED)
+        self._peers: lru.PinnedCache[str, _Peer] = lru.PinnedCache(_Peer, CACHED)
         self._listeners: list[Callable[[str], None]] = []
         self._asks = self.context.config.preferences().security
         # Pending commit of an acknowledgement of all identities; None before the first one.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
-from tidings.aio import pinned
+from tidings.aio import lru
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 
@@ -27,7 +27,7 @@ MAX_CACHED = 64 * 1024
 CACHED = 10_000  # sessions
 
 
-class _Session(pinned.Entry):
+class _Session(lru.Entry):
     """Session with one peer, if there is one. `drops` counts how often it was dropped."""
 
     __slots__ = ("drops", "record")
@@ -49,7 +49,7 @@ class SessionStore:
         self._database = database
         self._device = device
         # Pinned sessions are bounded by the job queue, the window of unacknowledged deliveries and the encryption.
-        self._sessions: pinned.PinnedCache[str, _Session] = pinned.PinnedCache(_Session, CACHED)
+        self._sessions: lru.PinnedCache[str, _Session] = lru.PinnedCache(_Session, CACHED)
 
     def in_memory(self, peer: str) -> e2ee.SessionRecord | None:
         """Return the record; None if it is not in memory."""

@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from coreapp.groups import notices
 from tidings.wire import device
 from tidings.wire.device import Deliver
-
-MAX_DELIVERIES = 500  # deliveries per part
-# Message ids that are read for one part. The ids of a request to send again count more, because their contents of up to
-# 32 KiB each are read too.
-MAX_IDS = 4_000
-_IDS_OF_REQUEST = 10
-
-
-def part(deliveries: Sequence[Deliver], is_suspect: Callable[[Deliver], bool] | None = None) -> Sequence[Deliver]:
-    """Return the first deliveries whose database reads fit into one part, at least one. A suspect is a part of its own,
-    so that an error is known to be its own.
-
-    is_suspect: None if there are no suspects
-    """
-    ids = 0
-    for position, delivery in enumerate(deliveries[:MAX_DELIVERIES]):
-        if is_suspect is not None and is_suspect(delivery):
-            return deliveries[: max(1, position)]
-        ids += len(delivery.refs) * (_IDS_OF_REQUEST if delivery.kind == device.RETRY else 1)
-        if ids > MAX_IDS:
-            return deliveries[: max(1, position)]
-    return deliveries[:MAX_DELIVERIES]
 
 
 def arrange(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:

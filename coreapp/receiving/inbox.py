@@ -188,7 +188,7 @@ class Inbox:
         while waiting:
             self._in_flight = waiting
             try:
-                waiting = waiting[await self._take(delivery_order.part(waiting, suspects)) :]
+                waiting = waiting[await self._take(inspection.part(waiting, suspects)) :]
             finally:
                 self._in_flight = ()
             if waiting:

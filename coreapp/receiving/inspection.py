@@ -1,10 +1,10 @@
-"""Inspection of a delivery's fields before any read of the database."""
+"""Inspection of deliveries before any read of the database."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
@@ -16,6 +16,11 @@ EVENTS = Counter("tidings_events_total", "Deliveries from the network", ["kind",
 
 STATUSES = {device.DELIVERED: Status.DELIVERED, device.READ: Status.READ, device.EXPIRED: Status.FAILED}
 MAX_ID = 64
+MAX_DELIVERIES = 500  # deliveries per part
+# Message ids that are read for one part. The ids of a request to send again count more, because their contents of up to
+# 32 KiB each are read too.
+MAX_IDS = 4_000
+_IDS_OF_REQUEST = 10
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
@@ -52,3 +57,19 @@ _counters = functools.cache(EVENTS.labels)
 def count(delivery: Deliver, outcome: str) -> None:
     """Count a delivery of a known kind. Unknown kinds are not counted, which bounds the label values."""
     _counters(delivery.kind, outcome).inc()
+
+
+def part(deliveries: Sequence[Deliver], is_suspect: Callable[[Deliver], bool] | None = None) -> Sequence[Deliver]:
+    """Return the first deliveries whose database reads fit into one part, at least one. A suspect is a part of its own,
+    so that an error is known to be its own.
+
+    is_suspect: None if there are no suspects
+    """
+    ids = 0
+    for position, delivery in enumerate(deliveries[:MAX_DELIVERIES]):
+        if is_suspect is not None and is_suspect(delivery):
+            return deliveries[: max(1, position)]
+        ids += len(delivery.refs) * (_IDS_OF_REQUEST if delivery.kind == device.RETRY else 1)
+        if ids > MAX_IDS:
+            return deliveries[: max(1, position)]
+    return deliveries[:MAX_DELIVERIES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from tidings.aio import pinned
+from tidings.aio import lru
 from tidings.storage.business.messages import Progress, Status
 
 CACHED = 100_000  # messages
@@ -26,7 +26,7 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
     return [step for step in _STEPS if current < step <= reached]
 
 
-class TrackedMessage(pinned.Entry):
+class TrackedMessage(lru.Entry):
     """State of one message.
 
     peer: other party of the message; empty while nothing is known
@@ -58,7 +58,7 @@ class StatusTracker:
     """
 
     def __init__(self) -> None:
-        self._entries: pinned.PinnedCache[str, TrackedMessage] = pinned.PinnedCache(TrackedMessage, CACHED)
+        self._entries: lru.PinnedCache[str, TrackedMessage] = lru.PinnedCache(TrackedMessage, CACHED)
         self._held = self._entries.pinned
 
     def hold(self, ids: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import msgspec
 
 from coreapp.context import ShardContext
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, GraphClient, NotPosted, FileForm
+from coreapp.graph_api.client import AnswerMissing, CloudResponse, FileForm, GraphClient, NotPosted
 from coreapp.graph_api.pace import MAX_BACKOFF
 from coreapp.media.errors import DownloadFailed, SourceFailed
 from coreapp.media.fetching import Fetcher

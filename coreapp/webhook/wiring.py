@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.webhook.callback_admission import CallbackAdmission
 from coreapp.webhook.dead_letters import DeadLetters
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.limit_events import LimitEvents
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.purge import CallbackPurge
-from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.queue import CallbackAdmission, CallbackQueue
 from coreapp.webhook.rehearsal import WebhookRehearsal
 from coreapp.webhook.status_delay import StatusDelay
 from coreapp.webhook.target import CurrentTargets

@@ -7,10 +7,10 @@ from collections import Counter, OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.aio import pinned
+from tidings.aio import lru
 
 
-class Note(pinned.Entry):
+class Note(lru.Entry):
     __slots__ = ("text",)
 
     def __init__(self) -> None:
@@ -20,14 +20,14 @@ class Note(pinned.Entry):
         return bool(self.text)
 
 
-def written(cache: pinned.PinnedCache[str, Note], key: str, text: str) -> None:
+def written(cache: lru.PinnedCache[str, Note], key: str, text: str) -> None:
     cache.pin(key)
     cache.pinned[key].text = text
     cache.unpin(key)
 
 
 def test_a_pinned_entry_is_never_evicted() -> None:
-    cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 1)
+    cache: lru.PinnedCache[str, Note] = lru.PinnedCache(Note, 1)
     cache.pin("a")
     cache.pinned["a"].text = "kept"
     for key in "bcd":
@@ -36,7 +36,7 @@ def test_a_pinned_entry_is_never_evicted() -> None:
 
 
 def test_an_entry_stays_until_its_last_pin_is_removed() -> None:
-    cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 0)
+    cache: lru.PinnedCache[str, Note] = lru.PinnedCache(Note, 0)
     cache.pin("aab")
     note = cache.pinned["a"]
     note.text = "kept"
@@ -48,7 +48,7 @@ def test_an_entry_stays_until_its_last_pin_is_removed() -> None:
 
 
 def test_an_empty_entry_evicts_no_other() -> None:
-    cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 1)
+    cache: lru.PinnedCache[str, Note] = lru.PinnedCache(Note, 1)
     written(cache, "a", "known")
     written(cache, "b", "")
     assert cache.get("a") is not None
@@ -56,7 +56,7 @@ def test_an_empty_entry_evicts_no_other() -> None:
 
 
 def test_clear_removes_only_unpinned_entries() -> None:
-    cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, 9)
+    cache: lru.PinnedCache[str, Note] = lru.PinnedCache(Note, 9)
     written(cache, "a", "one")
     cache.pin("b")
     cache.pinned["b"].text = "two"
@@ -69,7 +69,7 @@ def test_clear_removes_only_unpinned_entries() -> None:
     st.integers(0, 4), st.lists(st.tuples(st.sampled_from(["pin", "unpin", "write", "get"]), st.sampled_from("abcdef")))
 )
 def test_the_cache_behaves_like_a_dict_and_counter_model(limit: int, steps: list[tuple[str, str]]) -> None:
-    cache: pinned.PinnedCache[str, Note] = pinned.PinnedCache(Note, limit)
+    cache: lru.PinnedCache[str, Note] = lru.PinnedCache(Note, limit)
     pins: Counter[str] = Counter()
     texts: dict[str, str] = {}
     others: OrderedDict[str, None] = OrderedDict()

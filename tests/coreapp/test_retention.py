@@ -20,6 +20,7 @@ from coreapp.retention import (
     SETTLED_MS,
     SUSPECTS,
     UNREAD,
+    UPSTREAM_IDS,
     RetentionService,
     collect_messages,
     old_rows,
@@ -143,6 +144,7 @@ async def test_expired_rows_are_deleted_page_by_page_and_others_are_kept(
     collectors = old_rows(store(world, held), unread_days=30, dead_callback_days=30, page=2)
     assert {kind: await collect() for kind, collect in collectors.items()} == {
         KEYS: 0,
+        UPSTREAM_IDS: 0,
         UNREAD: 5,
         GROUP_UNREAD: 5,
         DEAD_CALLBACKS: 5,

@@ -86,6 +86,8 @@ WITHOUT = frozenset(
 # Answered from memory while the password has been checked shortly before.
 LOGIN = "POST /v1/users/login"
 READINESS = "GET /health/ready"
+# No number sends through the real Cloud API here: the secret is unknown, which is known without the database.
+CALLBACKS = "/cloud/callbacks/{secret}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -278,6 +280,8 @@ async def test_every_route_answers_503_within_5_seconds(
     for call, response, seconds in outcomes:
         if call.name == READINESS:
             is_right = response.status_code == 503
+        elif call.name.endswith(CALLBACKS):
+            is_right = response.status_code == 404
         elif call.name == LOGIN:
             is_right = response.status_code == 200 or is_refused(response)
         else:

@@ -247,12 +247,11 @@ class Breaking(Database):
 
     @contextlib.asynccontextmanager
     async def transaction(self, **limits: Any) -> AsyncIterator[Connection]:
-        # Only a journal waits for longer than a minute, and only it writes keys.
-        is_journal = limits.get("seconds", 0.0) > 60.0
+        # Only a journal writes keys.
         with statements.noted("idempotency_keys") as noted:
             async with super().transaction(**limits) as connection:
                 yield connection
-        if is_journal and self.breaks and any("INSERT" in statement for statement in noted):
+        if self.breaks and any("INSERT" in statement for statement in noted):
             self.breaks -= 1
             async with super().transaction() as connection:
                 await connection.execute(shards.table.update().values(epoch=shards.table.c.epoch + 1))

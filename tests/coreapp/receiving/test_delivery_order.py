@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coreapp.receiving import delivery_order
+from coreapp.receiving import delivery_order, inspection
 from tidings.wire import device, groups
 from tidings.wire.device import Deliver
 from tidings.wire.groups import GroupNotice
@@ -62,8 +62,8 @@ def test_a_part_is_limited_in_deliveries_and_ids_and_never_empty() -> None:
     def receipt(n: int, kind: str, ids: int) -> Deliver:
         return Deliver(n, "15550000000", ANN, f"e{n}", kind, 0, b"", [f"m{m}" for m in range(ids)])
 
-    assert len(delivery_order.part([delivery(n, ANN) for n in range(900)])) == delivery_order.MAX_DELIVERIES
-    assert len(delivery_order.part([receipt(n, device.READ, 1000) for n in range(9)])) == 4
-    assert len(delivery_order.part([receipt(n, device.RETRY, 100) for n in range(9)])) == 4
-    assert len(delivery_order.part([receipt(0, device.RETRY, 1000)])) == 1
-    assert len(delivery_order.part([])) == 0
+    assert len(inspection.part([delivery(n, ANN) for n in range(900)])) == inspection.MAX_DELIVERIES
+    assert len(inspection.part([receipt(n, device.READ, 1000) for n in range(9)])) == 4
+    assert len(inspection.part([receipt(n, device.RETRY, 100) for n in range(9)])) == 4
+    assert len(inspection.part([receipt(0, device.RETRY, 1000)])) == 1
+    assert len(inspection.part([])) == 0

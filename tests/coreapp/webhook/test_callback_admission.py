@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from coreapp.capacity import CapacityGate
-from coreapp.webhook.callback_admission import CallbackAdmission
+from coreapp.webhook.queue import CallbackAdmission
 
 
 @dataclasses.dataclass
