@@ -172,7 +172,7 @@ async def test_a_file_is_shown_and_served_but_never_as_a_document(
     assert response.headers["content-disposition"].startswith("attachment; filename=")
     assert response.headers["content-security-policy"] == "sandbox; default-src 'none'; frame-ancestors 'none'"
     assert response.headers["x-content-type-options"] == "nosniff"
-    assert (await browser.client.get(f"{link}0")).status_code == 404
+    assert (await browser.client.get(f"{link}9")).status_code == 404
 
 
 async def show_file(browser: Browser, shop: Recorder, content: Mapping[str, Any]) -> Page:

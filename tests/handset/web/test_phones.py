@@ -76,7 +76,7 @@ async def test_chats_and_sessions_survive_a_restart(live_network: LiveNetwork, t
     await shop.send(ADA, "two")
     async with serving(settings) as pages, pages.stranger() as browser:
         browser.client.cookies.update(cookies)
-        page = await browser.until(CHAT, "two")
+        page = await browser.until(CHAT, r"\btwo\b")
         assert [m.one("div", class_="text").text for m in page.messages] == ["one", "mine", "two"]
         await browser.say(CHAT, "still here")
         await shop.until(lambda: [m.text for m in shop.messages] == ["mine", "still here"])

@@ -77,14 +77,6 @@ def form_of(page: Page, kind: str) -> Element:
                 "context": {"referred_product": {"catalog_id": "c1", "product_retailer_id": "p1"}},
             },
         ),
-        (
-            "advertisement",
-            {"url": "https://example.com/ad", "text": "Tell me more"},
-            {
-                "text": {"body": "Tell me more"},
-                "referral": {"source_url": "https://example.com/ad", "source_type": "ad", "source_id": "1"},
-            },
-        ),
         ("forwarded", {"text": "look"}, {"text": {"body": "look"}, "context": {"forwarded": True}}),
         (
             "form",

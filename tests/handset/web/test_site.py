@@ -246,7 +246,9 @@ def test_the_style_sheet_loads_nothing_and_knows_both_schemes() -> None:
         assert query in style
 
 
-async def test_an_upload_beyond_the_limit_is_refused(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_beyond_the_limit_is_refused(
+    browser: Browser, shop: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(app, "MAX_UPLOAD", 10_000)
     page = await browser.get(CHAT)
     form = page.root.one("form", id="composer")
