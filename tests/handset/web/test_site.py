@@ -116,7 +116,8 @@ async def test_every_link_and_every_form_answers(browser: Browser, shop: Recorde
         await shop.fleet.send_content(BUSINESS, ADA, example("template", name))
     await shop.fleet.send_content(BUSINESS, ADA, example("interactive", "location request"))
     await browser.until(CHAT, "Options for", 4)
-    waiting, seen, forms = ["/handset"], set(), 0
+    waiting, forms = ["/handset"], 0
+    seen: set[str] = set()
     while waiting:
         path = waiting.pop()
         if path in seen or len(seen) > 200:
@@ -295,7 +296,7 @@ async def test_the_stream_says_that_something_has_changed(browser: Browser, shop
     assert found.startswith("retry: 2000\n\n")
     last = re.findall(r"^id: (\S+)$", found, re.MULTILINE)[-1]
     await shop.send(ADA, "two")
-    await browser.until(CHAT, "two")
+    await browser.until(CHAT, r"\btwo\b")
     async with browser.client.stream("GET", url, headers={"last-event-id": last}) as response:
         assert "event: changed" in await read(response, "^event: ")
     async with browser.client.stream("GET", url, headers={"last-event-id": "00000000-1"}) as response:
