@@ -17,6 +17,7 @@ from tidings.wire.cloud import identity
 
 # A has no network and no robots.
 PROCESSES = ("webapp", "coreapp")
+_ANYBODY = "15550110001"
 
 
 class CloudPair:
@@ -69,7 +70,10 @@ class CloudPair:
         }
         await owner.must("POST", f"/{VERSION}/{self._ids.app_id}/subscriptions", callback)
         await owner.must("POST", f"/{VERSION}/{self._ids.waba_id}/subscribed_apps", {})
-        return await self.a.business()
+        business = await self.a.business()
+        # Waits until the Webapp has reached the Coreapp, so that settings are in force when they are answered.
+        await business.check_contacts([_ANYBODY])
+        return business
 
     async def switch(self, token: str, base_url: str) -> str:
         """Send A's messages through the Cloud API. Returns what the command prints."""

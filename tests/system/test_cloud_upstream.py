@@ -36,8 +36,9 @@ async def send(business: Business, to: str, **fields: Any) -> str:
 
 
 def statuses(webhook: Webhook, message_id: str) -> list[str]:
+    """Return the statuses of a message in their order. After a kill a callback may arrive twice."""
     found = [status for body in webhook.bodies for status in body.get("statuses", ())]
-    return [status["status"] for status in found if status["id"] == message_id]
+    return list(dict.fromkeys(status["status"] for status in found if status["id"] == message_id))
 
 
 async def test_messages_statuses_replies_and_read_marks_pass_through_both(
