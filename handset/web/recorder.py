@@ -161,8 +161,6 @@ class ChatRecorder:
         now = self._context.now()
         draft = _Draft(group, message_id, self._number, _kind_of(raw), now, raw.decode(), chats.QUEUED)
         self._put_draft(draft)
-        for change in [change for change in self._early if message_id in change.ids]:
-            self._put_state(change)
         await self.record()
 
     async def mark_read(self, connection: Connection, rows: Sequence[ChatItemRow]) -> None:
@@ -186,8 +184,10 @@ class ChatRecorder:
         """Record one page in one transaction. Returns whether there may be more."""
         drafts, self._drafts = self._drafts, []
         states, self._states = self._states, []
+        added = {draft.id for draft in drafts}
+        early = [change for change in self._early if not added.isdisjoint(change.ids)]
         try:
-            return await self._write(drafts, states)
+            return await self._write(drafts, [*early, *states])
         except BaseException:
             self._drafts, self._states = drafts + self._drafts, states + self._states
             raise
