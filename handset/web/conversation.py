@@ -17,7 +17,7 @@ from handset.message_parts import ChoicePart
 from handset.web import outgoing, recorder, strings, view
 from handset.web.phones import OpenPhone
 from handset.web.site import PageFailure, PageRequest, whole_number
-from handset.web.view import ShownQuote
+from handset.web.view import ShownConversation, ShownQuote
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.e2ee import fingerprints
 from tidings.storage.handset import sessions
@@ -55,20 +55,22 @@ async def show_more(page: PageRequest) -> Response:
 
 async def show_messages(page: PageRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
-    await _read(phone, chat)
-    values = {"phone": phone, "chat": chat, "shown": await view.conversation(phone, chat), "before": 0}
+    shown = await view.conversation(phone, chat)
+    await _read(phone, chat, shown)
+    values = {"phone": phone, "chat": chat, "shown": shown, "before": 0}
     return page.render("messages.html", values)
 
 
 async def _show(page: PageRequest, problem: str = "", status: int = 200) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     before = whole_number(page.query("before"))
+    shown = await view.conversation(phone, chat, before)
     if not before:
-        await _read(phone, chat)
+        await _read(phone, chat, shown)
     answered = await view.find(phone, whole_number(page.query("answer") or page.field("answer")))
     values = {
         **await _frame(page, phone, chat),
-        "shown": await view.conversation(phone, chat, before),
+        "shown": shown,
         "before": before,
         "answering": _quote(phone, *answered) if answered is not None else None,
         "note": await _effect(phone, page.query("did")),
@@ -90,10 +92,11 @@ async def _frame(page: PageRequest, phone: OpenPhone, chat: str) -> Mapping[str,
     }
 
 
-async def _read(phone: OpenPhone, chat: str) -> None:
-    """Mark what the page shows as read. Without the store nothing is marked."""
-    with contextlib.suppress(ClientError):
-        await phone.read(chat)
+async def _read(phone: OpenPhone, chat: str, shown: ShownConversation) -> None:
+    """Mark the messages that the page shows as read. Without the store nothing is marked."""
+    if shown.last:
+        with contextlib.suppress(ClientError):
+            await phone.read(chat, up_to=shown.last)
 
 
 def _quote(phone: OpenPhone, row: ChatItemRow, raw: str) -> ShownQuote:

@@ -119,9 +119,10 @@ class OpenPhone(DeviceObserver):
             await self.recorder.record()
         return message_id
 
-    async def read(self, chat: str, *, even_if_unwanted: bool = False) -> None:
+    async def read(self, chat: str, *, up_to: int = 0, even_if_unwanted: bool = False) -> None:
         """Mark the messages of a chat as read, and send the receipts.
 
+        up_to: position of the last message that was seen; 0 for all
         even_if_unwanted: also if the person does not send these
         """
         if self._has_ended or not (self.wishes.sends_read or even_if_unwanted):
@@ -129,14 +130,14 @@ class OpenPhone(DeviceObserver):
         device, recorder = self.own.device, self.recorder
 
         async def work(keys: SenderKeyStore, connection: Connection, outbox: OutboxBatch) -> int:
-            rows = await chats.list_unread(connection, self.number, chat, MAX_READ)
+            rows = await chats.list_unread(connection, self.number, chat, up_to=up_to, limit=MAX_READ)
             for row in rows:
                 outbox.add_receipt(device, _received(row), SendReceipt(READ))
             await recorder.mark_read(connection, rows)
             return len(rows)
 
         async with self.database.reading() as connection:
-            waiting = await chats.list_unread(connection, self.number, chat, 1)
+            waiting = await chats.list_unread(connection, self.number, chat, up_to=up_to, limit=1)
         if waiting and await self.fleet.do(work):
             self._changed()
 

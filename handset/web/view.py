@@ -101,6 +101,7 @@ class ShownConversation:
     """Messages of a chat, oldest first."""
 
     entries: Sequence[ShownItem]
+    last: int  # position of the newest item, also of a reaction; 0 for none
     older: int  # position before which there may be more; 0 for none
     typing: bool
     unread: int
@@ -134,9 +135,10 @@ async def conversation(phone: OpenPhone, chat: str, before: int = 0) -> ShownCon
         decoded = {row.position: recorder.decoded(phone.own.context.vault.open_chat(row)) for row in (*rows, *about)}
         wanted = {quoted for row in rows if (quoted := _quoted(decoded[row.position]))}
         quotes = {row.id: row for row in await chats.list_by_id(connection, phone.number, wanted)}
-        unread = len(await chats.list_unread(connection, phone.number, chat, PAGE))
+        unread = len(await chats.list_unread(connection, phone.number, chat, limit=PAGE))
     maker = _ItemMaker(phone, decoded, about=about, quotes=quotes)
-    return ShownConversation(maker.make(rows), older, chat in phone.recorder.typing.list_of(phone.number), unread)
+    last = max(decoded, default=0)
+    return ShownConversation(maker.make(rows), last, older, chat in phone.recorder.typing.list_of(phone.number), unread)
 
 
 async def find(phone: OpenPhone, position: int) -> tuple[ChatItemRow, str] | None:

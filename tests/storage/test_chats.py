@@ -52,7 +52,8 @@ async def test_chats_are_listed_by_their_newest_item_with_their_unread_messages(
         assert await chats.list_about(connection, ADA, ["m1", "m3"]) == [rows[3]]
         assert await chats.list_by_id(connection, ADA, ["m5", "nothing"]) == [rows[4]]
         assert await chats.list_at(connection, ADA, [2, 7]) == [rows[1]]
-        assert await chats.list_unread(connection, ADA, SHOP, 2) == [rows[0], rows[2]]
+        assert await chats.list_unread(connection, ADA, SHOP, limit=2) == [rows[0], rows[2]]
+        assert await chats.list_unread(connection, ADA, SHOP, up_to=2, limit=2) == [rows[0]]
         assert await chats.find_last(connection, ADA) == LastItem(5, 0, 9)
         assert await chats.find_last(connection, "1555") == LastItem(0, 0, 0)
 

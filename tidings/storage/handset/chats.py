@@ -161,9 +161,16 @@ async def list_about(connection: AsyncConnection, number: str, ids: Iterable[str
     return [ChatItemRow(*row) for row in rows]
 
 
-async def list_unread(connection: AsyncConnection, number: str, chat: str, limit: int) -> list[ChatItemRow]:
-    """List the oldest received items of a chat whose receipt `read` was not sent, in order."""
+async def list_unread(
+    connection: AsyncConnection, number: str, chat: str, *, up_to: int = 0, limit: int
+) -> list[ChatItemRow]:
+    """List the oldest received items of a chat whose receipt `read` was not sent, in order.
+
+    up_to: last position; 0 for all
+    """
     chosen = sa.select(items).where(items.c.number == number, items.c.chat == chat, items.c.state == UNREAD)
+    if up_to:
+        chosen = chosen.where(items.c.position <= up_to)
     rows = await connection.execute(chosen.order_by(items.c.position).limit(limit))
     return [ChatItemRow(*row) for row in rows]
 
