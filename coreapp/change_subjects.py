@@ -13,7 +13,7 @@ from typing import Any
 ALL = "*"
 GROUPS = "*groups"
 # Fields that are no rows.
-_NO_ROWS = ("account", "made_from", "seal")
+_NO_ROWS = ("account", "made_from", "seal", "history")
 # Attributes of rows that name a subject.
 _NAMES = ("id", "peer", "wa_id", "sender", "subject", "answer", "seq")
 

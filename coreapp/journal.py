@@ -160,9 +160,9 @@ _Sealable: TypeAlias = tuple[callbacks.Callback, Seal]
 class _Callbacks:
     """Callback rows of a batch. A callback's failures always precede its end, and only the end is written."""
 
-    history: HistorySealer | None = None  # seals texts of the history; None to keep none; set by the journal
-
     def __init__(self, changes: Sequence[Change]) -> None:
+        # By account, whose data key seals the texts of its history. Empty to keep none.
+        self._sealers = {change.account: change.history for change in changes if change.history is not None}
         self._attempts = [attempt for change in changes for attempt in change.attempts]
         self._ended = [ended for change in changes for ended in change.ended_callbacks]
         self._new: list[_Sealable] = []
@@ -192,12 +192,21 @@ class _Callbacks:
         if users := {user for callback, _ in new for user in callback.users}:
             # Shards of several numbers write the same rows, and lock them in the same order.
             await cloud_users.add(connection, sorted(users, key=attrgetter("account", "user_id")))
-        if self.history is not None:
-            await callback_history.keep(connection, self._ended, self.history.seal_texts)
-            await callback_history.save_attempts(connection, self.history.seal_attempts(self._attempts))
+        if self._sealers:
+            await callback_history.keep(connection, self._ended, self._seal_texts)
+            await callback_history.save_attempts(connection, self._sealed_attempts())
         await callbacks.finish(connection, self._finished)
         await callbacks.reschedule(connection, *_sealed(self._failed.values()))
         await callbacks.bury(connection, *_sealed(self._dead))
+
+    def _seal_texts(self, account: str, name: int, texts: bytes) -> bytes:
+        return self._sealers[account].seal_texts(account, name, texts)
+
+    def _sealed_attempts(self) -> Sequence[Attempt]:
+        sealed: list[Attempt] = []
+        for account, found in itertools.groupby(self._attempts, attrgetter("account")):
+            sealed += self._sealers[account].seal_attempts(list(found))
+        return sealed
 
     async def _find_void(self, connection: Connection) -> None:
         """Find callbacks whose message's author was not in memory, unless the message was written by that author."""
@@ -307,6 +316,8 @@ class Change:
     made_from: Callable[[], Sequence[Item]] = tuple
     # returns the stored form of the callbacks' bodies; set by the journal
     seal: Seal = _not_sealed
+    # seals texts of the account's history; None to keep none; set by the journal
+    history: HistorySealer | None = None
 
 
 _MERGER = merging.Merger(Change)
@@ -352,7 +363,7 @@ class Journal:
 
         urgent: a caller waits for it, so the commit is not delayed to batch it with others
         """
-        change.seal = self.seal
+        change.seal, change.history = self.seal, self.history
         return self._committer.put(self._lane, change, urgent=urgent)
 
     async def write(self, change: Change) -> None:
@@ -480,10 +491,9 @@ async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence
     patience: seconds for which it is retried while the database is unavailable
     """
     batch = _MERGER.merge([change for _, changes in batches for change in changes])
-    # The settings, and so whether there is a history, are those of the process. Texts name their account.
+    # The settings, and so whether there is a history, are those of the process.
     first = batches[0][0]
     written = batch.part(_Callbacks)
-    written.history = first.history
     if first.history is not None:
         batch.part(_Statuses).at = batch.part(_Encrypted).at = first.now_ns() // 1_000_000
 

@@ -1,0 +1,76 @@
+"""History of callbacks that several shards end in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+from coreapp.journal import Change, Journal, make_committer
+from tests.conftest import DatabaseFactory
+from tests.coreapp.test_commits import close, leases
+from tests.coreapp.test_journal import ACCOUNT, a_callback, as_they_are
+from tidings.storage.business import callback_history
+from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.database import Database
+
+OTHER = "15550000001"
+
+
+class OwnKey:
+    """Sealer that puts the name of its key before what it seals."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+
+    def seal_attempts(self, found: Sequence[Attempt], /) -> Sequence[Attempt]:
+        return [dataclasses.replace(one, response=self._name + (one.response or b"")) for one in found]
+
+    def seal_texts(self, account: str, name: int, texts: bytes, /) -> bytes:
+        return self._name + texts
+
+
+async def journals(database: Database, keys: Sequence[bytes]) -> Sequence[Journal]:
+    committer = make_committer(database)
+    return [
+        Journal(database, lease, last_seq=0, seal=as_they_are, history=OwnKey(key), committer=committer)
+        for lease, key in zip(await leases(database, len(keys)), keys, strict=True)
+    ]
+
+
+def attempt(callback: Callback) -> Attempt:
+    return callback_history.attempt(callback, 1, 5, 7.0, 500, error="", response=b"!")
+
+
+def ends(callback: Callback) -> Change:
+    return Change(
+        callback.account, finished_callbacks=[callback.seq], ended_callbacks=[Ended(callback, attempt(callback))]
+    )
+
+
+async def test_each_number_seals_its_own_history(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    first, second = opened = await journals(database, [b"A", b"B"])
+    accounts = {first: ACCOUNT, second: OTHER}
+    new = {
+        journal: [dataclasses.replace(a_callback(f"{n}"), account=account, shard=journal.lease.shard) for n in range(2)]
+        for journal, account in accounts.items()
+    }
+    await asyncio.gather(*(journal.put(Change(accounts[journal], new_callbacks=new[journal])) for journal in opened))
+    await asyncio.gather(
+        *(journal.put(ends(new[journal][0])) for journal in opened),
+        *(
+            journal.put(Change(accounts[journal], failed_callbacks=[one], attempts=[attempt(one)]))
+            for journal in opened
+            for one in new[journal][1:]
+        ),
+    )
+    async with database.reading() as connection:
+        for journal, key in ((first, b"A"), (second, b"B")):
+            stored = await callback_history.find(connection, accounts[journal], new[journal][0].seq)
+            assert stored is not None
+            assert stored.part.sealed[:1] == key
+            rows = await callback_history.list_attempts(connection, accounts[journal], new[journal][1].seq)
+            assert [row.response for row in rows] == [key + b"!"]
+    await close(*opened)
