@@ -46,6 +46,7 @@ class DeadLetters:
         if wait:
             details = f"{core.REPLAYS_PER_SECOND} callbacks are replayed per second: try again in {math.ceil(wait)} s"
             raise RequestRefused(codes.TOO_MANY_REQUESTS, details, retry_after=math.ceil(wait))
+        seqs = tuple(dict.fromkeys(seqs))
         # Read first: callbacks that become due now may have ended a moment later.
         ended = await self._find_ended(seqs) if seqs else ()
         hurried = self.queue.hurry(frozenset(seqs))

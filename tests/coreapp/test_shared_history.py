@@ -6,10 +6,13 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 
+import pytest
+
+from coreapp import journal as journal_module
 from coreapp.journal import Change, Journal, make_committer
 from tests.conftest import DatabaseFactory
 from tests.coreapp.test_commits import close, leases
-from tests.coreapp.test_journal import ACCOUNT, a_callback, as_they_are
+from tests.coreapp.test_journal import ACCOUNT, Breaking, a_callback, as_they_are
 from tidings.storage.business import callback_history
 from tidings.storage.business.callback_history import Attempt, Ended
 from tidings.storage.business.callbacks import Callback
@@ -74,3 +77,24 @@ async def test_each_number_seals_its_own_history(database_factory: DatabaseFacto
             rows = await callback_history.list_attempts(connection, accounts[journal], new[journal][1].seq)
             assert [row.response for row in rows] == [key + b"!"]
     await close(*opened)
+
+
+async def test_shards_of_a_number_that_repeat_a_commit_of_unknown_outcome_add_no_second_history(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "SHARED_PATIENCE", 0.0)
+    database = Breaking((await database_factory("business")).settings, "business")
+    opened = await journals(database, [b"A", b"A"])
+    new = {
+        journal: [dataclasses.replace(a_callback(f"{n}"), shard=journal.lease.shard) for n in range(3)]
+        for journal in opened
+    }
+    await asyncio.gather(*(journal.put(Change(ACCOUNT, new_callbacks=new[journal])) for journal in opened))
+    database.breaks = 1
+    await asyncio.gather(*(journal.put(ends(one)) for journal in opened for one in new[journal]))
+    assert database.breaks == 0
+    async with database.reading() as connection:
+        counted = await callback_history.count_page(connection, ACCOUNT, after=0, limit=100)
+    assert sorted(counted.sizes) == sorted((max(one.seq for one in new[journal]), 3) for journal in opened)
+    await close(*opened)
+    await database.close()

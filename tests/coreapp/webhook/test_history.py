@@ -194,7 +194,7 @@ async def test_accepted_callbacks_are_posted_again_under_their_event_ids_and_aud
         await running.client.send(number)
     first, second, third = await until(world, "done", 3)
     chosen = [first.seq, third.seq]
-    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [*chosen, 77], "ann"))
+    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [*chosen, first.seq, 77], "ann"))
     assert answer.count == 2
     found = await until(world, "done", 5)
     assert [row.event_id for row in found[3:]] == [first.event_id, third.event_id]

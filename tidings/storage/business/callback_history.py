@@ -1,6 +1,6 @@
 """History of callbacks: those that the webhook has accepted, and the attempts at the others.
 
-The callbacks that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed together
+The callbacks of a shard that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed together
 in `texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with its indexes would
 cost a third of what the callbacks themselves cost (docs/decisions/0069). Small segments are merged later.
 
@@ -181,20 +181,29 @@ async def keep(connection: Connection, ended: Sequence[Ended], seal: SealTexts) 
 
 
 def segments_of(ended: Sequence[Ended], seal: SealTexts) -> Iterator[Segment]:
-    """Yield the segments of these callbacks."""
+    """Yield the segments of these callbacks.
+
+    A segment has callbacks of one shard. So a commit of unknown outcome, which each shard repeats by itself, names the
+    same segments again.
+    """
     chosen: list[Ended] = []
     size = 0
-    for one in sorted(ended, key=lambda one: (one.callback.account, one.callback.seq)):
+    for one in sorted(ended, key=_place):
         if chosen:
             first = chosen[0].callback
-            is_far = one.callback.seq - first.seq > SPAN or one.callback.account != first.account
-            if is_far or size + len(one.callback.body) > MAX_TEXTS:
+            is_apart = _place(one)[:2] != (first.account, first.shard) or one.callback.seq - first.seq > SPAN
+            if is_apart or size + len(one.callback.body) > MAX_TEXTS:
                 yield _segment(chosen, seal)
                 chosen, size = [], 0
         chosen.append(one)
         size += len(one.callback.body)
     if chosen:
         yield _segment(chosen, seal)
+
+
+def _place(one: Ended) -> tuple[str, int, int]:
+    callback = one.callback
+    return callback.account, callback.shard, callback.seq
 
 
 def _segment(ended: Sequence[Ended], seal: SealTexts) -> Segment:
