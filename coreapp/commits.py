@@ -38,6 +38,10 @@ class LaneOwner(Protocol[ItemContra]):
 
     broken: asyncio.Future[None]  # completed with the error after which nothing more is written
 
+    def fail(self, error: BaseException) -> None:
+        """Complete `broken` with this error, unless it is completed."""
+        ...
+
     async def commit_alone(
         self, changes: Sequence[ItemContra], earlier: Exception, *, was_alone: bool
     ) -> Sequence[Exception | None]:
@@ -250,6 +254,7 @@ class Committer(Generic[Owner, Item]):
             _cancel(entries)
             raise
         except Exception as error:
+            lane.owner.fail(error)
             results = [error] * len(entries)
         self._settle(lane, entries, results)
         if self._waiting and not self._is_scheduled and self._shared is None:

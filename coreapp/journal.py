@@ -503,7 +503,12 @@ async def _persist(database: Database, batches: Sequence[tuple[Journal, Sequence
 
     await database.persist(work, patience=patience, about=batch.about)
     for journal, changes in batches:
-        journal.committed(changes, written.void)
+        try:
+            journal.committed(changes, written.void)
+        except Exception as error:
+            # The changes are on disk, but memory lacks some of their callbacks.
+            log.exception("journal.listener_failed")
+            journal.fail(error)
 
 
 def _unknown_or(error: Exception) -> Exception:

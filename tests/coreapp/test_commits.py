@@ -164,6 +164,32 @@ async def test_a_refused_row_of_one_shard_fails_only_there(database_factory: Dat
     await close(first, second)
 
 
+async def test_a_listener_that_raises_breaks_only_its_shard(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    first, second = await journals(database)
+
+    def refuse(rows: Sequence[callbacks.Callback]) -> None:
+        raise ValueError("no room")
+
+    told: list[str] = []
+    first.on_callbacks(refuse)
+    second.on_callbacks(lambda rows: told.extend(row.subject for row in rows))
+    before = metrics.value(COMMITS, family="business")
+    futures = [
+        journal.put(Change(ACCOUNT, new_callbacks=[a_callback(f"{shard}-0")]))
+        for shard, journal in enumerate((first, second))
+    ]
+    assert await outcomes(futures) == [type(None), type(None)], "both are on disk"
+    assert metrics.value(COMMITS, family="business") - before == 1
+    assert told == ["1-0"]
+    assert isinstance(first.broken.exception(), ValueError)
+    assert not second.broken.done()
+    with pytest.raises(ValueError, match="no room"):
+        await first.write(Change(ACCOUNT, new_callbacks=[a_callback("0-1")]))
+    assert await subjects(database, 0) == ["0-0"]
+    await close(first, second)
+
+
 async def test_a_lost_lease_breaks_only_its_shard(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     opened = await journals(database, 3)
@@ -314,6 +340,10 @@ class Owner:
     def put(self, change: str, *, urgent: bool = False) -> asyncio.Future[None]:
         return self.committer.put(self.lane, change, urgent=urgent)
 
+    def fail(self, error: BaseException) -> None:
+        self.broken.set_exception(error)
+        self.broken.exception()
+
     async def commit_alone(
         self, changes: Sequence[str], earlier: Exception, *, was_alone: bool
     ) -> Sequence[Exception | None]:
@@ -419,6 +449,24 @@ async def test_a_shard_that_cannot_commit_delays_no_other_one() -> None:
     await asyncio.gather(stuck, behind)
     assert first.alone == [["a"]]
     assert [batch for batch in transactions.found[1:] if first in batch] == [{first: ["c"]}]
+
+
+async def test_a_shard_whose_own_commit_raises_is_broken() -> None:
+    transactions = Transactions()
+
+    async def refuse() -> None:
+        raise OSError("unexpected")
+
+    failing, other = Owner(transactions.committer, apart=refuse), Owner(transactions.committer)
+    transactions.error = OSError("locked")
+    results = await asyncio.gather(failing.put("a"), other.put("b"), return_exceptions=True)
+    assert [str(result) for result in results] == ["unexpected", "None"]
+    assert str(failing.broken.exception()) == "unexpected"
+    assert not other.broken.done()
+    transactions.error = None
+    with pytest.raises(OSError, match="unexpected"):
+        await failing.put("c")
+    assert transactions.found == [{failing: ["a"], other: ["b"]}]
 
 
 async def test_closing_a_shard_commits_its_own_changes_and_leaves_the_others_open() -> None:
