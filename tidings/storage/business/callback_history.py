@@ -1,8 +1,8 @@
 """History of callbacks: those that the webhook has accepted, and the attempts at the others.
 
-The callbacks of a shard that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed together
-in `texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with its indexes would
-cost a third of what the callbacks themselves cost (docs/decisions/0069). Small segments are merged later.
+The callbacks of a shard that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed
+together in `texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with its
+indexes would cost a third of what the callbacks themselves cost (docs/decisions/0069). Small segments are merged later.
 
 The attempts at a callback in the queue are rows of their own.
 """
