@@ -52,6 +52,7 @@ class _Effects:
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
     downloads: list[Download] = dataclasses.field(default_factory=list)
     statuses: dict[str, Status] = dataclasses.field(default_factory=dict)
+    failures: dict[str, int] = dataclasses.field(default_factory=dict)  # by message id: code of the failure
     settled: list[Job] = dataclasses.field(default_factory=list)
     invalid: list[str] = dataclasses.field(default_factory=list)  # recipients that cannot get messages
 
@@ -86,18 +87,28 @@ class UpstreamInbox:
         tracker.hold(about)
         try:
             await self._load(about)
-            # Nothing else runs until the journal has the effects.
-            effects = _Effects()
-            for found in parsed:
-                if isinstance(found, PostedMessage):
-                    self._take_message(found, own_ids, effects)
-                elif isinstance(found, PostedStatus):
-                    self._take_status(found, own_ids, effects)
-                elif found is not None:
-                    self._take_error(found, effects)
-            await self._commit(effects)
+            try:
+                await self._carry_out(parsed, own_ids)
+            except Exception as error:
+                # Memory may be ahead of the disk: the shard must be opened again, or a repetition counts as known.
+                self.context.journal.fail(error)
+                raise
         finally:
             tracker.release(about)
+
+    async def _carry_out(
+        self, parsed: Sequence[PostedMessage | PostedStatus | tuple[int, str] | None], own_ids: Mapping[str, str]
+    ) -> None:
+        """Commit the effects of events. Nothing else runs until the journal has them."""
+        effects = _Effects()
+        for found in parsed:
+            if isinstance(found, PostedMessage):
+                self._take_message(found, own_ids, effects)
+            elif isinstance(found, PostedStatus):
+                self._take_status(found, own_ids, effects)
+            elif found is not None:
+                self._take_error(found, effects)
+        await self._commit(effects)
 
     def _parse(self, event: core.UpstreamEvent) -> PostedMessage | PostedStatus | tuple[int, str] | None:
         try:
@@ -201,6 +212,7 @@ class UpstreamInbox:
         report = self.statuses.reports.report([reached], described=lambda step: _described(status, step))
         EVENTS.labels(core.STATUS_EVENT, "noted" if report.statuses else "duplicate").inc()
         effects.statuses |= report.statuses
+        effects.failures |= report.failures
         effects.callbacks += report.callbacks
 
     def _take_error(self, error: tuple[int, str], effects: _Effects) -> None:
@@ -222,6 +234,7 @@ class UpstreamInbox:
                 finished_jobs=ended,
                 failures=self.sender.failures.ended(ended) if ended else None,
                 statuses=effects.statuses,
+                failed_messages=effects.failures,
                 heard=effects.heard,
                 unread_messages=effects.unread,
                 new_callbacks=effects.callbacks,

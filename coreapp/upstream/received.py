@@ -153,7 +153,7 @@ def read_message(body: bytes, name: str = "") -> PostedMessage:
     """
     try:
         fields = _decode(body)
-        wamid, sender, timestamp = _id(fields["id"]), str(fields["from"]), int(fields["timestamp"])
+        wamid, sender, timestamp = _id(fields["id"]), str(fields["from"]), _time(fields["timestamp"])
     except _FAILURES as error:
         raise Unusable(f"malformed message: {error!r}"[:200]) from None
     if not addresses.is_wa_id(sender):
@@ -166,7 +166,7 @@ def read_status(body: bytes) -> PostedStatus:
     try:
         fields = _decode(body)
         wamid, recipient = _id(fields["id"]), str(fields["recipient_id"])
-        timestamp, name = int(fields["timestamp"]), str(fields["status"])
+        timestamp, name = _time(fields["timestamp"]), str(fields["status"])
     except _FAILURES as failure:
         raise Unusable(f"malformed status: {failure!r}"[:200]) from None
     reached = _REACHED.get(name)
@@ -201,12 +201,24 @@ def read_error(body: bytes) -> tuple[int, str]:
     return found.code, found.details
 
 
+def _time(found: Any) -> int:
+    """Return a timestamp, Unix seconds. Raises `ValueError` and `TypeError`."""
+    seconds = int(found)
+    if not 0 <= seconds < 10_000_000_000:
+        raise ValueError("the timestamp is out of range")
+    return seconds
+
+
 def _pricing(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     conversation, pricing = fields.get("conversation"), fields.get("pricing")
     if isinstance(conversation, dict):
         expires = str(conversation.get("expiration_timestamp") or "")
-        found["conversation"] = conversation | ({"expiration_timestamp": int(expires)} if expires.isdigit() else {})
+        found["conversation"] = conversation | (
+            {"expiration_timestamp": int(expires)}
+            if expires.isascii() and expires.isdigit() and len(expires) <= 12
+            else {}
+        )
     if isinstance(pricing, dict):
         found["pricing"] = pricing | {"pricing_model": _PRICING_MODEL}
     return found

@@ -35,6 +35,8 @@ from webapp.http.errors import (
 
 log = logging.getLogger(__name__)
 
+CALLBACKS = "/cloud/callbacks/"  # followed by the secret of a number's callback
+
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
@@ -106,7 +108,7 @@ class EnvelopeMiddleware:
             await send({"type": WITHHELD})
         except Exception as error:
             if not isinstance(error, APIError):
-                log.exception("http.failed", extra={"request_id": request_id, "path": path[:200]})
+                log.exception("http.failed", extra={"request_id": request_id, "path": _without_secret(path)[:200]})
             if started:
                 raise
             found = as_api_error(error, request_id)
@@ -227,3 +229,8 @@ def _request_id(scope: Scope) -> str:
     if given is not None and _SANE_ID.fullmatch(given):
         return given.decode()
     return os.urandom(16).hex()
+
+
+def _without_secret(path: str) -> str:
+    """Return a path without the secret that some paths end with."""
+    return CALLBACKS if path.startswith(CALLBACKS) else path
