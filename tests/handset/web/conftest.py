@@ -96,11 +96,12 @@ class Browser:
         return await self.send(page, page.root.one("form", id="composer"), {"text": text, **more})
 
     async def until(self, path: str, pattern: str, count: int = 1) -> Page:
-        """Load a page again and again until it has a text."""
+        """Load a page again and again until it has a text: a chat itself, not the list of chats that it also shows."""
         async with asyncio.timeout(30):
             while True:
                 page = await self.get(path)
-                if len(re.findall(pattern, page.text)) >= count:
+                text = page.root.one("main").text if "/chats/" in path else page.text
+                if len(re.findall(pattern, text)) >= count:
                     return page
                 await asyncio.sleep(0.02)
 

@@ -118,8 +118,7 @@ async def test_quotes_reactions_and_withdrawn_messages_are_shown(browser: Browse
     await send(BUSINESS, ADA, composing.reaction(first, "👍"))
     gone = await send(BUSINESS, ADA, composing.text("secret"))
     await send(BUSINESS, ADA, composing.deleted(gone))
-    # In the list of chats and in the chat.
-    page = await browser.until(CHAT, "This message was deleted", 2)
+    page = await browser.until(CHAT, "This message was deleted")
     soup, both, well, deleted = page.messages
     assert soup.one("p", class_="reactions").text == f"👍 by +{BUSINESS}"
     assert both.one("blockquote").text == f"+{BUSINESS} Soup or pasta?"
