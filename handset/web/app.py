@@ -81,9 +81,13 @@ class HandsetApp:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limited = _LimitedBody(receive, MAX_UPLOAD if scope["path"].endswith("/send") else MAX_BODY)
+        limited = _LimitedBody(receive, MAX_BODY)
         request = Request(scope, limited)
-        page = PageRequest(self.site, request, self._session(request) or NO_SESSION, headers.make_nonce(), FormData())
+        session = self._session(request)
+        is_file = request.headers.get("content-type", "").startswith("multipart/form-data")
+        if session is not None and is_file and scope["path"].endswith("/send"):
+            limited.allow(MAX_UPLOAD)
+        page = PageRequest(self.site, request, session or NO_SESSION, headers.make_nonce(), FormData())
         try:
             response = await self._respond(page)
         except ClientDisconnect:
@@ -163,6 +167,10 @@ class _LimitedBody:
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
+        self._left = limit
+
+    def allow(self, limit: int) -> None:
+        """Set another limit, before the body is read."""
         self._left = limit
 
     async def __call__(self) -> Message:

@@ -265,6 +265,12 @@ async def test_a_form_beyond_the_limit_is_refused(browser: Browser) -> None:
     assert (await browser.send(page, page.root.all("form")[0], {"name": "x" * 1000})).status == 200
 
 
+async def test_an_upload_without_a_session_is_limited_as_a_form(browser: Browser) -> None:
+    browser.client.cookies.clear()
+    files = {"file": ("cat.png", PNG + bytes(1_100_000))}
+    assert (await browser.client.post("/handset/enter/send", files=files)).status_code == 413
+
+
 async def test_methods_that_a_page_does_not_have_are_refused(browser: Browser) -> None:
     assert (await browser.client.post("/handset")).status_code == 405
     assert (await browser.client.get(f"{CHAT}/send")).status_code == 405
