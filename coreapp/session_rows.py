@@ -77,10 +77,11 @@ class SessionRows:
         return bool(self._dropped or self._whole or self._sending or self._used)
 
     async def write(self, connection: Connection) -> None:
-        for account, used in self._used.items():
-            await self._use_up(connection, account, used)
-        for account, peers in self._dropped.items():
-            await sessions.delete(connection, account, peers)
+        # Transactions of other processes lock the rows of several accounts in the same order.
+        for account in sorted(self._used):
+            await self._use_up(connection, account, self._used[account])
+        for account in sorted(self._dropped):
+            await sessions.delete(connection, account, self._dropped[account])
         await sessions.save(connection, list(self._whole.values()))
         await sessions.save_sending(connection, list(self._sending.values()))
 

@@ -136,8 +136,9 @@ def _field(default: Value, kind: _Kind) -> Value:
 
 def _for_each_account(write: Callable[[Connection, str, Any], Awaitable[None]]) -> Any:
     async def write_each(connection: Connection, merged: Mapping[str, Any]) -> None:
-        for account, found in merged.items():
-            await write(connection, account, found)
+        # Transactions of other processes lock the rows of several accounts in the same order.
+        for account in sorted(merged):
+            await write(connection, account, merged[account])
 
     return write_each
 
