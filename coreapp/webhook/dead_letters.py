@@ -72,13 +72,15 @@ class DeadLetters:
     async def _repeat(self, ended: Sequence[StoredCallback], by: str) -> int:
         """Post ended callbacks again. Returns their number, without those that cannot be opened."""
         context, now = self.context, self.context.now()
-        made = [self._renewed(stored, now) for stored in ended]
-        made = [callback for callback in made if callback.body]
+        made: list[Callback] = []
+        replays: list[callback_replays.Replay] = []
+        for stored in ended:
+            callback = self._renewed(stored, now)
+            if callback.body:
+                made.append(callback)
+                entry = stored.entry
+                replays.append(callback_replays.Replay(entry.seq, now, context.shard, by, entry.event or None))
         if made:
-            replays = [
-                callback_replays.Replay(stored.entry.seq, now, context.shard, by, stored.entry.event or None)
-                for stored in ended
-            ]
             await context.persist(lambda connection: callback_replays.add(connection, replays))
             await context.journal.write(Change(context.account, new_callbacks=made))
             log.info("callbacks.repeated", extra={"count": len(made), "by": by})
