@@ -51,6 +51,7 @@ class Sink:
         self.signals = Signals()
         self.posts: list[Post] = []
         self.answer: Callable[[Post], int | Awaitable[int]] = lambda post: 200
+        self.text = "ok"  # content of each response
         self.in_flight = 0
         self.most_in_flight = 0
         self.redirected = 0
@@ -109,7 +110,7 @@ class Sink:
             self.in_flight -= 1
             self.signals.changed()
         headers = {"Location": "/elsewhere"} if 300 <= status < 400 else {}
-        response = web.Response(status=status, headers=headers, text="ok")
+        response = web.Response(status=status, headers=headers, text=self.text)
         await response.prepare(request)
         post.status = status
         await response.write_eof()
