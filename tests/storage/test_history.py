@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+import msgspec
 import pytest
+import sqlalchemy as sa
 
 from tests import statements
 from tests.conftest import DatabaseFactory
@@ -17,7 +20,7 @@ from tidings.storage.business import (
     messages,
     shards,
 )
-from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callback_history import Attempt, Ended, Segment
 from tidings.storage.business.callback_views import CallbackFilter, CallbackRecord
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.group_messages import GroupReceipt
@@ -216,6 +219,44 @@ def test_a_segment_spans_a_minute_of_one_number_and_256_kib() -> None:
         *((ME, one.seq, one.seq, 1) for one in large),
         (OTHER, 3, 3, 1),
     ]
+
+
+def status_callbacks(count: int) -> list[Callback]:
+    """Return the statuses of messages to different recipients, three for each, with bodies as they are posted."""
+    found = []
+    for place in range(count):
+        number, step = place // 3, place % 3 + 2
+        name, peer = an_id(NOW + number, f"{number * 7919**3 % 10**15}"), f"1555{number * 7919 % 10**7:07}"
+        one = callback(seq_at(NOW, 256 * place), name, peer=peer, event=callbacks.status_event(name, peer, step))
+        text = f'{{"id":"{name}","recipient_id":"{peer}","status":"{Status(step).name}","timestamp":"1700000000"}}'
+        one.body, one.request_id = f'{{"statuses":[{text}]}}'.encode(), an_id(NOW + number, "request")
+        found.append(one)
+    return found
+
+
+def test_51_callbacks_take_4_kib() -> None:
+    found = status_callbacks(51)
+    (segment,) = callback_history.segments_of([Ended(one, tried(one, response=b"ok")) for one in found], as_it_is)
+    assert sum(len(one.body) for one in found) > 5 * 1024
+    assert len(segment.fingerprints) + len(segment.entries) + len(segment.texts) < 4 * 1024
+
+
+async def test_segments_that_were_not_compressed_stay_readable(database_factory: DatabaseFactory) -> None:
+    database, found = await database_factory("business"), status_callbacks(51)
+    entries = [
+        (one.seq, 0, one.subject, one.kind, one.recipient, NOW, one.request_id, one.event, 1, NOW, 5, 200, 0, place)
+        for place, one in enumerate(found)
+    ]
+    encode = msgspec.msgpack.encode
+    parts = encode([(found[-1].seq, encode([(one.body, b"ok") for one in found]))])
+    plain = Segment(ME, found[-1].seq, found[0].seq, 51, NOW, b"", encode(entries), parts)
+    async with database.transaction() as connection:
+        await connection.execute(sa.insert(callback_history.table).values(**dataclasses.asdict(plain)))
+        rows = (await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=100)).rows
+        record = await callback_views.read_callback(connection, ME, found[7].seq)
+    assert [row.event_id for row in rows] == [one.event for one in reversed(found)]
+    assert record is not None
+    assert texts_of(record) == (found[7].body, b"ok")
 
 
 async def test_small_segments_are_merged_without_a_change_of_their_callbacks(database_factory: DatabaseFactory) -> None:

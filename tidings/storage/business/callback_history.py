@@ -1,8 +1,9 @@
 """History of callbacks: those that the webhook has accepted, and the attempts at the others.
 
 The callbacks of a shard that a transaction ends are one row, a segment: their metadata in `entries`, their texts sealed
-together in `texts`, and in `fingerprints` 4-byte hashes of what they can be found by. A row per callback with its
-indexes would cost a third of what the callbacks themselves cost (docs/decisions/0069). Small segments are merged later.
+together in `texts`, and in `fingerprints` 4-byte hashes of what they can be found by. Both columns are compressed.
+A row per callback with its indexes would cost a third of what the callbacks themselves cost (docs/decisions/0069).
+Small segments are merged later.
 
 The attempts at a callback in the queue are rows of their own.
 """
@@ -31,6 +32,7 @@ SPAN = 60_000_000 << 5  # largest difference between the first and the last `seq
 MAX_TEXTS = 256 * 1024  # bytes of the texts of a segment with several callbacks
 SMALL = 20  # callbacks; segments with fewer are merged
 MERGED = 200  # callbacks of a merged segment
+PACKED = 1024  # bytes from which entries and texts are compressed: for fewer, zlib takes longer than it saves
 
 # Seals the texts of a segment: called with the account, the name of the segment, and the texts.
 SealTexts = Callable[[str, int, bytes], bytes]
@@ -124,7 +126,7 @@ class EndedTexts(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class SealedPart(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Texts that were sealed together: a list of `EndedTexts`."""
+    """Texts that were sealed together: packed MessagePack of a list of `EndedTexts`."""
 
     name: int  # name of the segment for which they were sealed
     sealed: bytes
@@ -145,7 +147,7 @@ class Segment:
     ended_at: types.UnixMilliseconds
     # 4 bytes for each value by which one of the callbacks can be found.
     fingerprints: bytes = dataclasses.field(repr=False)
-    # MessagePack of a list of `EndedCallback`, in the order of `seq`.
+    # Packed MessagePack of a list of `EndedCallback`, in the order of `seq`.
     entries: bytes = dataclasses.field(repr=False)
     # MessagePack of a list of `SealedPart`.
     texts: bytes = dataclasses.field(repr=False)
@@ -154,9 +156,30 @@ class Segment:
 table = metadata.table_of(Segment, "callback_history", key=("account", "last_seq"))
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_entries = msgspec.msgpack.Decoder(list[EndedCallback]).decode
+_decode_list = msgspec.msgpack.Decoder(list[EndedCallback]).decode
 _decode_parts = msgspec.msgpack.Decoder(list[SealedPart]).decode
-decode_texts = msgspec.msgpack.Decoder(list[EndedTexts]).decode
+_decode_texts = msgspec.msgpack.Decoder(list[EndedTexts]).decode
+
+_ZLIB = b"\x78"  # first byte of what zlib makes, and of no MessagePack of a list
+
+
+def _pack(items: Sequence[object]) -> bytes:
+    """Return the MessagePack of a list, compressed if it is long."""
+    encoded = _encode(items)
+    return zlib.compress(encoded, 1) if len(encoded) >= PACKED else encoded
+
+
+def _unpack(packed: bytes) -> bytes:
+    return zlib.decompress(packed) if packed.startswith(_ZLIB) else packed
+
+
+def _decode_entries(packed: bytes) -> list[EndedCallback]:
+    return _decode_list(_unpack(packed))
+
+
+def decode_texts(packed: bytes) -> list[EndedTexts]:
+    """Return the texts of a part, which was opened."""
+    return _decode_texts(_unpack(packed))
 
 
 def fingerprint(value: str) -> bytes:
@@ -242,8 +265,8 @@ def _segment(ended: Sequence[Ended], seal: SealTexts) -> Segment:
         len(ended),
         max([last.at for _, last in ended]),
         b"".join([fingerprint(value) for value in values]),
-        _encode(entries),
-        _encode([(name, seal(first.account, name, _encode(texts)))]),
+        _pack(entries),
+        _encode([(name, seal(first.account, name, _pack(texts)))]),
     )
 
 
@@ -405,7 +428,7 @@ def _merged(group: Sequence[Segment]) -> Segment:
         len(entries),
         max(one.ended_at for one in group),
         b"".join(prints),
-        _encode(entries),
+        _pack(entries),
         _encode(parts),
     )
 
