@@ -15,7 +15,7 @@ from harness.mariadb import MariaDB
 from tests.load.scene import figures_of
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
-from tidings.storage.business import callback_history, callback_views, callbacks, message_views, shards
+from tidings.storage.business import callback_history, callback_views, callbacks, message_views, messages, shards
 from tidings.storage.business.callback_history import Ended
 from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
@@ -57,7 +57,7 @@ def _message(number: int) -> str:
     at = START + number
     return (
         f"('{message_id(number)}','{ME}',0,'{peer(number * 7919)}','{kind}',{int(status)},{at},'','',"
-        f"{at + 20},{at + 90},{at + 3000})"
+        f"{at + 20},{at + 90},{at + 3000},{int(messages.listing_of(status))})"
     )
 
 
@@ -93,7 +93,8 @@ def fill(server: MariaDB, name: str, count_messages: int) -> None:
     with server.connect(name) as connection, connection.cursor() as cursor:
         cursor.execute("SET unique_checks = 0")
         columns = (
-            "id, account, shard, peer, kind, status, created_at, request_id, category, sent_at, delivered_at, read_at"
+            "id, account, shard, peer, kind, status, created_at, request_id, category, sent_at, delivered_at, read_at, "
+            "listing"
         )
         for start in range(0, count_messages, STEP):
             rows = ",".join(map(_message, range(start, min(start + STEP, count_messages))))
@@ -142,6 +143,8 @@ def lists(count_messages: int, count_callbacks: int) -> Lists:
         "messages of a type": of_messages(MessageFilter(kind="text")),
         "messages of a rare type": of_messages(MessageFilter(kind="order")),
         "messages, read": of_messages(MessageFilter(status=Status.READ)),
+        "messages, marked as read": of_messages(MessageFilter(status=Status.MARKED_READ)),
+        "messages, accepted": of_messages(MessageFilter(status=Status.ACCEPTED)),
         "messages, failed": of_messages(MessageFilter(status=Status.FAILED)),
         "messages of a type, failed": of_messages(MessageFilter(kind="text", status=Status.FAILED)),
         "messages of a time": of_messages(of_a_time),

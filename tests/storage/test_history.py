@@ -130,6 +130,50 @@ async def test_a_failed_message_has_the_time_and_the_code(database_factory: Data
     ]
 
 
+async def test_a_new_message_has_room_for_its_times(database_factory: DatabaseFactory) -> None:
+    database, name = await database_factory("business"), an_id(NOW)
+    columns = messages.table.c
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(name)])
+        query = sa.select(columns.sent_at, columns.delivered_at, columns.read_at, columns.failed_at)
+        stored = (await connection.execute(query)).one()
+        shown = (await timeline(connection, name)).message
+    assert tuple(stored) == ((None,) * 4 if database.engine.dialect.name == "sqlite" else (0, 0, 0, None))
+    assert (shown.sent_at, shown.delivered_at, shown.read_at, shown.failed_at) == (None, None, None, None)
+
+
+async def test_only_a_failure_moves_a_message_to_another_list(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    delivered, failed, received, refused = names = [an_id(NOW + place) for place in range(4)]
+    first = dict(zip(names, (Status.ACCEPTED, Status.ACCEPTED, Status.RECEIVED, Status.FAILED), strict=True))
+    listings = sa.select(messages.table.c.listing).order_by(messages.table.c.id)
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(name, status=status) for name, status in first.items()])
+        assert list((await connection.execute(listings)).scalars()) == [0, 0, 1, 2]
+        for status in (Status.SENT, Status.DELIVERED, Status.READ):
+            await messages.advance(connection, {delivered: status}, NOW)
+        await messages.advance(connection, {failed: Status.FAILED, received: Status.MARKED_READ}, NOW)
+        assert list((await connection.execute(listings)).scalars()) == [0, 2, 1, 2]
+        of_failed = await message_views.list_messages(connection, ME, MessageFilter(status=Status.FAILED))
+    assert [row.id for row in of_failed.rows] == [refused, failed]
+
+
+async def test_messages_of_a_rare_status_are_found_over_several_pages(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_views, "EXAMINED", 20)
+    database = await database_factory("business")
+    rows = [
+        message(an_id(NOW + n), kind=("text", "image")[n % 2], status=Status.SENT if n % 30 == 5 else Status.READ)
+        for n in range(100)
+    ]
+    async with database.transaction() as connection:
+        await messages.add(connection, rows)
+    found = await pages_of(database, MessageFilter(status=Status.SENT))
+    assert [name for page in found for name in page] == [rows[n].id for n in (95, 65, 35, 5)]
+    assert len(found) == 6, "each page but the last one reads 20 messages"
+
+
 async def test_a_message_that_did_not_fail_gets_no_code(database_factory: DatabaseFactory) -> None:
     database, name = await database_factory("business"), an_id(NOW)
     async with database.transaction() as connection:

@@ -1,8 +1,8 @@
 """Lists of messages by account, newest first, and the times of one message. No content is read.
 
-Each page is read from an index. The index by type and status has one ordered list for each pair of both; a page merges
-those that the filter selects. Selections by recipient and also by type or status read at most `EXAMINED` messages of
-the recipient per page, so that a page may be short although more follow.
+Each page is read from an index. The index by type has an ordered list for each type and `Listing`; a page merges those
+that the filter selects. Selections by status, and by recipient and also by type, read at most `EXAMINED` messages per
+page, so that a page may be short although more follow.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import sqlalchemy as sa
 
 from tidings.storage.business import group_messages, jobs, messages
 from tidings.storage.business.group_messages import GroupReceipt
-from tidings.storage.business.messages import Status
+from tidings.storage.business.messages import Listing, Status
 from tidings.storage.database import Connection, any_of, pages
 
 PAGE = 50  # messages per page
-EXAMINED = 2_000  # messages of one recipient that are read for a page
+EXAMINED = 2_000  # messages that are read for a page of those that the filter selects
+AT_FIRST = 4  # times as many messages as a page has are read before `EXAMINED` are
 LISTS = 200  # lists that one query merges
 
 # Ids sort by their time of creation. Ids that were made by others may sort after all of ours.
@@ -102,9 +103,9 @@ _COLUMNS = (
     _T.request_id,
     _T.category,
     _T.encrypted_at,
-    _T.sent_at,
-    _T.delivered_at,
-    _T.read_at,
+    messages.time_of("sent_at"),
+    messages.time_of("delivered_at"),
+    messages.time_of("read_at"),
     _T.failed_at,
     _T.failure,
 )
@@ -129,12 +130,9 @@ async def list_messages(
         named = choice.id if since <= choice.id < last else ""
         found, older = [row for row in await _read(connection, account, [named]) if _matches(row, choice)], None
         return MessagePage(found, older)
-    if choice.recipient:
-        chosen, older = await _list_of_peer(connection, account, choice, since, last, limit)
-    else:
-        chosen = await _list_of_kinds(connection, account, choice, since, last, limit + 1)
-        older = chosen[limit - 1] if len(chosen) > limit else None
-    return MessagePage(await _read(connection, account, chosen[:limit]), older)
+    read = _list_of_peer if choice.recipient else _list_of_kinds
+    chosen, older = await read(connection, account, choice, since, last, limit)
+    return MessagePage(await _read(connection, account, chosen), older)
 
 
 async def _read(connection: Connection, account: str, chosen: Sequence[str]) -> list[MessageView]:
@@ -163,6 +161,15 @@ async def _list_of_peer(
         EXAMINED if choice.kind or choice.status is not None else limit + 1,
     )
     rows = list(await connection.execute(query))
+    return _page(rows, choice, limit, is_cut=len(rows) == EXAMINED)
+
+
+def _page(rows: Sequence[Any], choice: MessageFilter, limit: int, *, is_cut: bool) -> tuple[list[str], str | None]:
+    """Return a page of the ids that the filter selects, and the id after which the next page starts.
+
+    rows: ids with types and statuses, newest first
+    is_cut: whether more may follow
+    """
     chosen = [
         row.id
         for row in rows
@@ -170,33 +177,38 @@ async def _list_of_peer(
     ]
     if len(chosen) > limit:
         return chosen[:limit], chosen[limit - 1]
-    is_cut = len(rows) == EXAMINED
     return chosen, rows[-1].id if is_cut else None
 
 
 async def _list_of_kinds(
     connection: Connection, account: str, choice: MessageFilter, since: str, last: str, limit: int
-) -> list[str]:
-    """Return the newest ids of messages of one type or all, and of one status or all."""
+) -> tuple[list[str], str | None]:
+    """Return a page of ids of messages of one type or all, and the id after which the next page starts."""
     kinds = [choice.kind] if choice.kind else await list_kinds(connection, account)
-    statuses = [choice.status] if choice.status is not None else list(Status)
-    lists = [
-        _newest(
-            sa.select(_T.id).where(_T.account == account, _T.kind == kind, _T.status == int(status)),
-            "messages_by_kind",
-            since,
-            last,
-            limit,
-        ).subquery()
-        for kind in kinds
-        for status in statuses
-    ]
-    found: list[str] = []
-    for some in pages(lists, LISTS):
-        union = sa.union_all(*(sa.select(one.c.id) for one in some)).subquery()
-        rows = await connection.execute(sa.select(union.c.id).order_by(union.c.id.desc()).limit(limit))
-        found += [row.id for row in rows]
-    return sorted(found, reverse=True)[:limit]
+    listings = list(Listing) if choice.status is None else [messages.listing_of(choice.status)]
+    for size in (limit + 1,) if choice.status is None else (AT_FIRST * limit, EXAMINED):
+        lists = [
+            _newest(
+                sa.select(_T.id, _T.kind, _T.status).where(
+                    _T.account == account, _T.kind == kind, _T.listing == int(listing)
+                ),
+                "messages_by_kind",
+                since,
+                last,
+                size,
+            ).subquery()
+            for kind in kinds
+            for listing in listings
+        ]
+        found: list[Any] = []
+        for some in pages(lists, LISTS):
+            union = sa.union_all(*(sa.select(one) for one in some)).subquery()
+            found += await connection.execute(sa.select(union).order_by(union.c.id.desc()).limit(size))
+        rows = sorted(found, key=lambda row: row.id, reverse=True)[:size]
+        chosen, older = _page(rows, choice, limit, is_cut=len(rows) == size)
+        if len(chosen) == limit or older is None:
+            break
+    return chosen, older
 
 
 def _newest(query: sa.Select[Any], index: str, since: str, last: str, limit: int) -> sa.Select[Any]:

@@ -32,6 +32,22 @@ class Status(enum.IntEnum):
     MARKED_READ = 10  # inbound message that the business has marked as read
 
 
+class Listing(enum.IntEnum):
+    """List of messages in the index `messages_by_kind`. Only a failure moves a message to another one."""
+
+    OUTBOUND = 0  # also messages of releases without lists
+    INBOUND = 1
+    FAILED = 2
+
+
+_LISTINGS = {Status.RECEIVED: Listing.INBOUND, Status.MARKED_READ: Listing.INBOUND, Status.FAILED: Listing.FAILED}
+
+
+def listing_of(status: int) -> Listing:
+    """Return the list that has the messages of a status."""
+    return _LISTINGS.get(Status(status), Listing.OUTBOUND)
+
+
 @dataclasses.dataclass(slots=True)
 class MessageRow:
     """Message in either direction."""
@@ -53,6 +69,8 @@ class MessageRow:
     kept: bytes | None = dataclasses.field(default=None, repr=False)
     # Text of the business that the message's statuses return; None for none.
     callback_data: Annotated[str | None, types.text(512)] = dataclasses.field(default=None, repr=False)
+    # A `Listing`; set when the message is added.
+    listing: Annotated[int, sa.SmallInteger, sa.DefaultClause("0")] = int(Listing.OUTBOUND)
 
 
 def _time(name: str) -> sa.Column[Any]:
@@ -64,7 +82,8 @@ table = metadata.table_of(
     "messages",
     # NULL for a message that was encrypted when it was accepted.
     _time("encrypted_at"),
-    # NULL for steps that the message has not reached, or that it reached while no history was kept.
+    # NULL or 0 for steps that the message has not reached, or that it reached while no history was kept. New rows have
+    # 0, except on SQLite: a NULL takes no room, so that each time would enlarge the row and pages would be split.
     _time("sent_at"),
     _time("delivered_at"),
     # Also the time at which the business marked a recipient's message as read.
@@ -73,7 +92,7 @@ table = metadata.table_of(
     # Code of the failure; NULL for none.
     sa.Column("failure", sa.Integer, nullable=True, info=SET_LATER),
     sa.Index("messages_by_peer", "account", "peer", "id"),
-    sa.Index("messages_by_kind", "account", "kind", "status", "id"),
+    sa.Index("messages_by_kind", "account", "kind", "listing", "id"),
     key=("id",),
 )
 
@@ -81,11 +100,22 @@ table = metadata.table_of(
 _TO_ADVANCE = table.update().where(table.c.id.in_(any_of("ids")), table.c.status < sa.bindparam("reached"))
 _ADVANCE = _TO_ADVANCE.values(status=sa.bindparam("reached"))
 _SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
+# Statements that raise a message to a status. `_ADVANCE_AT` has those that also set its time.
+_ADVANCE_TO = {
+    Status.ACCEPTED: _ADVANCE,
+    Status.SENT: _ADVANCE,
+    Status.FAILED: _SETTLE.values(listing=int(Listing.FAILED)),
+}
+
+
+def time_of(name: str) -> sa.ColumnElement[int]:
+    """Return the time in a column, NULL for none."""
+    return sa.func.nullif(table.c[name], 0)
 
 
 def _filled(name: str) -> sa.ColumnElement[int]:
     """Return the time in a column, or the present one if it has none."""
-    return sa.func.coalesce(table.c[name], sa.bindparam("at"))
+    return sa.func.coalesce(time_of(name), sa.bindparam("at"))
 
 
 # By status: the statement that raises a message to it and sets its time, and the times of skipped steps.
@@ -107,6 +137,8 @@ _ENCRYPT = table.update().where(table.c.id.in_(any_of("ids"))).values(encrypted_
 
 async def add(connection: AsyncConnection, messages: Sequence[MessageRow]) -> None:
     """Add new messages. Existing ones stay unchanged."""
+    for message in messages:
+        message.listing = listing_of(message.status)
     await add_rows(connection, table, messages)
 
 
@@ -122,7 +154,7 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status], a
         by_status.setdefault(status, []).append(message_id)
     for status in sorted(by_status):
         timed = _ADVANCE_AT.get(status) if at is not None else None
-        statement = _ADVANCE if status < Status.DELIVERED else _SETTLE
+        statement = _ADVANCE_TO.get(status, _SETTLE)
         for page in pages(by_status[status]):
             parameters = {"ids": page, "reached": int(status)}
             if timed is None:
