@@ -61,14 +61,31 @@ class BodySealer:
 
     def open_ended(self, account: str, stored: StoredCallback) -> EndedTexts:
         """Return the texts of an ended callback; empty ones if they cannot be opened."""
+        return self.open_all_ended(account, [stored])[0]
+
+    def open_all_ended(self, account: str, found: Sequence[StoredCallback]) -> Sequence[EndedTexts]:
+        """Return the texts of ended callbacks in their order; empty ones if they cannot be opened. Each part is opened
+        once.
+        """
+        opened: dict[int, Sequence[EndedTexts]] = {}
+        for stored in found:
+            if stored.part.name not in opened:
+                opened[stored.part.name] = self._open_part(account, stored)
+        # A part that cannot be opened has no texts.
+        return [
+            texts[stored.entry.place] if (texts := opened[stored.part.name]) else EndedTexts(b"", b"")
+            for stored in found
+        ]
+
+    def _open_part(self, account: str, stored: StoredCallback) -> Sequence[EndedTexts]:
         part = stored.part
         try:
             opened = self._sealer.open(part.sealed, (account, part.name // _DAY, _HISTORY, str(part.name)))
         except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
             UNREADABLE.inc()
             log.error("callbacks.unreadable", extra={"event_id": stored.entry.event_id, "error": str(error)})
-            return EndedTexts(b"", b"")
-        return callback_history.decode_texts(opened)[stored.entry.place]
+            return ()
+        return callback_history.decode_texts(opened)
 
     def open_response(self, attempt: Attempt) -> bytes:
         """Return the opened response of a stored attempt; empty for none and if it cannot be opened."""

@@ -7,18 +7,22 @@ import collections
 import dataclasses
 import functools
 import logging
+from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge
 
 from coreapp.context import ShardStore
 from tidings.storage.business import callback_history
+from tidings.storage.database import pages
 
 log = logging.getLogger(__name__)
 
 HOUR_MS = 3600 * 1000
 LIMIT = 5_000_000  # ended callbacks of one number; the oldest ones beyond it are deleted before they expire
-PAGE = 200  # segments that one transaction deletes or merges, callbacks whose attempts it checks
-COUNTED = 10_000  # segments that one transaction counts
+PAGE = 200  # segments that one transaction deletes, callbacks whose attempts it checks
+READ = 50  # segments that are read at a time to be merged
+COUNTED = 1_000  # segments that one query counts
+PASSES = 6  # passes after which all segments are counted again, also those that ended late and sort among earlier ones
 MERGED_AFTER_MS = 180_000  # age from which segments are merged
 PAUSE = 0.01  # seconds between two pages, to leave time to concurrent sends
 
@@ -32,8 +36,8 @@ SHORTENED = Counter(
 class HistoryCollector:
     """Deletes the expired history of one number, one page per transaction. Runs at the owner of its first shard.
 
-    It also merges small segments and counts the callbacks, those of each pass once. If there are more than `limit`, it
-    deletes the oldest.
+    It also merges small segments and counts the callbacks, those since the last pass and in some passes all. If there
+    are more than `limit`, it deletes the oldest.
     """
 
     store: ShardStore
@@ -46,8 +50,7 @@ class HistoryCollector:
     def __post_init__(self) -> None:
         # Last `seq` and number of callbacks of each counted segment, oldest first.
         self._sizes: collections.deque[tuple[int, int]] = collections.deque()
-        # `last_seq` up to which small segments have been merged.
-        self._merged = 0
+        self._passes = 0
 
     async def __call__(self) -> int:
         """Delete expired rows. Returns the number of callbacks and attempts. Raises `LeaseLost`."""
@@ -57,8 +60,10 @@ class HistoryCollector:
         while self._sizes and self._sizes[0][0] <= until:
             self._sizes.popleft()
         if self.hours:
-            await self._merge()
-            await self._count()
+            if self._passes % PASSES == 0:
+                self._sizes.clear()
+            self._passes += 1
+            await self._merge_and_count()
             deleted += await self._shorten()
         KEPT.labels(self.store.account).set(sum(count for _, count in self._sizes))
         return deleted + await self._sweep_attempts(until, ended_until)
@@ -81,30 +86,40 @@ class HistoryCollector:
                 return total
             await asyncio.sleep(PAUSE)
 
-    async def _merge(self) -> None:
-        """Merge the small segments that were added since the last pass."""
-        account, until = self.store.account, (self.store.now() - MERGED_AFTER_MS) * 1000 << 5
+    async def _merge_and_count(self) -> None:
+        """Count the callbacks of segments that were not counted yet, and merge small ones."""
+        ended_until = self.store.now() - MERGED_AFTER_MS
         while True:
-            merge = functools.partial(
-                callback_history.merge_page, account=account, after=self._merged, until=until, limit=self.page
+            count = functools.partial(
+                callback_history.count_page,
+                account=self.store.account,
+                after=self._sizes[-1][0] if self._sizes else 0,
+                limit=self.counted,
             )
-            last = await self.store.persist(merge)
-            if last is None:
-                self._merged = max(self._merged, until)
+            found = (await self.store.database.query(count)).sizes
+            settled = [size for size in found if size[0] < ended_until * 1000 << 5]
+            sizes = dict(settled)
+            for some in pages([seq for seq, size in settled if size < callback_history.SMALL], READ):
+                await self._merge(some, ended_until, sizes)
+            self._sizes.extend(sorted(sizes.items()))
+            if len(settled) < self.counted:
                 return
-            self._merged = last
             await asyncio.sleep(PAUSE)
 
-    async def _count(self) -> None:
-        """Count the callbacks of segments that were merged and not counted yet."""
-        account = self.store.account
-        while True:
-            after = self._sizes[-1][0] if self._sizes else 0
-            count = functools.partial(callback_history.count_page, account=account, after=after, limit=self.counted)
-            found = await self.store.database.query(count)
-            self._sizes.extend(size for size in found.sizes if size[0] <= self._merged)
-            if len(found.sizes) < self.counted or found.sizes[-1][0] > self._merged:
-                return
+    async def _merge(self, seqs: Sequence[int], ended_until: int, sizes: dict[int, int]) -> None:
+        """Merge small segments. They are read before the transaction that holds the lease.
+
+        ended_until: as of `callback_history.read_mergeable`
+        sizes: numbers of callbacks by `last_seq`, which are updated
+        """
+        read = functools.partial(
+            callback_history.read_mergeable, account=self.store.account, seqs=seqs, ended_until=ended_until
+        )
+        for merge in await self.store.database.query(read):
+            if await self.store.persist(functools.partial(callback_history.replace, merge=merge)):
+                for seq in merge.replaced:
+                    del sizes[seq]
+                sizes[merge.segment.last_seq] = merge.segment.size
             await asyncio.sleep(PAUSE)
 
     async def _shorten(self) -> int:

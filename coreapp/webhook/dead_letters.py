@@ -13,9 +13,9 @@ from coreapp.journal import Change
 from coreapp.webhook.queue import CallbackQueue
 from tidings.aio.token_buckets import RateLimit
 from tidings.storage.business import callback_history, callback_replays, callbacks, shards
-from tidings.storage.business.callback_history import StoredCallback
+from tidings.storage.business.callback_history import EndedCallback
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.database import Connection
+from tidings.storage.database import Connection, pages
 from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class DeadLetters:
             raise RequestRefused(codes.TOO_MANY_REQUESTS, details, retry_after=math.ceil(wait))
         seqs = tuple(dict.fromkeys(seqs))
         # Read first: callbacks that become due now may have ended a moment later.
-        ended = await self._find_ended(seqs) if seqs else ()
+        ended = await self._list_ended(seqs[:1000]) if seqs else ()
         hurried = self.queue.hurry(frozenset(seqs))
         self._consume(len(hurried))
         if hurried:
@@ -60,25 +60,31 @@ class DeadLetters:
         self._consume(revived + again)
         return len(hurried) + revived + again
 
-    async def _find_ended(self, seqs: Sequence[int]) -> Sequence[StoredCallback]:
+    async def _list_ended(self, seqs: Sequence[int]) -> Sequence[int]:
         """Return those of the named callbacks that the history has."""
+        ended = await self.context.database.query(
+            lambda connection: callback_history.list_ended(connection, self.context.account, seqs)
+        )
+        return [seq for seq in seqs if seq in ended]
 
-        async def find(connection: Connection) -> Sequence[StoredCallback]:
-            found = [await callback_history.find(connection, self.context.account, seq) for seq in seqs[:1000]]
-            return [stored for stored in found if stored is not None]
-
-        return await self.context.database.query(find)
-
-    async def _repeat(self, ended: Sequence[StoredCallback], by: str) -> int:
+    async def _repeat(self, ended: Sequence[int], by: str) -> int:
         """Post ended callbacks again. Returns their number, without those that cannot be opened."""
+        count = 0
+        for some in pages(ended, callback_history.FOUND):
+            count += await self._repeat_page(some, by)
+        return count
+
+    async def _repeat_page(self, seqs: Sequence[int], by: str) -> int:
         context, now = self.context, self.context.now()
+        found = await context.database.query(
+            lambda connection: callback_history.find_all(connection, context.account, seqs)
+        )
         made: list[Callback] = []
         replays: list[callback_replays.Replay] = []
-        for stored in ended:
-            callback = self._renewed(stored, now)
-            if callback.body:
-                made.append(callback)
+        for stored, texts in zip(found, context.bodies.open_all_ended(context.account, found), strict=True):
+            if texts.body:
                 entry = stored.entry
+                made.append(self._renewed(entry, texts.body, now))
                 replays.append(callback_replays.Replay(entry.seq, now, context.shard, by, entry.event or None))
         if made:
             await context.persist(lambda connection: callback_replays.add(connection, replays))
@@ -86,20 +92,13 @@ class DeadLetters:
             log.info("callbacks.repeated", extra={"count": len(made), "by": by})
         return len(made)
 
-    def _renewed(self, stored: StoredCallback, now: int) -> Callback:
-        """Return a new callback with the contents and the event id of an ended one. Its body is empty if it cannot be
-        opened.
+    def _renewed(self, entry: EndedCallback, body: bytes, now: int) -> Callback:
+        """Return a new callback with the contents and the event id of an ended one.
 
         now: Unix milliseconds
         """
-        context, entry = self.context, stored.entry
-        made = context.callback(
-            entry.subject,
-            entry.kind,
-            context.bodies.open_ended(context.account, stored).body,
-            recipient=entry.recipient,
-            request_id=entry.request_id,
-            at=now,
+        made = self.context.callback(
+            entry.subject, entry.kind, body, recipient=entry.recipient, request_id=entry.request_id, at=now
         )
         made.event, made.volatile = entry.event_id, False
         return made

@@ -315,22 +315,61 @@ async def test_small_segments_are_merged_without_a_change_of_their_callbacks(dat
             await end(connection, one)
         await end(connection, *large)
         before = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=1000)
-        after: int | None = 0
-        pages = 0
-        while after is not None:
-            until = seq_at(NOW + 120_000)
-            after = await callback_history.merge_page(connection, ME, after=after, until=until, limit=50)
-            pages += 1
+        seqs = [one.seq for one in small]
+        for some in (seqs[:50], seqs[50:100], seqs[100:]):
+            for merge in await callback_history.read_mergeable(connection, ME, some, ended_until=NOW):
+                assert await callback_history.replace(connection, merge)
+                # A repeated commit changes nothing.
+                assert not await callback_history.replace(connection, merge)
         sizes = (await callback_history.count_page(connection, ME, after=0, limit=1000)).sizes
         merged = await callback_views.list_callbacks(connection, ME, CallbackFilter(), limit=1000)
         records = [await callback_views.read_callback(connection, ME, one.seq) for one in small]
         of_peer = CallbackFilter(recipient=small[7].recipient)
         (named,) = (await callback_views.list_callbacks(connection, ME, of_peer)).rows
     assert merged == before
-    assert pages == 3
-    assert [size for _, size in sizes] == [50, 20, 50, 20, *[1] * 10]
+    assert [size for _, size in sizes] == [50, 20, 50, 30]
     assert [texts_of(row)[0] for row in records if row is not None] == [one.body for one in small]
     assert named.seq == small[7].seq
+
+
+async def test_segments_that_ended_late_or_were_deleted_are_not_merged(database_factory: DatabaseFactory) -> None:
+    database, found = await database_factory("business"), [callback(seq_at(NOW, place)) for place in range(5)]
+    seqs = [one.seq for one in found]
+    async with database.transaction() as connection:
+        for one, at in zip(found, (NOW, NOW, NOW, NOW + 1, NOW), strict=True):
+            await callback_history.keep(connection, [Ended(one, tried(one, at=at))], as_it_is)
+        assert await callback_history.read_mergeable(connection, ME, seqs[3:], ended_until=NOW) == []
+        (merge,) = await callback_history.read_mergeable(connection, ME, seqs, ended_until=NOW)
+        assert merge.replaced == [*seqs[:3], seqs[4]]
+        await callback_history.delete_page(connection, ME, until=seqs[0], ended_until=NOW, limit=1)
+        assert not await callback_history.replace(connection, merge)
+        left = (await callback_history.count_page(connection, ME, after=0, limit=9)).sizes
+    assert left == [(seq, 1) for seq in seqs[1:]]
+
+
+async def test_many_ended_callbacks_are_found_by_one_query_per_50(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    found = [callback(seq_at(NOW + 1000 * place), f"m{place}") for place in range(150)]
+    for place, one in enumerate(found):
+        one.body = b"body %d" % place
+    async with database.transaction() as connection:
+        # Of two shards, whose segments overlap, and one that is not in the history.
+        for start in range(0, 148, 4):
+            for offset in (0, 1):
+                await end(connection, *found[start + offset : start + 4 : 2])
+        await enqueue(connection, found[149])
+        with statements.noted("FROM callback_history") as queries:
+            ended = await callback_history.list_ended(connection, ME, [one.seq for one in reversed(found)])
+        assert len(queries) == 3
+        assert sorted(ended) == [one.seq for one in found[:148]]
+        assert await callback_history.list_ended(connection, OTHER, [found[0].seq]) == {}
+        with statements.noted("FROM callback_history") as queries:
+            stored = await callback_history.find_all(connection, ME, [one.seq for one in found[100:150]])
+    assert len(queries) == 2
+    assert [one.entry.subject for one in stored] == [f"m{place}" for place in range(100, 148)]
+    texts = [callback_history.decode_texts(one.part.sealed)[one.entry.place].body for one in stored]
+    assert texts == [one.body for one in found[100:148]]
+    assert len({id(one.part) for one in stored}) == 24
 
 
 async def test_the_latest_20_attempts_are_kept_with_their_responses(database_factory: DatabaseFactory) -> None:

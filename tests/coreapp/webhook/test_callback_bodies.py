@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import sqlalchemy as sa
 
 from coreapp.callback_bodies import UNREADABLE, BodySealer
@@ -11,7 +12,8 @@ from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tidings import e2ee
-from tidings.storage.business import callbacks
+from tidings.storage.business import callback_history, callbacks
+from tidings.storage.business.callback_history import Ended, EndedCallback, SealedPart, StoredCallback
 from tidings.storage.business.callbacks import Callback
 
 CANARY = b"what nobody reads on the disk"
@@ -98,3 +100,30 @@ async def test_a_body_moved_to_another_row_becomes_a_dead_letter_and_delays_no_o
         [dead] = await callbacks.list_dead(connection)
     assert (dead.seq, dead.last_error) == (2, "the stored body cannot be read")
     assert UNREADABLE._value.get() == unreadable + 1
+
+
+def test_texts_that_were_sealed_together_are_opened_once() -> None:
+    opened = []
+
+    class Counting(e2ee.Sealer):
+        def open(self, blob: bytes, context: tuple[str | int, ...]) -> bytes:
+            opened.append(context)
+            return super().open(blob, context)
+
+    bodies = BodySealer(Counting(e2ee.Keyring({1: b"k" * 32})))
+    found = [a_callback(seq) for seq in range(1, 41)]
+    ended = [Ended(one, callback_history.attempt(one, 1, 5, 1.0, 200, error="", response=b"ok")) for one in found]
+    parts = {}
+    for first in (0, 20):
+        (segment,) = callback_history.segments_of(ended[first : first + 20], bodies.seal_texts)
+        parts[first] = msgspec.msgpack.decode(segment.texts, type=list[SealedPart])[0]
+    damaged = SealedPart(77, parts[0].sealed)
+    stored = [
+        StoredCallback(EndedCallback(one.seq, 0, "m", "", "", 0, "", "", 1, 5, 1, 200, 0, place % 20), part)
+        for part, rows in ((parts[0], found[:20]), (parts[20], found[20:]), (damaged, found[:2]))
+        for place, one in enumerate(rows)
+    ]
+    texts = bodies.open_all_ended(BUSINESS, stored)
+    assert [(one.body, one.response) for one in texts[:40]] == [(one.body, b"ok") for one in found]
+    assert [one.body for one in texts[40:]] == [b"", b""]
+    assert len(opened) == 3

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from prometheus_client import REGISTRY
 
 from coreapp.context import ShardStore
 from coreapp.history_retention import HistoryCollector
@@ -22,9 +25,12 @@ from tidings.storage.business.callback_history import Ended
 from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter, CallbackRecord
 from tidings.storage.business.message_views import MessageView
 from tidings.storage.business.messages import Status
+from tidings.storage.database import Connection, Subject
 from tidings.wire import codes, core, device
 
 HOUR = 3600
+
+Value = TypeVar("Value")
 
 
 async def entries(world: World, state: str = "") -> Sequence[CallbackEntry]:
@@ -325,11 +331,83 @@ async def test_small_batches_are_merged_and_nothing_is_lost(world: World) -> Non
     for _ in range(2):
         assert await collect() == 0
         assert await entries(world) == before
-    async with world.database.reading() as connection:
-        found = await callback_history.count_page(connection, BUSINESS, after=0, limit=100)
-    assert len(found.sizes) < 10
+    assert len(await sizes(world)) < 10
     answer = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, before[3].seq))
     assert before[3].message_id.encode() in answer.body
+
+
+async def sizes(world: World) -> Sequence[int]:
+    """Return the numbers of callbacks of the segments, oldest first."""
+    async with world.database.reading() as connection:
+        found = await callback_history.count_page(connection, BUSINESS, after=0, limit=100)
+    return [size for _, size in found.sizes]
+
+
+async def keep(world: World, running: Running, count: int, *, ago: int) -> None:
+    """Add callbacks that were made `ago` seconds ago and have just ended, in a segment each."""
+    made, now = int((SystemClock().now() - ago) * 1e6), int(SystemClock().now() * 1000)
+    for place in range(count):
+        one = callbacks.Callback((made + place) << 5, 0, BUSINESS, f"m{place}", "status_change", b"{}", 1)
+        ended = Ended(one, callback_history.attempt(one, 1, now, 1.0, 200, error="", response=b""))
+        async with world.database.transaction() as connection:
+            await callback_history.keep(connection, [ended], running.shard.context.bodies.seal_texts)
+
+
+async def test_callbacks_that_end_late_are_merged_and_counted(world: World) -> None:
+    running = await running_with(world, 0)
+    collect = collector(running, 24, 600)
+    await keep(world, running, 6, ago=10)
+    await collect()
+    assert await sizes(world) == [3, 3]
+    await keep(world, running, 6, ago=HOUR)
+    for _ in range(6):
+        await collect()
+    assert await sizes(world) == [3, 3, 6]
+    assert REGISTRY.get_sample_value("tidings_callback_history", {"number": BUSINESS}) == 12
+
+
+class Noting(ShardStore):
+    """Store that notes the queries of its fenced transactions."""
+
+    async def persist(
+        self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"
+    ) -> Value:
+        with statements.noted("FROM callback_history") as found:
+            result = await super().persist(work, patience=patience, about=about)
+        fenced.extend(found)
+        return result
+
+
+fenced: list[str] = []
+
+
+async def test_segments_are_read_before_the_transaction_that_holds_the_lease(world: World) -> None:
+    running = await running_with(world, 0)
+    await keep(world, running, 6, ago=10)
+    collect = collector(running, 24, 600)
+    store = collect.store
+    collect.store = Noting(database=store.database, lease=store.lease, clock=store.clock, account=store.account)
+    fenced.clear()
+    await collect()
+    assert len(await sizes(world)) < 6
+    assert [text for text in fenced if text.startswith("DELETE")]
+    assert not [text for text in fenced if "texts" in text]
+
+
+async def test_many_ended_callbacks_are_posted_again_with_few_queries(world: World) -> None:
+    running = await running_with(world, 30)
+    world.network.receipts = ("delivered", "read")
+    await asyncio.gather(*(running.client.send(number) for number in NUMBERS[:30]))
+    found = await until(world, "done", 90)
+    with statements.noted("FROM callback_history") as queries:
+        seqs = [row.seq for row in found]
+        answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, seqs, "ann"))
+    assert answer.count == 90
+    assert len(queries) == 6, "two pages, each found once before it is posted and read with its texts"
+    again = (await until(world, "done", 180))[90:]
+    assert sorted(row.event_id for row in again) == sorted(row.event_id for row in found)
+    bodies = {post.event_id: post.body for post in world.sink.posts[:90]}
+    assert all(bodies[post.event_id] == post.body for post in world.sink.posts[90:])
 
 
 async def test_too_many_callbacks_are_deleted_early_oldest_first(world: World) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -30,6 +30,7 @@ RESPONSE_BYTES = 1024  # bytes of a response that are kept
 
 SPAN = 60_000_000 << 5  # largest difference between the first and the last `seq` of a segment: 60 s
 MAX_TEXTS = 256 * 1024  # bytes of the texts of a segment with several callbacks
+FOUND = 50  # callbacks that one query finds
 SMALL = 20  # callbacks; segments with fewer are merged
 MERGED = 200  # callbacks of a merged segment
 PACKED = 1024  # bytes from which entries and texts are compressed: for fewer, zlib takes longer than it saves
@@ -326,19 +327,43 @@ class StoredCallback:
     part: SealedPart = dataclasses.field(repr=False)
 
 
+async def list_ended(connection: Connection, account: str, seqs: Sequence[int]) -> Mapping[int, SegmentEntries]:
+    """Return the segment of each of these callbacks that the history has, by `seq`."""
+    wanted, found = frozenset(seqs), dict[int, SegmentEntries]()
+    for some in pages(sorted(wanted), FOUND):
+        may_have = (
+            sa.and_(table.c.last_seq >= seq, table.c.last_seq <= min(seq + SPAN, 2**63 - 1), table.c.first_seq <= seq)
+            for seq in some
+        )
+        query = sa.select(table.c.last_seq, table.c.entries).where(table.c.account == account, sa.or_(*may_have))
+        for row in await connection.execute(query):
+            segment = SegmentEntries(row.last_seq, _decode_entries(row.entries))
+            found |= {entry.seq: segment for entry in segment.entries if entry.seq in wanted}
+    return found
+
+
+async def find_all(connection: Connection, account: str, seqs: Sequence[int]) -> Sequence[StoredCallback]:
+    """Find those of these callbacks that the history has, in the order of `seq`. Callbacks whose texts were sealed
+    together share the part. Pass `FOUND` callbacks at most: each part may have `MAX_TEXTS` bytes.
+    """
+    ended = await list_ended(connection, account, seqs)
+    query = sa.select(table.c.last_seq, table.c.texts).where(
+        table.c.account == account, table.c.last_seq.in_(any_of("segments"))
+    )
+    segments = sorted({segment.last_seq for segment in ended.values()})
+    rows = await select_paged(connection, query, "segments", segments)
+    parts = {row.last_seq: _decode_parts(row.texts) for row in rows}
+    return [
+        StoredCallback(entry, parts[segment.last_seq][entry.part])
+        for seq, segment in sorted(ended.items())
+        for entry in segment.entries
+        if entry.seq == seq
+    ]
+
+
 async def find(connection: Connection, account: str, seq: int) -> StoredCallback | None:
     """Find an ended callback of an account."""
-    query = sa.select(table.c.entries, table.c.texts).where(
-        table.c.account == account,
-        table.c.last_seq >= seq,
-        table.c.last_seq <= min(seq + SPAN, 2**63 - 1),
-        table.c.first_seq <= seq,
-    )
-    for row in await connection.execute(query.order_by(table.c.last_seq)):
-        for entry in _decode_entries(row.entries):
-            if entry.seq == seq:
-                return StoredCallback(entry, _decode_parts(row.texts)[entry.part])
-    return None
+    return next(iter(await find_all(connection, account, [seq])), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -366,6 +391,14 @@ async def delete_page(connection: Connection, account: str, *, until: int, ended
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Merge:
+    """Small segments and the one that they become."""
+
+    replaced: Sequence[int]  # their `last_seq`, of which the merged segment has the last one
+    segment: Segment
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CountedPage:
     """Sizes of consecutive segments."""
 
@@ -379,20 +412,30 @@ async def count_page(connection: Connection, account: str, *, after: int, limit:
     return CountedPage([(row.last_seq, row.size) for row in rows])
 
 
-async def merge_page(connection: Connection, account: str, *, after: int, until: int, limit: int) -> int | None:
-    """Merge the next `limit` small segments after `after` that end before `until`. Returns the `last_seq` after which
-    the next page starts; None after the last page.
+async def read_mergeable(
+    connection: Connection, account: str, seqs: Sequence[int], *, ended_until: int
+) -> Sequence[Merge]:
+    """Read those of these segments that ended until `ended_until` (Unix milliseconds), and merge them.
+
+    seqs: their `last_seq`
     """
     query = sa.select(table).where(
-        table.c.account == account, table.c.last_seq > after, table.c.last_seq < until, table.c.size < SMALL
+        table.c.account == account, table.c.last_seq.in_(any_of("seqs")), table.c.ended_at <= ended_until
     )
-    rows = [Segment(*row) for row in await connection.execute(query.order_by(table.c.last_seq).limit(limit))]
-    merged = [group for group in _groups(rows) if len(group) > 1]
-    gone = [one.last_seq for group in merged for one in group]
-    for some in pages(gone):
-        await connection.execute(table.delete().where(table.c.account == account, table.c.last_seq.in_(some)))
-    await _insert(connection, [_merged(group) for group in merged])
-    return rows[-1].last_seq if len(rows) == limit else None
+    rows = [Segment(*row) for row in await select_paged(connection, query, "seqs", seqs)]
+    rows.sort(key=lambda row: row.last_seq)
+    return [Merge([one.last_seq for one in group], _merged(group)) for group in _groups(rows) if len(group) > 1]
+
+
+async def replace(connection: Connection, merge: Merge) -> bool:
+    """Replace segments by the merged one. Returns whether it did, False if one was deleted since they were read."""
+    segment = merge.segment
+    which = (table.c.account == segment.account, table.c.last_seq.in_(merge.replaced))
+    if len(list(await connection.execute(sa.select(table.c.last_seq).where(*which)))) < len(merge.replaced):
+        return False
+    await connection.execute(table.delete().where(*which))
+    await _insert(connection, [segment])
+    return True
 
 
 def _groups(rows: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
