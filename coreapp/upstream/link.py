@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,13 +15,13 @@ from coreapp.graph_api.number import NumberUpstream
 from coreapp.graph_api.pace import backoff
 from coreapp.network_connection import DeliveryListener, SendListener
 from coreapp.upstream import bodies, outcomes
-from coreapp.upstream.outcomes import PostAccepted, PostRefused
+from coreapp.upstream.outcomes import Outcome, PostAccepted, PostRefused
 from tidings import e2ee
 from tidings.aio import service
 from tidings.storage.business import upstream_ids
 from tidings.storage.business.upstream_ids import UpstreamId
 from tidings.storage.database import Database
-from tidings.wire import device
+from tidings.wire import codes, device
 
 log = logging.getLogger(__name__)
 
@@ -99,29 +100,32 @@ class UpstreamLink:
 
     async def _mark_read(self, envelope: device.Send) -> None:
         """Post a read mark until the Cloud API accepts or refuses it. A repeated one has no further effect."""
-        attempts = 0
-        async with self._slots:
-            newest = await self._find_newest(envelope.refs)
-            if newest is None:
-                MARKS.labels("refused").inc()
-                self._sends.refused(envelope.id, "unknown", UNKNOWN_MESSAGES)
+        for attempts in itertools.count(1):
+            async with self._slots:
+                outcome = await self._attempt(envelope.refs)
+            if isinstance(outcome, PostAccepted):
+                MARKS.labels("accepted").inc()
+                self._sends.accepted([envelope.id])
                 return
-            body = bodies.mark_read(newest.wamid)
-            while True:
-                outcome = await self._post(body)
-                if isinstance(outcome, PostAccepted):
-                    MARKS.labels("accepted").inc()
-                    self._sends.accepted([envelope.id])
-                    return
-                if isinstance(outcome, PostRefused):
-                    MARKS.labels("refused").inc()
-                    self._sends.refused(envelope.id, "refused", outcome.details)
-                    return
-                MARKS.labels("delayed").inc()
-                attempts += 1
-                await asyncio.sleep(backoff(attempts))
+            if isinstance(outcome, PostRefused):
+                MARKS.labels("refused").inc()
+                self._sends.refused(envelope.id, "refused", outcome.details)
+                return
+            MARKS.labels("delayed").inc()
+            await asyncio.sleep(backoff(attempts))
 
-    async def _post(self, body: bytes) -> object:
+    async def _attempt(self, refs: Sequence[str]) -> Outcome | None:
+        """Mark these messages as read. Returns None if the database or the Cloud API did not answer."""
+        try:
+            newest = await self._find_newest(refs)
+        except Exception as error:
+            log.warning("upstream.mark_delayed", extra={"error": repr(error)})
+            return None
+        if newest is None:
+            return PostRefused(codes.NOT_FOUND, UNKNOWN_MESSAGES)
+        return await self._post(bodies.mark_read(newest.wamid))
+
+    async def _post(self, body: bytes) -> Outcome | None:
         access = self._config.upstream
         if access is None or not access.token:
             return None

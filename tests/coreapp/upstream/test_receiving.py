@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+from collections.abc import Sequence
 
-from coreapp.upstream import inbound_ids
+import pytest
+
+from coreapp.upstream import inbound_ids, link
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import ScriptedCloud
 from tidings.storage.business import upstream_ids
+from tidings.storage.business.upstream_ids import UpstreamId
+from tidings.storage.database import Connection
 from tidings.wire import codes, core
 
-ANN = "15550110001"
+ANN, BEN = "15550110001", "15550110002"
 
 
 async def send(running: Running, content: str = '{"type":"text","text":{"body":"x"}}', kind: str = "text") -> str:
@@ -111,6 +117,30 @@ async def test_ids_are_translated_in_both_directions(bridged: World, cloud: Scri
     assert isinstance(answer, core.Done)
     await cloud.signals.until(lambda: len(cloud.marks) == 1)
     assert cloud.marks == [{"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.IN="}]
+
+
+async def test_a_read_mark_that_the_database_delays_is_posted_later_and_does_not_delay_others(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "AT_ONCE", 1)
+    running = await bridged.start()
+    await post(running, message("wamid.1="), message("wamid.2=", sender=BEN))
+    first, second = (inbound_ids.derive(BUSINESS, wamid) for wamid in ("wamid.1=", "wamid.2="))
+    find, failed = upstream_ids.list_by_id, asyncio.Event()
+
+    async def fail_once(connection: Connection, account: str, ids: Sequence[str]) -> Sequence[UpstreamId]:
+        if first in ids and not failed.is_set():
+            failed.set()
+            raise OSError("the database is away")
+        return await find(connection, account, ids)
+
+    monkeypatch.setattr(upstream_ids, "list_by_id", fail_once)
+    for own, sender in ((first, ANN), (second, BEN)):
+        answer = await running.client.ask(functools.partial(core.MarkRead, account=BUSINESS, id=own, sender=sender))
+        assert isinstance(answer, core.Done)
+        await failed.wait()
+    await cloud.signals.until(lambda: len(cloud.marks) == 2)
+    assert [mark["message_id"] for mark in cloud.marks] == ["wamid.2=", "wamid.1="]
 
 
 async def test_events_that_v1_does_not_have_are_acknowledged_and_dropped(bridged: World) -> None:
