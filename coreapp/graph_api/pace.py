@@ -72,6 +72,11 @@ class UpstreamPace:
         for wake in list(self._wakes):
             wake()
 
+    def refund(self) -> None:
+        """Return the permit of a post that is not made, in the event-loop iteration that admitted it."""
+        self.in_flight -= 1
+        self._full_at = self._rate.consume(self._full_at, self._clock.monotonic(), -1.0)
+
     def succeeded(self) -> bool:
         """Record that the Cloud API has accepted or refused a message. Returns whether the number was stopped."""
         was_stopped, self.fault = bool(self.fault), ""

@@ -232,7 +232,7 @@ class UpstreamSender(Encryption):
             pause = self._pair_rate.take(peer) if self._pair_rate is not None else 0.0
             if pause:
                 self._hold(peer, lane, pause)
-                self.number.pace.release()
+                self.number.pace.refund()
                 continue
             self._start(lane)
 
@@ -242,7 +242,7 @@ class UpstreamSender(Encryption):
         self._posted[job.id] = job
         if job.state == JobForm.POSTED:
             self._leave_open(job, OutcomeOpen(INTERRUPTED))
-            self.number.pace.release()
+            self.number.pace.refund()
             return
         task = asyncio.get_running_loop().create_task(self._send(lane, job, content))
         self._tasks.add(task)

@@ -39,6 +39,19 @@ def test_the_rate_is_kept() -> None:
     assert 800 <= sent <= 816
 
 
+def test_a_refunded_permit_can_be_taken_again_and_wakes_nobody() -> None:
+    pace, woken = UpstreamPace(ManualClock(), limit=1), []
+    pace.on_room(lambda: woken.append("a"))
+    pace.set_rate(10.0)
+    assert pace.admit() == 0.0
+    pace.refund()
+    assert pace.admit() == 0.0
+    assert pace.admit() == math.inf
+    assert woken == []
+    pace.release()
+    assert pace.admit() == pytest.approx(0.1)
+
+
 def test_after_a_failure_one_post_at_a_time_is_permitted_until_one_succeeds() -> None:
     clock = ManualClock()
     pace = UpstreamPace(clock, limit=256)
