@@ -178,14 +178,18 @@ class UpstreamSender(Encryption):
 
     # What receiving and read marks need.
 
-    def settle(self, message_id: str) -> Job | None:
-        """Remove a job whose message has a status, so that its post is known to have succeeded. Returns the job, which
-        the caller ends with the status; None if it had ended before.
+    def settle(self, message_id: str, peer: str) -> Job | None:
+        """Remove a job whose message has a status, so that a post of it is known to have succeeded: the present one, or
+        an earlier one after which the job waits to be posted again. Returns the job, which the caller ends with the
+        status; None if it had ended before.
         """
         job = self._posted.get(message_id)
         if job is None:
-            return None
-        if message_id in self._timers:
+            lane = self._lanes.get(peer)
+            if lane is None or not lane.jobs or lane.jobs[0][0].id != message_id:
+                return None
+            job = lane.jobs[0][0]
+        if job.id in self._timers or job.id not in self._posted:
             SETTLED.labels("status").inc()
         self._ended(job)
         return job
@@ -256,20 +260,17 @@ class UpstreamSender(Encryption):
             self.context.journal.fail(error)
 
     async def _send(self, lane: _Lane, job: Job, content: bytes) -> None:
-        try:
-            body = await self._prepare(job, content)
-        except Untranslatable as error:
-            self._refuse(lane, job, PostRefused(error.code, error.details))
+        body = await self._prepare(job, content)
+        if job.id not in self._posted:
+            # A status of an earlier post has settled it.
             return
-        except Exception as error:
-            if outages.is_outage(error):
-                raise
-            # An error about one message must not end the shard again and again.
-            log.exception("upstream.untranslatable", extra={"id": job.id})
-            self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, "the message cannot be translated"))
+        if isinstance(body, PostRefused):
+            self._refuse(lane, job, body)
             return
         posted = dataclasses.replace(job, state=JobForm.POSTED)
         await self.context.journal.write(Change(self.context.account, enqueued_jobs=(posted,)))
+        if job.id not in self._posted:
+            return
         outcome = await self._post(body)
         crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
         _results[type(outcome)].inc()
@@ -280,11 +281,20 @@ class UpstreamSender(Encryption):
             return
         self._handle(lane, job, outcome)
 
-    async def _prepare(self, job: Job, content: bytes) -> bytes:
-        """Return the body of the post. Raises `Untranslatable`."""
-        message = OutboundMessage(content)
-        wamids = await self.find_wamids(message.named) if message.named else {}
-        return message.body(job.peer, job.id, wamids=wamids)
+    async def _prepare(self, job: Job, content: bytes) -> bytes | PostRefused:
+        """Return the body of the post, or why the message cannot be translated."""
+        try:
+            message = OutboundMessage(content)
+            wamids = await self.find_wamids(message.named) if message.named else {}
+            return message.body(job.peer, job.id, wamids=wamids)
+        except Untranslatable as error:
+            return PostRefused(error.code, error.details)
+        except Exception as error:
+            if outages.is_outage(error):
+                raise
+            # An error about one message must not end the shard again and again.
+            log.exception("upstream.untranslatable", extra={"id": job.id})
+            return PostRefused(codes.MESSAGE_FAILED, "the message cannot be translated")
 
     async def _post(self, body: bytes) -> Outcome:
         access = self.context.config.upstream

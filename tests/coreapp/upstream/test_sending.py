@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from coreapp.graph_api import pace
+from coreapp.journal import Change
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
@@ -194,6 +195,48 @@ async def test_a_status_may_overtake_the_response(bridged: World, cloud: Scripte
     await until_no_jobs(bridged)
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id, later]
     assert bridged.sink.statuses_of(message_id) == ["sent", "delivered"]
+
+
+async def test_a_status_settles_a_message_that_waits_to_be_posted_again(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "MAX_BACKOFF", 60.0)
+    monkeypatch.setattr(pace, "BACKOFF_BASE", 60.0)
+    answers = itertools.chain([refused(131056)] * 2, itertools.repeat(None))
+    cloud.policy = lambda body: next(answers)
+    running = await bridged.start()
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 2)
+    await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 0)
+    await post(running, status(message_id, "delivered"))
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["sent", "delivered"])
+    assert await count_jobs(bridged) == 0
+    assert running.shard.sending.encryption.waiting == 0
+
+
+async def test_a_message_that_a_status_settles_before_its_post_is_not_posted(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await bridged.start()
+    journal = running.shard.context.journal
+    write, written, released = journal.write, asyncio.Event(), asyncio.Event()
+
+    async def hold(change: Change) -> None:
+        await write(change)
+        if any(job.peer == ANN for job in change.enqueued_jobs):
+            written.set()
+            await released.wait()
+
+    monkeypatch.setattr(journal, "write", hold)
+    message_id = await send(running)
+    await written.wait()
+    await post(running, status(message_id, "delivered"))
+    released.set()
+    await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 0)
+    await send(running, BEN)
+    await cloud.signals.until(lambda: len(cloud.to(BEN)) == 1)
+    assert cloud.to(ANN) == []
+    await until_no_jobs(bridged)
 
 
 async def test_a_fault_of_the_credentials_stops_the_number_until_they_are_replaced(
