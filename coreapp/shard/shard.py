@@ -35,7 +35,7 @@ from coreapp.sending.network_link import NetworkLink
 from coreapp.sending.shared_connection import NetworkConnections
 from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
-from coreapp.statuses.wiring import wire_statuses
+from coreapp.statuses.wiring import Statuses, wire_statuses
 from coreapp.upstream.inbox import UpstreamInbox
 from coreapp.upstream.link import UpstreamLink
 from coreapp.upstream.wiring import (
@@ -224,6 +224,29 @@ async def _wire(
     peers = await wire_peers(context)
     make_encryption = make_sender(context) or Encryption
     sending = await wire_sending(context, webhook, statuses, peers=peers, make_encryption=make_encryption)
+    try:
+        return await _wire_rest(
+            context, link, left, waiting, webhook=webhook, statuses=statuses, peers=peers, sending=sending
+        )
+    except BaseException:
+        # It may have begun to send.
+        await sending.encryption.close()
+        await context.journal.close()
+        raise
+
+
+async def _wire_rest(
+    context: ShardContext,
+    link: NetworkLink | UpstreamLink,
+    left: Sequence[jobs.Job],
+    waiting: tuple[int, int],
+    *,
+    webhook: Webhook,
+    statuses: Statuses,
+    peers: ShardPeers,
+    sending: Sending,
+) -> Shard:
+    """Wire the packages that need the sending side, and resume the jobs."""
     media = make_media(context, sending)
     groups = await wire_groups(context, statuses, sending, left)
     recovery = await wire_recovery(context, statuses, peers=peers, sending=sending, media=media)

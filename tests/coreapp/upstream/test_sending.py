@@ -11,6 +11,7 @@ import pytest
 
 from coreapp.graph_api import pace
 from coreapp.journal import Change
+from coreapp.shard import shard
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
@@ -300,6 +301,32 @@ async def test_the_next_owner_posts_waiting_messages_and_leaves_a_begun_post_ope
     await bridged.sink.signals.until(lambda: bridged.sink.labels() == [(begun, "failed")])
     posted = [body["biz_opaque_callback_data"] for body in cloud.posts]
     assert sorted(posted) == sorted([begun, *waiting])
+
+
+async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start(cloud_concurrency=1)
+    await send(running, ANN, "begun")
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    waiting = await send(running, BEN, "waiting")
+    await running.killed()
+    cloud.policy = lambda body: None
+    make, failures = shard.make_inbox, [ConnectionError("the database is away")]
+
+    def fail_once(*args: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return make(*args, **named)
+
+    monkeypatch.setattr(shard, "make_inbox", fail_once)
+    running = await bridged.start(node="second", cloud_unknown_wait=60.0)
+    assert failures == []
+    await soon(lambda: running.shard.sending.encryption.waiting == 1)
+    later = await send(running, BEN, "later")
+    await cloud.signals.until(lambda: len(cloud.to(BEN)) == 2)
+    assert [body["biz_opaque_callback_data"] for body in cloud.to(BEN)] == [waiting, later]
 
 
 async def test_the_rate_of_the_number_is_kept(bridged: World, cloud: ScriptedCloud) -> None:
