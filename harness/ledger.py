@@ -53,6 +53,8 @@ class Status:
     event_id: str
     message_id: str
     status: str
+    # Details of the first error of a status `failed`.
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ class Reply:
 class Verdict:
     """Result of a reconciliation.
 
-    requests = accepted + unanswered + in_doubt + refused. Neither those nor `repeats` are faults; all fields after
-    `repeats` are faults.
+    requests = accepted + unanswered + in_doubt + refused. Neither those nor `unconfirmed` and `repeats` are faults; all
+    fields after `repeats` are faults.
     """
 
     requests: int
@@ -79,6 +81,8 @@ class Verdict:
     in_doubt: int
     refused: int
     shown: int
+    # Failed for the reason that allows them to have been shown or not.
+    unconfirmed: int
     # Callbacks that came again under the same event id, as a receiver must expect.
     repeats: int
     # Accepted and never shown.
@@ -93,7 +97,7 @@ class Verdict:
     backwards: tuple[str, ...]
     # Shown with another text than was sent under its id, or to another number.
     corrupt: tuple[str, ...]
-    # Got the status failed.
+    # Got the status failed, and is not unconfirmed.
     failed: tuple[str, ...]
     # The same status came under two event ids.
     renamed: tuple[str, ...]
@@ -143,10 +147,12 @@ def reconcile(
     replies: Sequence[Reply] = (),
     *,
     echoing: str = "",
+    unconfirmed: str = "",
 ) -> Verdict:
     """Reconcile the records of a run. Raises `ValueError` when two requests had the same text.
 
     echoing: prefix of the numbers whose recipients send each text back; empty for none.
+    unconfirmed: start of the reason of failed messages that may have been shown or not; empty for none.
     """
     by_digest = {request.digest: request for request in requests}
     if len(by_digest) != len(requests):
@@ -156,6 +162,12 @@ def reconcile(
     shown_ids = {line.message_id for line in shown}
     must_report = list(dict.fromkeys([*accepted, *(line.message_id for line in shown)]))
     arrivals = _first_arrivals(statuses)
+    open_ids = unconfirmed_ids(statuses, unconfirmed)
+    # Ids of messages whose request got no response are unknown.
+    unknown = sum(
+        (request.status is None or request.in_doubt) and request.digest not in shown_digests for request in requests
+    )
+    stray = [message_id for message_id in arrivals if message_id not in accepted and message_id not in shown_ids]
     return Verdict(
         requests=len(requests),
         accepted=sum(request.accepted for request in requests),
@@ -163,11 +175,12 @@ def reconcile(
         in_doubt=sum(request.in_doubt for request in requests),
         refused=sum(not (r.accepted or r.in_doubt or r.status is None) for r in requests),
         shown=len(shown_ids),
+        unconfirmed=len(open_ids),
         repeats=len(statuses) - len({status.event_id for status in statuses}),
         lost=tuple(
             message_id
             for message_id, request in accepted.items()
-            if message_id not in shown_ids and request.digest not in shown_digests
+            if message_id not in shown_ids and request.digest not in shown_digests and message_id not in open_ids
         ),
         unexpected=tuple(_unexpected(shown, accepted, by_digest)),
         shown_twice=tuple(_shown_twice(shown)),
@@ -178,10 +191,13 @@ def reconcile(
         ),
         backwards=tuple(message_id for message_id, order in arrivals.items() if not _is_forward(order)),
         corrupt=tuple(_corrupt(shown, accepted, by_digest)),
-        failed=tuple(message_id for message_id, order in arrivals.items() if "failed" in order),
+        failed=tuple(
+            message_id for message_id, order in arrivals.items() if "failed" in order and message_id not in open_ids
+        ),
         renamed=tuple(_renamed(statuses)),
-        stray=tuple(
-            message_id for message_id in arrivals if message_id not in accepted and message_id not in shown_ids
+        stray=(
+            *(message_id for message_id in stray if message_id not in open_ids),
+            *[message_id for message_id in stray if message_id in open_ids][unknown:],
         ),
         reply_missing=tuple(_reply_missing(shown, replies, echoing)),
         replied_twice=tuple(_replied_twice(replies)),
@@ -191,6 +207,11 @@ def reconcile(
 def complete(statuses: Iterable[Status]) -> set[str]:
     """Return the messages for which all three statuses have arrived."""
     return {message_id for message_id, order in _first_arrivals(statuses).items() if set(STATUSES) <= set(order)}
+
+
+def unconfirmed_ids(statuses: Iterable[Status], reason: str) -> set[str]:
+    """Return the messages that failed for a reason that starts so; none for an empty one."""
+    return {one.message_id for one in statuses if reason and one.status == "failed" and one.reason.startswith(reason)}
 
 
 def _first_arrivals(statuses: Iterable[Status]) -> dict[str, list[str]]:

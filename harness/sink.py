@@ -50,6 +50,8 @@ class Record(msgspec.Struct, array_like=True):
     sender: str = ""
     # Text of an inbound message.
     text: str = ""
+    # Details of the first error of a status `failed`, in the format of v1.
+    reason: str = ""
 
 
 class Counts(msgspec.Struct):
@@ -105,7 +107,8 @@ class Sink:
         now = time.time()
         event_id = headers.get(b"webhook-id", b"").decode()
         for status in content.statuses:
-            self._records.append(Record(now, event_id, status.id, status.status, self.status))
+            reason = status.errors[0].details if status.errors else ""
+            self._records.append(Record(now, event_id, status.id, status.status, self.status, reason=reason))
             if self.status == 200:
                 self._note(status.id, status.status)
         for message in content.messages:

@@ -8,9 +8,14 @@ import hmac
 import msgspec
 
 
+class ErrorEntry(msgspec.Struct):
+    details: str = ""
+
+
 class StatusEntry(msgspec.Struct):
     id: str
     status: str
+    errors: list[ErrorEntry] = []
 
 
 class TextEntry(msgspec.Struct):

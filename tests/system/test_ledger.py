@@ -162,6 +162,48 @@ def test_a_request_with_unknown_outcome_is_neither_lost_nor_unexpected() -> None
     assert verdict.faults() == {}
 
 
+MAYBE = "may have been sent"
+
+
+def unconfirm(books: Books, message_id: str) -> ledger.Verdict:
+    """Reconcile with a status `failed` of this message, whose outcome is unknown, instead of its others."""
+    books.statuses = [status for status in books.statuses if status.message_id != message_id]
+    books.statuses.append(Status(f"event-{message_id}-failed", message_id, "failed", f"{MAYBE}: no response"))
+    return ledger.reconcile(
+        books.requests, books.shown, books.statuses, books.replies, echoing=ECHOING, unconfirmed=MAYBE
+    )
+
+
+@pytest.mark.parametrize("message_id", ["m1", "m4"])
+def test_an_unconfirmed_message_may_have_been_shown_or_not(message_id: str) -> None:
+    books = balanced()
+    verdict = unconfirm(books, message_id)
+    assert (verdict.unconfirmed, verdict.faults()) == (1, {})
+    books.shown = [line for line in books.shown if line.message_id != message_id]
+    verdict = unconfirm(books, message_id)
+    assert (verdict.unconfirmed, verdict.faults()) == (1, {})
+
+
+def test_an_unconfirmed_message_may_not_be_shown_twice() -> None:
+    books = balanced()
+    books.shown.append(dataclasses.replace(books.shown[1], attempt=2))
+    assert unconfirm(books, "m1").faults() == {"shown_twice": ("m1",)}
+
+
+def test_a_message_that_failed_for_another_reason_is_a_fault() -> None:
+    books = balanced()
+    books.statuses = [*books.statuses[3:], Status("event-m0-failed", "m0", "failed", "no such number")]
+    verdict = ledger.reconcile(books.requests, books.shown, books.statuses, books.replies, unconfirmed=MAYBE)
+    assert (verdict.unconfirmed, verdict.faults()) == (0, {"failed": ("m0",)})
+
+
+def test_more_unconfirmed_messages_than_unanswered_requests_are_stray() -> None:
+    books = balanced()
+    # m5 got no response; m6 was refused.
+    unconfirm(books, "m5")
+    assert unconfirm(books, "m6").faults() == {"stray": ("m6",)}
+
+
 def test_equal_texts_are_refused() -> None:
     books = balanced()
     books.requests[1] = books.requests[0]
