@@ -1,10 +1,19 @@
-"""TCP proxy that a test can shut or redirect: the server behind it runs, and cannot be reached through it."""
+"""TCP proxy that a test can shut, redirect or let cut an exchange: the server behind it runs meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 from urllib.parse import urlsplit
+
+
+class Cut(enum.Enum):
+    """Moment of an exchange of request and response at which a proxy closes the connection."""
+
+    BEFORE_REQUEST = "before the request"  # the server receives nothing of it
+    AFTER_FIRST_BYTE = "after the first byte of the request"
+    BEFORE_RESPONSE = "before the response"  # the server has sent it, and the client receives nothing of it
 
 
 class Proxy:
@@ -17,6 +26,7 @@ class Proxy:
         self._open.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._record: bytearray | None = None
+        self._next_cut: tuple[Cut, asyncio.Future[None]] | None = None
         self.address = ("127.0.0.1", 0)
 
     @classmethod
@@ -54,6 +64,14 @@ class Proxy:
         """Forward again, including the data that was held back."""
         self._open.set()
 
+    def cut_next(self, cut: Cut) -> asyncio.Future[None]:
+        """Cut the next exchange at this moment, on whichever connection it is. The result is set when it is cut, and
+        can be cancelled before.
+        """
+        done = asyncio.get_running_loop().create_future()
+        self._next_cut = (cut, done)
+        return done
+
     def record(self) -> bytearray:
         """Record all data from now on, in both directions; returns the growing record."""
         self._record = bytearray()
@@ -75,8 +93,8 @@ class Proxy:
             await self._open.wait()
             answers, there = await asyncio.open_connection(*self._target)
             ways = [
-                asyncio.create_task(self._forward(reader, there)),
-                asyncio.create_task(self._forward(answers, writer)),
+                asyncio.create_task(self._forward(reader, there, is_request=True)),
+                asyncio.create_task(self._forward(answers, writer, is_request=False)),
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -91,11 +109,31 @@ class Proxy:
                 if end is not None:
                     end.transport.abort()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool
+    ) -> None:
+        """Forward data until the end of one side, or a cut."""
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
                 await self._open.wait()
+                cut = self._take_cut(is_request=is_request)
+                if cut is Cut.AFTER_FIRST_BYTE:
+                    writer.write(data[:1])
+                    await writer.drain()
+                if cut is not None:
+                    return
                 if self._record is not None:
                     self._record += data
                 writer.write(data)
                 await writer.drain()
+
+    def _take_cut(self, *, is_request: bool) -> Cut | None:
+        """Return the cut that concerns data in this direction, once; None to forward the data."""
+        if self._next_cut is None:
+            return None
+        cut, done = self._next_cut
+        if done.cancelled() or (cut is not Cut.BEFORE_RESPONSE) is not is_request:
+            return None
+        self._next_cut = None
+        done.set_result(None)
+        return cut
