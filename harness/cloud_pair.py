@@ -13,6 +13,7 @@ from typing import Self
 from harness.client import Business, Unexpected
 from harness.cloud_client import ACCOUNT, VERSION, app_secret
 from harness.installation import Installation
+from harness.mariadb import MariaDB
 from tidings.wire.cloud import identity
 
 # A has no network and no robots.
@@ -21,7 +22,7 @@ _ANYBODY = "15550110001"
 
 
 class CloudPair:
-    """Installations `a` and `b`, as an asynchronous context manager that stops them at its end. On SQLite."""
+    """Installations `a` and `b`, as an asynchronous context manager that stops them at its end."""
 
     def __init__(
         self,
@@ -30,14 +31,18 @@ class CloudPair:
         a: Mapping[str, str] | None = None,
         b: Mapping[str, str] | None = None,
         rate: int = 80,
+        mariadb: MariaDB | None = None,
     ) -> None:
         """a, b: variables of the installations.
 
         rate: messages per second of A's number
+        mariadb: server with the tables of both, in databases of their own; None for SQLite
         """
         self._rate = rate
-        self.a = Installation(_made(directory / "a"), None, {"TIDINGS_CLOUD_PAIR_PACING": "0", **(a or {})})
-        self.b = Installation(_made(directory / "b"), None, {"TIDINGS_CLOUD_API": "1", **(b or {})})
+        self.a = Installation(
+            _made(directory / "a"), mariadb, {"TIDINGS_CLOUD_PAIR_PACING": "0", **(a or {})}, schemas="a"
+        )
+        self.b = Installation(_made(directory / "b"), mariadb, {"TIDINGS_CLOUD_API": "1", **(b or {})}, schemas="b")
         self._ids = identity.derive(ACCOUNT)
 
     async def __aenter__(self) -> Self:
@@ -52,10 +57,11 @@ class CloudPair:
         """URL of the Cloud API of B."""
         return f"http://127.0.0.1:{self.b.api_port}/{VERSION}"
 
-    async def start(self, base_url: str = "") -> Business:
+    async def start(self, base_url: str = "", callback_origin: str = "") -> Business:
         """Start both and connect them. Returns the business at A, logged in.
 
         base_url: URL at which A calls the Cloud API; empty for B's own
+        callback_origin: origin to which B posts events; empty for A's own
         """
         await self.b.start()
         owner = await self.b.business()
@@ -64,7 +70,7 @@ class CloudPair:
         await self.a.start(PROCESSES)
         callback = {
             "object": "whatsapp_business_account",
-            "callback_url": f"http://127.0.0.1:{self.a.api_port}{_field(shown, 'callback')}",
+            "callback_url": f"{callback_origin or f'http://127.0.0.1:{self.a.api_port}'}{_field(shown, 'callback')}",
             "verify_token": _field(shown, "verify token"),
             "fields": "messages",
         }

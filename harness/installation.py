@@ -40,6 +40,7 @@ class Installation:
     data_dir:    `None` for one in `directory`, which also has the logs.
     shards:      number of shards.
     coreapps:    number of Coreapps that share them: `coreapp`, `coreapp2` and so on.
+    schemas:     prefix of the databases on the server; another one for each installation.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class Installation:
         data_dir: Path | None = None,
         shards: int = 1,
         coreapps: int = 1,
+        schemas: str = "tidings",
     ) -> None:
         self.directory = directory
         self._profile = profile
         self.mariadb = mariadb
+        self._schemas = schemas
         self.data_dir = data_dir or directory / "data"
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.api_port = free_port()
@@ -81,7 +84,7 @@ class Installation:
             "TIDINGS_STATUS_DELAY_MS": "0",
         }
         for family in FAMILIES if mariadb is not None else ():
-            self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"tidings_{family}")
+            self.common[f"TIDINGS_{family.upper()}_DB_URL"] = mariadb.url(f"{schemas}_{family}")
         self.common |= environment or {}
         self.robots_log = Path(self.common["TIDINGS_ROBOTS_LOG"])
         self.processes = {name: Process(name, name, self._environment(name), directory) for name in ORDER}
@@ -236,7 +239,7 @@ class Installation:
     def _tables(self, family: str) -> Iterator[Any]:
         """Provide a cursor, and commit at the end."""
         if self.mariadb is not None:
-            with self.mariadb.connect(f"tidings_{family}") as connection, connection.cursor() as cursor:
+            with self.mariadb.connect(f"{self._schemas}_{family}") as connection, connection.cursor() as cursor:
                 yield cursor
                 connection.commit()
             return
@@ -248,7 +251,7 @@ class Installation:
         """Copy all state for a later `restore`. Only the database server may run."""
         if self.mariadb is not None:
             for family in FAMILIES:
-                _copy_schema(self.mariadb, f"tidings_{family}", f"saved_{family}")
+                _copy_schema(self.mariadb, f"{self._schemas}_{family}", f"saved_{family}")
         shutil.rmtree(self.directory / "saved", ignore_errors=True)
         shutil.copytree(self.data_dir, self.directory / "saved")
 
@@ -256,7 +259,7 @@ class Installation:
         """Restore the state of `save`. Only the database server may run."""
         if self.mariadb is not None:
             for family in FAMILIES:
-                _copy_schema(self.mariadb, f"saved_{family}", f"tidings_{family}")
+                _copy_schema(self.mariadb, f"saved_{family}", f"{self._schemas}_{family}")
         shutil.rmtree(self.data_dir)
         shutil.copytree(self.directory / "saved", self.data_dir)
 

@@ -18,16 +18,17 @@ _WRITTEN = "SELECT COUNT(*) FROM envelopes WHERE recipient = '15550000000' AND k
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """`kill -9` a process at a random moment in each third of the phase, and restart it at once."""
+    """`kill -9` a process at a random moment in each equal part of the phase, and restart it at once."""
 
     process: str
+    kills: int = KILLS
 
     async def prepare(self, scene: Scene) -> None:
         pass
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
-        process = scene.installation.processes[self.process]
-        for moment in moments(scene, duration):
+        process = scene.processes[self.process]
+        for moment in moments(scene, duration, self.kills):
             await until(moment)
             phase.trouble()
             await process.kill9()
@@ -130,12 +131,12 @@ class CrashAt:
     count: int
 
     async def prepare(self, scene: Scene) -> None:
-        process = scene.installation.processes[self.process]
+        process = scene.processes[self.process]
         await process.stop()
         await process.start({"TIDINGS_CRASH_AT": f"{self.point}:{self.count}"})
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
-        process = scene.installation.processes[self.process]
+        process = scene.processes[self.process]
         ended = asyncio.create_task(process.wait())
         started = time.monotonic()
         while not ended.done():

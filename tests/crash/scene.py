@@ -6,12 +6,13 @@ import asyncio
 import dataclasses
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from harness import client, ledger, measure
 from harness.client import Business, Sent
 from harness.installation import Installation
+from harness.processes import Process
 from harness.sink import Record
 from harness.sink_process import SinkProcess
 
@@ -69,10 +70,17 @@ class Scene:
         self.phases: list[Phase] = []
         self.shown: list[ledger.Shown] = []
         self.records: list[Record] = []
+        self.unconfirmed = ""  # start of the reason of messages that may fail; empty for none
+        self.tolerated: frozenset[str] = frozenset()  # kinds of faults that are no problem of this scene
         self._sink = sink
         self.business = business
         self._count = 0
         self._patience = SETTLE_SECONDS
+
+    @property
+    def processes(self) -> Mapping[str, Process]:
+        """Processes that may be killed, by name."""
+        return self.installation.processes
 
     async def open(self) -> None:
         """Log in, set the webhook, and check every contact."""
@@ -106,7 +114,7 @@ class Scene:
         deadline = time.monotonic() + self._patience
         while True:
             await self.collect()
-            if self._is_balanced() and await asyncio.to_thread(self._queues_are_empty):
+            if self._is_balanced() and await asyncio.to_thread(self.queues_are_empty):
                 # Items in flight between the two checks are in the ledger by now.
                 await self.collect()
                 if self._is_balanced():
@@ -119,19 +127,24 @@ class Scene:
 
     async def collect(self) -> None:
         """Update the ledger."""
-        self.shown = await asyncio.to_thread(self.installation.list_shown)
+        self.shown = await asyncio.to_thread(self.list_shown)
         self.records += await self._sink.take()
+
+    def list_shown(self) -> list[ledger.Shown]:
+        """Return the messages that recipients have shown, with the ids that the business knows."""
+        return self.installation.list_shown()
+
+    def queues_are_empty(self) -> bool:
+        """Return whether no job and no callback is pending."""
+        return are_queues_empty(self.installation)
 
     def _is_balanced(self) -> bool:
         accepted = {s.request.message_id for phase in self.phases for s in phase.sent if s.request.accepted}
         shown = {line.message_id for line in self.shown}
-        if not (accepted <= shown and shown <= measure.completion_times(self.records).keys()):
+        failed = ledger.unconfirmed_ids(statuses(self.records), self.unconfirmed)
+        if not (accepted <= shown | failed and shown <= measure.completion_times(self.records).keys() | failed):
             return False
         return not verdict(self.phases, self).reply_missing
-
-    def _queues_are_empty(self) -> bool:
-        read = self.installation.read_value
-        return not any(read("business", f"SELECT COUNT(*) FROM {table}") for table in ("jobs", "callbacks"))
 
     def owner(self) -> str:
         """Return the node that owns the shard according to the database."""
@@ -174,13 +187,29 @@ def verdict(phases: Sequence[Phase], scene: Scene) -> ledger.Verdict:
         shown = [line for line in shown if line.digest in digests or line.message_id in ids]
         ids |= {line.message_id for line in shown}
         records = [record for record in records if record.message_id in ids]
-    statuses = [ledger.Status(r.event_id, r.message_id, r.status) for r in records if r.status != "inbound"]
     replies = [
         ledger.Reply(record.sender, ledger.digest(record.text), record.message_id)
         for record in scene.records
         if record.status == "inbound"
     ]
-    return ledger.reconcile(requests, shown, statuses, replies, echoing=ECHOING)
+    return ledger.reconcile(
+        requests, shown, statuses(records), replies, echoing=ECHOING, unconfirmed=scene.unconfirmed
+    )
+
+
+def statuses(records: Iterable[Record]) -> list[ledger.Status]:
+    """Return the statuses among these records."""
+    return [
+        ledger.Status(record.event_id, record.message_id, record.status, record.reason)
+        for record in records
+        if record.status != "inbound"
+    ]
+
+
+def are_queues_empty(installation: Installation) -> bool:
+    """Return whether an installation has no pending job and no pending callback."""
+    read = installation.read_value
+    return not any(read("business", f"SELECT COUNT(*) FROM {table}") for table in ("jobs", "callbacks"))
 
 
 def recovery_seconds(phase: Phase, scene: Scene) -> float | None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from harness import ledger
 from tests.crash.scene import Phase, Scene, recovery_seconds, verdict
 
 COLUMNS = (
-    *("phase", "sent", "accepted", "unanswered", "in doubt", "refused", "shown"),
+    *("phase", "sent", "accepted", "unanswered", "in doubt", "refused", "shown", "unconfirmed"),
     *("lost", "unexpected", "shown twice", "status missing", "backwards", "corrupt", "failed", "renamed", "stray"),
     *("reply missing", "replied twice"),
     *("repeated callbacks", "recovery s"),
 )
 NOTES = """\
 sent = accepted (2xx) + unanswered (no answer: counted apart, never sent again) + in doubt (an error that leaves open
-whether the message was taken) + refused. shown: messages that recipients displayed. Faults: lost (accepted, never
+whether the message was taken) + refused. shown: messages that recipients displayed. unconfirmed: failed because it is
+unknown whether they were shown (through the Cloud API behind). Faults: lost (accepted, never
 shown), unexpected (shown, though not accepted, unanswered or in doubt), shown twice, status missing (of sent,
 delivered, read), backwards (first arrivals out of order), corrupt (another text or recipient), failed (status failed),
 renamed (one status under two event ids), stray (statuses of messages that nobody has), reply missing (of a recipient
@@ -54,7 +56,7 @@ def _head() -> list[Sequence[str]]:
 
 
 def _row(name: str, found: ledger.Verdict, recovery: float | None) -> list[str]:
-    counts = (found.requests, found.accepted, found.unanswered, found.in_doubt, found.refused, found.shown)
+    counts = (found.requests, found.accepted, found.unanswered, found.in_doubt, found.refused, found.shown, found.unconfirmed)
     faults = [len(getattr(found, fault)) for fault in ledger.FAULTS]
     seconds = "–" if recovery is None else f"{recovery:.1f}"
     return [name, *map(str, counts), *map(str, faults), str(found.repeats), seconds]
@@ -65,8 +67,8 @@ def problems(scene: Scene, *, settled: bool) -> list[str]:
     found = [f"{phase.name}: {phase.problem}" for phase in scene.phases if phase.problem]
     if not settled:
         found.append("not everything was settled in time")
-    balance = verdict(scene.phases, scene).describe(examples=5)
-    return [*found, *balance.splitlines()]
+    balance = dataclasses.replace(verdict(scene.phases, scene), **dict.fromkeys(scene.tolerated, ()))
+    return [*found, *balance.describe(examples=5).splitlines()]
 
 
 def describe_phase(phase: Phase) -> str:
