@@ -109,9 +109,7 @@ class Proxy:
                 if end is not None:
                     end.transport.abort()
 
-    async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool
-    ) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool) -> None:
         """Forward data until the end of one side, or a cut."""
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):

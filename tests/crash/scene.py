@@ -192,9 +192,7 @@ def verdict(phases: Sequence[Phase], scene: Scene) -> ledger.Verdict:
         for record in scene.records
         if record.status == "inbound"
     ]
-    return ledger.reconcile(
-        requests, shown, statuses(records), replies, echoing=ECHOING, unconfirmed=scene.unconfirmed
-    )
+    return ledger.reconcile(requests, shown, statuses(records), replies, echoing=ECHOING, unconfirmed=scene.unconfirmed)
 
 
 def statuses(records: Iterable[Record]) -> list[ledger.Status]:

@@ -56,7 +56,8 @@ def _head() -> list[Sequence[str]]:
 
 
 def _row(name: str, found: ledger.Verdict, recovery: float | None) -> list[str]:
-    counts = (found.requests, found.accepted, found.unanswered, found.in_doubt, found.refused, found.shown, found.unconfirmed)
+    counts = [found.requests, found.accepted, found.unanswered, found.in_doubt, found.refused]
+    counts += [found.shown, found.unconfirmed]
     faults = [len(getattr(found, fault)) for fault in ledger.FAULTS]
     seconds = "–" if recovery is None else f"{recovery:.1f}"
     return [name, *map(str, counts), *map(str, faults), str(found.repeats), seconds]
