@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
-import sys
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
-from harness.client import Business, Unexpected
-from harness.cloud_client import ACCOUNT, VERSION, app_secret
+from harness import ledger
+from harness.client import Business
+from harness.cloud_client import VERSION, app_secret
+from harness.cloud_sender import PROCESSES, CloudSender, printed_field
 from harness.installation import Installation
 from harness.mariadb import MariaDB
-from tidings.wire.cloud import identity
 
-# A has no network and no robots.
-PROCESSES = ("webapp", "coreapp")
 _ANYBODY = "15550110001"
+_SENT_BY_A = "SELECT id, callback_data FROM messages WHERE callback_data IS NOT NULL"
 
 
 class CloudPair:
@@ -38,12 +35,12 @@ class CloudPair:
         rate: messages per second of A's number
         mariadb: server with the tables of both, in databases of their own; None for SQLite
         """
-        self._rate = rate
-        self.a = Installation(
-            _made(directory / "a"), mariadb, {"TIDINGS_CLOUD_PAIR_PACING": "0", **(a or {})}, schemas="a"
-        )
-        self.b = Installation(_made(directory / "b"), mariadb, {"TIDINGS_CLOUD_API": "1", **(b or {})}, schemas="b")
-        self._ids = identity.derive(ACCOUNT)
+        directory_of_b = directory / "b"
+        directory_of_b.mkdir(parents=True, exist_ok=True)
+        self.a = CloudSender(directory / "a", mariadb, a or {}, rate=rate)
+        self.b = Installation(directory_of_b, mariadb, {"TIDINGS_CLOUD_API": "1", **(b or {})}, schemas="b")
+        # Ids of A by those of B.
+        self._ids: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,12 +67,13 @@ class CloudPair:
         await self.a.start(PROCESSES)
         callback = {
             "object": "whatsapp_business_account",
-            "callback_url": f"{callback_origin or f'http://127.0.0.1:{self.a.api_port}'}{_field(shown, 'callback')}",
-            "verify_token": _field(shown, "verify token"),
+            "callback_url": f"{callback_origin or f'http://127.0.0.1:{self.a.api_port}'}"
+            f"{printed_field(shown, 'callback')}",
+            "verify_token": printed_field(shown, "verify token"),
             "fields": "messages",
         }
-        await owner.must("POST", f"/{VERSION}/{self._ids.app_id}/subscriptions", callback)
-        await owner.must("POST", f"/{VERSION}/{self._ids.waba_id}/subscribed_apps", {})
+        await owner.must("POST", f"/{VERSION}/{self.a.ids.app_id}/subscriptions", callback)
+        await owner.must("POST", f"/{VERSION}/{self.a.ids.waba_id}/subscribed_apps", {})
         business = await self.a.business()
         # Waits until the Webapp has reached the Coreapp, so that settings are in force when they are answered.
         await business.check_contacts([_ANYBODY])
@@ -83,36 +81,18 @@ class CloudPair:
 
     async def switch(self, token: str, base_url: str) -> str:
         """Send A's messages through the Cloud API. Returns what the command prints."""
-        return await self.run(
-            *("number", "upstream", ACCOUNT, "cloud", "--base-url", base_url),
-            *("--phone-number-id", self._ids.phone_number_id, "--waba-id", self._ids.waba_id),
-            *("--messages-per-second", str(self._rate)),
-            TIDINGS_CLOUD_TOKEN=token,
-            TIDINGS_CLOUD_APP_SECRET=await app_secret(self.b.common),
-        )
+        return await self.a.switch(token, await app_secret(self.b.common), base_url)
 
     async def run(self, *command: str, **variables: str) -> str:
         """Run a command of A. Returns what it prints. Raises `Unexpected`."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli.main", *command),
-            env={**os.environ, **self.a.common, **variables},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        printed, wrong = await process.communicate()
-        if process.returncode != 0:
-            raise Unexpected(f"tidings {' '.join(command)}: {wrong.decode()}")
-        return printed.decode()
+        return await self.a.run(*command, **variables)
 
+    def list_shown(self, since: int = 0) -> list[ledger.Shown]:
+        """Return the messages that robots have shown, with the ids of A, which A gave to B with each message.
 
-def _made(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def _field(shown: str, name: str) -> str:
-    """Return a value that `tidings number upstream` prints."""
-    found = re.search(rf"^{name} +(\S+)$", shown, re.MULTILINE)
-    if found is None:
-        raise Unexpected(f"no {name} in {shown}")
-    return found[1]
+        since: earlier result of `b.shown_bytes`
+        """
+        shown = self.b.list_shown(since)
+        if any(line.message_id not in self._ids for line in shown):
+            self._ids = dict(cast("list[tuple[str, str]]", self.b.read_rows("business", _SENT_BY_A)))
+        return [dataclasses.replace(line, message_id=self._ids.get(line.message_id, line.message_id)) for line in shown]

@@ -264,11 +264,11 @@ class Installation:
         shutil.copytree(self.directory / "saved", self.data_dir)
 
 
-def remove_databases(server: MariaDB) -> None:
-    """Remove the databases of an installation from this server, if any exist."""
+def remove_databases(server: MariaDB, schemas: str = "tidings") -> None:
+    """Remove the databases of an installation from this server, if any exist. schemas: their prefix."""
     with server.connect() as connection, connection.cursor() as cursor:
         for family in FAMILIES:
-            cursor.execute(f"DROP DATABASE IF EXISTS tidings_{family}")
+            cursor.execute(f"DROP DATABASE IF EXISTS {schemas}_{family}")
 
 
 def keep_logs(source: Path, target: Path) -> None:

@@ -117,8 +117,8 @@ async def measured(
     planned: number of messages, for the progress output; None when not known
     drain:   called when everything is sent
     """
-    installation = scene.installation
-    before = Marks(installation.shown_bytes(), installation.processes["robots"].log_path.stat().st_size)
+    recipients = scene.recipients
+    before = Marks(recipients.shown_bytes(), recipients.processes["robots"].log_path.stat().st_size)
     await scene.sink.take()
     found = Measured()
 
@@ -153,7 +153,7 @@ async def _wait_all(scene: Scene, load: Load) -> None:
 
 def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> ledger.Verdict:
     """Compare requests, shown messages and callbacks. Raises `Failed`."""
-    shown = scene.installation.list_shown(before.shown)
+    shown = scene.list_shown(before.shown)
     statuses = [
         ledger.Status(record.event_id, record.message_id, record.status)
         for record in found.records
@@ -175,7 +175,7 @@ def unopened_files(scene: Scene, since: int) -> list[str]:
 
     since: offset in the log, bytes
     """
-    with scene.installation.processes["robots"].log_path.open("rb") as lines:
+    with scene.recipients.processes["robots"].log_path.open("rb") as lines:
         lines.seek(since)
         checked = [line.decode(errors="replace") for line in lines if b"file.checked" in line]
     return [line.strip() for line in checked if "opened" not in line]

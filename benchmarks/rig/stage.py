@@ -14,6 +14,7 @@ from benchmarks.rig import contents, profiles
 from benchmarks.rig.profiles import Stacks
 from benchmarks.rig.sampler import Sampler
 from benchmarks.rig.session import Session
+from harness import ledger
 from harness.client import Business
 from harness.cluster import Cluster, Shape
 from harness.installation import Installation, keep_logs
@@ -44,6 +45,18 @@ class Scene:
     business: Business
     sink: SinkProcess
     helpers: dict[str, int] = dataclasses.field(default_factory=dict)  # process ids of further participants, by name
+
+    @property
+    def recipients(self) -> Installation:
+        """Installation whose robots are the recipients."""
+        return self.installation
+
+    def list_shown(self, since: int) -> list[ledger.Shown]:
+        """Return the messages that recipients have shown, with the ids that the business knows.
+
+        since: earlier result of `recipients.shown_bytes`
+        """
+        return self.installation.list_shown(since)
 
     def sampler(self) -> Sampler:
         """Return a sampler of its processes, the webhook, the database and the helpers."""

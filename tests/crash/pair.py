@@ -14,7 +14,8 @@ from typing import cast
 from harness import ledger
 from harness.client import Business
 from harness.cloud_client import VERSION
-from harness.cloud_pair import PROCESSES, CloudPair
+from harness.cloud_pair import CloudPair
+from harness.cloud_sender import PROCESSES
 from harness.installation import ORDER
 from harness.processes import Process
 from harness.proxy import Cut, Proxy
@@ -30,7 +31,6 @@ POSTS, WEBHOOKS = "posts", "webhooks"
 BLACKOUT = 1.0
 # Start of the reason of a message whose outcome is unknown.
 MAY_HAVE_BEEN_SENT = "may have been sent"
-_SENT_BY_A = "SELECT id, callback_data FROM messages WHERE callback_data IS NOT NULL"
 
 
 @contextlib.asynccontextmanager
@@ -68,8 +68,6 @@ class PairScene(Scene):
         super().__init__(pair.a, sink, business, rng)
         self.wires = through
         self._pair = pair
-        # Ids of A by those of B, which recipients show.
-        self._ids: dict[str, str] = {}
 
     @property
     def processes(self) -> Mapping[str, Process]:
@@ -79,11 +77,7 @@ class PairScene(Scene):
         }
 
     def list_shown(self) -> list[ledger.Shown]:
-        """Return the messages that recipients have shown, with the ids of A, which A gave to B with each message."""
-        shown = self._pair.b.list_shown()
-        if any(line.message_id not in self._ids for line in shown):
-            self._ids = dict(cast("list[tuple[str, str]]", self._pair.b.read_rows("business", _SENT_BY_A)))
-        return [dataclasses.replace(line, message_id=self._ids.get(line.message_id, line.message_id)) for line in shown]
+        return self._pair.list_shown()
 
     def queues_are_empty(self) -> bool:
         return are_queues_empty(self._pair.a) and are_queues_empty(self._pair.b)

@@ -89,20 +89,17 @@ async def test_no_message_through_the_cloud_api_behind_is_doubled_or_lost_when_p
 
 async def _play(scene: PairScene, messages: int, only: str | None) -> bool:
     count = MANY if messages >= WHOLE else FEW
-    phases = [phase for phase in pair.phases(count, count) if not only or only in phase[0]]
-    for name, disruption in phases:
-        await scene.play(name, messages // len(phases), RATE, disruption)
-        print(f"  {table.describe_phase(scene.phases[-1])}", flush=True)
-    settled = await scene.settle()
+    phases = pair.phases(count, count)
+    work = [(name, disruption, messages // len(phases)) for name, disruption in phases]
     for point, most in pair.POINTS:
-        name = f"A: coreapp {point}"
+        crash = disruptions.CrashAt(point, "A: coreapp", scene.rng.randint(1, most))
+        work.append((f"A: coreapp {point}", crash, POINT_MESSAGES))
+    for name, disruption, sent in work:
         if only and only not in name:
             continue
-        crash = disruptions.CrashAt(point, "A: coreapp", scene.rng.randint(1, most))
-        await scene.play(name, POINT_MESSAGES, RATE, crash)
-        settled &= await scene.settle()
-        print(f"  {table.describe_phase(scene.phases[-1])}{'' if settled else ', NOT SETTLED'}", flush=True)
-    return settled
+        await scene.play(name, sent, RATE, disruption)
+        print(f"  {table.describe_phase(scene.phases[-1])}", flush=True)
+    return await scene.settle()
 
 
 def _describe(answers: dict[str, int]) -> str:

@@ -1,0 +1,68 @@
+"""Installation whose number sends through a Cloud API, wherever that is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.client import Unexpected
+from harness.cloud_client import ACCOUNT
+from harness.installation import Installation
+from harness.mariadb import MariaDB
+from tidings.wire.cloud import identity
+
+# It has no network and no robots.
+PROCESSES = ("webapp", "coreapp")
+
+
+class CloudSender(Installation):
+    """Installation of a number that sends through a Cloud API once it is switched."""
+
+    def __init__(
+        self, directory: Path, mariadb: MariaDB | None, environment: Mapping[str, str], *, rate: int, schemas: str = "a"
+    ) -> None:
+        """rate: messages per second of the number"""
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory, mariadb, {"TIDINGS_CLOUD_PAIR_PACING": "0", **environment}, schemas=schemas)
+        self.ids = identity.derive(ACCOUNT)
+        self._rate = rate
+
+    async def switch(self, token: str, secret: str, base_url: str, *options: str) -> str:
+        """Send the number's messages through the Cloud API. Returns what the command prints.
+
+        secret: app secret
+        options: further ones of `tidings number upstream`
+        """
+        return await self.run(
+            *("number", "upstream", ACCOUNT, "cloud", "--base-url", base_url),
+            *("--phone-number-id", self.ids.phone_number_id, "--waba-id", self.ids.waba_id),
+            *("--messages-per-second", str(self._rate)),
+            *options,
+            TIDINGS_CLOUD_TOKEN=token,
+            TIDINGS_CLOUD_APP_SECRET=secret,
+        )
+
+    async def run(self, *command: str, **variables: str) -> str:
+        """Run a command. Returns what it prints. Raises `Unexpected`."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli.main", *command),
+            env={**os.environ, **self.common, **variables},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        printed, wrong = await process.communicate()
+        if process.returncode != 0:
+            raise Unexpected(f"tidings {' '.join(command)}: {wrong.decode()}")
+        return printed.decode()
+
+
+def printed_field(printed: str, name: str) -> str:
+    """Return a value that `tidings number upstream` has printed. Raises `Unexpected`."""
+    found = re.search(rf"^{name} +(\S+)$", printed, re.MULTILINE)
+    if found is None:
+        raise Unexpected(f"no {name} in {printed}")
+    return found[1]
