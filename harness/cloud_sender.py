@@ -17,6 +17,8 @@ from tidings.wire.cloud import identity
 
 # It has no network and no robots.
 PROCESSES = ("webapp", "coreapp")
+# Highest rate that the command accepts, messages per second.
+MOST_RATE = 1000
 
 
 class CloudSender(Installation):
@@ -25,7 +27,7 @@ class CloudSender(Installation):
     def __init__(
         self, directory: Path, mariadb: MariaDB | None, environment: Mapping[str, str], *, rate: int, schemas: str = "a"
     ) -> None:
-        """rate: messages per second of the number"""
+        """rate: messages per second of the number; beyond `MOST_RATE` it is set in the database"""
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory, mariadb, {"TIDINGS_CLOUD_PAIR_PACING": "0", **environment}, schemas=schemas)
         self.ids = identity.derive(ACCOUNT)
@@ -37,14 +39,17 @@ class CloudSender(Installation):
         secret: app secret
         options: further ones of `tidings number upstream`
         """
-        return await self.run(
+        printed = await self.run(
             *("number", "upstream", ACCOUNT, "cloud", "--base-url", base_url),
             *("--phone-number-id", self.ids.phone_number_id, "--waba-id", self.ids.waba_id),
-            *("--messages-per-second", str(self._rate)),
+            *("--messages-per-second", str(min(self._rate, MOST_RATE))),
             *options,
             TIDINGS_CLOUD_TOKEN=token,
             TIDINGS_CLOUD_APP_SECRET=secret,
         )
+        if self._rate > MOST_RATE:
+            await asyncio.to_thread(self.change, "business", [f"UPDATE upstreams SET rate = {self._rate}"])
+        return printed
 
     async def run(self, *command: str, **variables: str) -> str:
         """Run a command. Returns what it prints. Raises `Unexpected`."""
