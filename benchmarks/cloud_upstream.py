@@ -54,18 +54,19 @@ LEAST_PAIR, LEAST_SINK = 300.0, 1_000.0  # messages per second
 LEAST_SLOW = 0.9  # rate with responses of 150 ms, relative to 1 ms
 NUMBER_RATE, MOST_OFF = 80, 0.02  # messages per second of the number, and the tolerated part of it
 POST_RATE, MOST_P99 = 240.0, 250.0  # posts per second, and milliseconds
+POST_CONNECTIONS = 64  # more than 250 ms need at that rate
 STATUSES = ("sent", "delivered", "read")
 HOW = """\
-Taken by `make bench-cloud_upstream` (`python -m benchmarks.cloud_upstream`), MariaDB, texts of 100 bytes. Pair pacing is
-off except in *drain*, and the number's rate is set beyond the Cloud API's 1,000 messages per second. *pair*:
+Taken by `make bench-cloud_upstream` (`python -m benchmarks.cloud_upstream`), MariaDB, texts of 100 bytes. Pair pacing
+is off except in *drain*, and the number's rate is set beyond the Cloud API's 1,000 messages per second. *pair*:
 installations A and B and their database on one machine, 64 clients of v1 at A that wait for each response, 1,000
 recipients at B; a message is done when A's webhook has its three statuses, and each run reconciles messages accepted,
 shown at B and reported at A. In the tables, `webapp` and `coreapp` are A's, `webapp2`, `coreapp2`, `network2` and
-`robots2` B's. *sink*: A alone; its Cloud API is a bare HTTP server that answers after 1 or 150 ms, and a message is done
-when it is posted there; rounds alternate. *drain*: a number of 80 messages per second and a server that refuses more
-with 130429; the rate counts from the end of the load. *webhooks*: signed posts of one status each at 240 per second, to
-messages of A that the server has accepted, while A accepts and posts 80 more messages per second; latency of a post
-until its 200."""
+`robots2` B's. *sink*: A alone; its Cloud API is a bare HTTP server that answers after 1 or 150 ms, and a message is
+done when it is posted there; rounds alternate. *drain*: a number of 80 messages per second and a server that refuses
+more with 130429; the rate counts from the end of the load. *webhooks*: signed posts of one status each at 240 per
+second, to messages of A that the server has accepted, while A accepts and posts 80 more messages per second; latency
+of a post until its 200."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -360,7 +361,7 @@ async def measure_webhooks(current: Session) -> Run:
         async with scene.sampler() as sampler:
             started = time.time()
             posted, _ = await asyncio.gather(
-                client.open_loop(poster, work, POST_RATE),
+                client.open_loop(poster, work, POST_RATE, limit=POST_CONNECTIONS),
                 client.open_loop(scene.business, meanwhile, POST_RATE / len(STATUSES)),
             )
             ended = max(sent.started + sent.took for sent in posted.sent)
@@ -370,8 +371,11 @@ async def measure_webhooks(current: Session) -> Run:
             await messages.wait_complete(scene, count)
     seconds = ended - started
     latency = summary.summarise([sent.took for sent in posted.sent])
-    if not current.options.quick and latency.p99 > MOST_P99:
-        raise Failed(f"p99 of {latency.p99:.0f} ms; the limit is {MOST_P99:.0f}")
+    late = seconds - len(posted.sent) / POST_RATE
+    if not current.options.quick and (latency.p99 > MOST_P99 or late > 1.0):
+        raise Failed(
+            f"p99 of {latency.p99:.0f} ms, {late:.1f} s behind the rate; the limits are {MOST_P99:.0f} ms, 1 s"
+        )
     return Run(
         name="webhooks",
         title=f"{POST_RATE:.0f} posts per second with one status each",
