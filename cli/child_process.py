@@ -41,8 +41,8 @@ class Watcher(Protocol):
     def not_started(self, error: Exception) -> None:
         """A restarted child did not become ready."""
 
-    def is_back(self) -> None:
-        """A restarted child is ready."""
+    def is_back(self, where: Mapping[str, Any]) -> None:
+        """A restarted child is ready. where: its ready message"""
 
     def does_not_stop(self) -> None:
         """The child has not stopped within its time and is killed."""
@@ -110,8 +110,7 @@ class ChildProcess:
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, MAX_BACKOFF)
             try:
-                await self.start()
-                self.watcher.is_back()
+                self.watcher.is_back(await self.start())
             except (guard.CommandFailure, OSError, ValueError) as error:
                 self.watcher.not_started(error)
 

@@ -150,7 +150,7 @@ class Installation:
         for command in ("network", "coreapp", "webapp", "robots"):
             await self.supervisor.prepare(self._child(command))
         if self._settings.handset_web:
-            await self.supervisor.prepare(self._child("handset", "--web"))
+            await self.supervisor.prepare(self._child("handset", "--web", entry="link"))
         self._say("migrating the tables ...")
         await tables.upgrade(self._settings.families, say=_silent)
         database = Database(self._settings.business, "business")
@@ -227,8 +227,8 @@ class Installation:
         self._say("starting the page with handsets ...")
         return await self.supervisor.start_or_keep_trying("handset", variables)
 
-    def _child(self, command: str, *arguments: str) -> Child:
-        return Child(command, of(command, self._variables, self._settings.secrets), arguments)
+    def _child(self, command: str, *arguments: str, entry: str = "") -> Child:
+        return Child(command, of(command, self._variables, self._settings.secrets), arguments, entry)
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:

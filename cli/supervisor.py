@@ -24,6 +24,7 @@ class Child:
     command: str
     environment: Mapping[str, str]
     arguments: Sequence[str] = ()
+    entry: str = ""  # part of its ready message that opens its pages: printed when it is back; empty for none
 
 
 class Supervisor:
@@ -96,6 +97,7 @@ class _Running:
 
     def __init__(self, child: Child, log_dir: Path, say: Callable[[str], None]) -> None:
         self.command = child.command
+        self._entry = child.entry
         self._log = ChildLog(log_dir / f"{child.command}.log", say)
         self._say = say
         self._process = ChildProcess(child.command, child.environment, self, log=self._log, arguments=child.arguments)
@@ -128,8 +130,8 @@ class _Running:
     def not_started(self, error: Exception) -> None:
         self._say(f"{self.command}: {error}")
 
-    def is_back(self) -> None:
-        self._say(f"{self.command} is back")
+    def is_back(self, where: Mapping[str, Any]) -> None:
+        self._say(f"{self.command} is back{f': {where[self._entry]}' if self._entry else ''}")
 
     def does_not_stop(self) -> None:
         self._say(f"{self.command} does not stop; it is killed")

@@ -62,7 +62,7 @@ class _Log:
     def not_started(self, error: Exception) -> None:
         log.error("worker.not_started", extra={"worker": self._index, "error": str(error)})
 
-    def is_back(self) -> None:
+    def is_back(self, where: Mapping[str, Any]) -> None:
         """Ignore the event: the worker itself logs that it is ready."""
 
     def does_not_stop(self) -> None:

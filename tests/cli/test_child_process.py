@@ -7,8 +7,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -52,7 +53,7 @@ class Watcher:
     def not_started(self, error: Exception) -> None:
         self.said.put_nowait(("not started", str(error)))
 
-    def is_back(self) -> None:
+    def is_back(self, where: Mapping[str, Any]) -> None:
         self.said.put_nowait(("back", None))
 
     def does_not_stop(self) -> None:

@@ -220,6 +220,19 @@ async def test_the_page_with_handsets_is_served_and_opened_by_its_link(make: Mak
     assert set(installation.supervisor.pids()) == {"network", "coreapp", "webapp", "robots", "handset"}
 
 
+async def test_a_restarted_page_keeps_its_sessions_and_prints_another_link(make: Make, console: Console) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    installation = await make({"TIDINGS_HANDSET_WEB": "1", "TIDINGS_HANDSET_WEB_ADDRESS": address})
+    where = await installation.start()
+    async with httpx.AsyncClient(follow_redirects=True) as inside, httpx.AsyncClient(follow_redirects=True) as outside:
+        assert (await inside.post(where.handset_link)).status_code == 200
+        os.kill(installation.supervisor.pids()["handset"], signal.SIGKILL)
+        link = (await console.wait_for("handset is back: ")).removeprefix("handset is back: ")
+        assert (await inside.get(f"http://{address}/handset")).status_code == 200
+        assert (await outside.post(where.handset_link)).status_code == 403
+        assert "Add a number" in (await outside.post(link)).text
+
+
 async def test_closing_ends_every_child_even_a_suspended_one(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()
