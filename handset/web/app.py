@@ -154,7 +154,7 @@ class HandsetApp:
             cookies.load(request.headers.get("cookie", ""))
         except CookieError:
             return None
-        found = cookies.get(self.site.cookie)
+        found = cookies.get(self.site.cookie(request))
         return self.site.sessions.find(found.value) if found is not None else None
 
 

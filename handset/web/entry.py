@@ -20,10 +20,10 @@ async def enter(page: PageRequest) -> Response:
         raise PageFailure(403, strings.NOT_ENTERED)
     response = page.redirect("")
     response.set_cookie(
-        page.site.cookie,
+        page.site.cookie(page.request),
         cookie,
         max_age=sessions.LASTS_SECONDS,
-        path="/",
+        path=page.site.cookie_path,
         secure=page.site.is_secure,
         httponly=True,
         samesite="strict",

@@ -52,10 +52,18 @@ class Site:
     uploads: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
     downloads: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(DOWNLOADS))
 
+    def cookie(self, request: Request) -> str:
+        """Return the name of the cookie: one that only this host can set, if the connection is encrypted.
+
+        It has the port that received the request: browsers send a cookie to every port of a host.
+        """
+        port = request.scope["server"][1]
+        return f"__Host-tidings_handset_{port}" if self.is_secure else f"tidings_handset_{port}"
+
     @property
-    def cookie(self) -> str:
-        """Return the name of the cookie: one that only this host can set, if the connection is encrypted."""
-        return "__Host-tidings_handset" if self.is_secure else "tidings_handset"
+    def cookie_path(self) -> str:
+        """Return the path below which browsers send the cookie: the prefix `__Host-` requires all paths."""
+        return "/" if self.is_secure else ROOT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -62,10 +62,9 @@ async def test_a_link_opens_the_pages_once(pages: Pages) -> None:
         entered = await browser.send(page, page.root.one("form"), {})
         assert (entered.status, entered.url) == (200, f"{pages.origin}/handset")
         cookie = entered.response.history[0].headers["set-cookie"]
-        assert cookie.startswith("tidings_handset=")
-        assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
-        assert "Path=/" in cookie
+        name, *attributes = cookie.split("; ")
+        assert name.startswith(f"tidings_handset_{pages.origin.rpartition(':')[2]}=")
+        assert {"HttpOnly", "SameSite=strict", "Path=/handset"} <= set(attributes)
         assert "Domain" not in cookie
         assert (await browser.send(page, page.root.one("form"), {})).status == 403
     async with pages.stranger() as browser:
@@ -84,7 +83,8 @@ async def test_a_page_makes_a_link_for_another_browser(pages: Pages, browser: Br
 async def test_nothing_is_shown_without_a_session(pages: Pages, browser: Browser, path: str) -> None:
     async with pages.stranger() as stranger:
         for cookie in ("", "x", "1.2.3", "ü"):
-            headers = {"cookie": f"tidings_handset={cookie}".encode()} if cookie else {}
+            port = pages.origin.rpartition(":")[2]
+            headers = {"cookie": f"tidings_handset_{port}={cookie}".encode()} if cookie else {}
             response = await stranger.client.get(path, headers=headers)
             assert response.status_code in (403, 404)
             assert ADA not in response.text
@@ -192,8 +192,9 @@ async def test_on_another_address_the_pages_use_tls_and_a_cookie_of_the_host_alo
         assert link.startswith("https://")
         async with pages.browser(link) as browser:
             cookie = next(iter(browser.client.cookies.jar))
-            assert (cookie.name, cookie.secure) == ("__Host-tidings_handset", True)
             origin = link.partition("/handset")[0]
+            name = f"__Host-tidings_handset_{origin.rpartition(':')[2]}"
+            assert (cookie.name, cookie.secure, cookie.path) == (name, True, "/")
             for host, status in (("phones.example", 200), ("evil.example", 421)):
                 assert (await browser.client.get(f"{origin}/handset", headers={"host": host})).status_code == status
 
@@ -245,6 +246,15 @@ def test_the_style_sheet_loads_nothing_and_knows_both_schemes() -> None:
     assert "@import" not in style
     for query in ("prefers-color-scheme: dark", "prefers-reduced-motion", "forced-colors", "max-width: 44rem"):
         assert query in style
+
+
+async def test_pages_on_several_ports_of_a_host_keep_their_sessions(live_network: LiveNetwork, tmp_path: Path) -> None:
+    first, second = (settings_for(live_network, tmp_path / name) for name in ("first", "second"))
+    async with serving(first) as one, serving(second) as other, one.browser() as browser:
+        page = await browser.get(other.address.link)
+        assert (await browser.send(page, page.root.one("form"), {})).status == 200
+        for each in (one, other):
+            assert (await browser.get(each.address.url)).status == 200
 
 
 async def test_an_upload_beyond_the_limit_is_refused(
