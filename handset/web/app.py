@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import FormData
@@ -25,6 +25,8 @@ from tidings.config.env import is_loopback
 from tidings.http.hosts import Hosts
 from tidings.media import kinds
 from tidings.pages import headers
+from tidings.storage import outages
+from tidings.storage.database import DatabaseError
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +111,6 @@ class HandsetApp:
             return _problem(page, 404, _sentence(error))
         except InvalidAnswer as error:
             return _problem(page, 422, _sentence(error))
-        except (NetworkAway, errors.NotStored) as error:
-            return _problem(page, 503, f"{strings.AWAY} ({error})")
         except ClientError as error:
             return _problem(page, 422, _sentence(error))
 
@@ -127,14 +127,14 @@ class HandsetApp:
         if needs_session and page.session is NO_SESSION:
             raise PageFailure(403, strings.NOT_ENTERED)
         if request.method != "POST":
-            return await handler(page)
+            return await _handle(handler, page)
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise PageFailure(403, strings.NOT_CSRF)
         async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
             page = dataclasses.replace(page, form=form)
             if needs_session and not sessions.is_token(page.session, page.field("csrf")):
                 raise PageFailure(403, strings.NOT_CSRF)
-            return await handler(page)
+            return await _handle(handler, page)
 
     def _find(self, request: Request) -> tuple[Handler, bool]:
         """Return the handler of a request, and whether it needs a session. Raises `PageFailure`."""
@@ -185,8 +185,34 @@ async def _unused(request: Request) -> Response:
     raise NotImplementedError("routes only match paths here")
 
 
-def _problem(page: PageRequest, status: int, text: str) -> Response:
-    values: Mapping[str, object] = {"text": text, "is_inside": page.session is not NO_SESSION}
+async def _handle(handler: Handler, page: PageRequest) -> Response:
+    """Call a handler. While the network or the store is away, the page keeps the form and offers to send it again."""
+    try:
+        return await handler(page)
+    except NetworkAway as error:
+        text = f"{strings.AWAY} ({error})"
+    except Exception as error:
+        if not (isinstance(error, errors.NotStored | DatabaseError) or outages.is_outage(error)):
+            raise
+        log.warning("page.store_away", extra={"error": outages.brief(error)})
+        text = strings.STORE_AWAY
+    kept = [(name, value) for name, value in page.form.multi_items() if isinstance(value, str) and name != "csrf"]
+    url = page.request.url
+    response = _problem(page, 503, text, again=f"{url.path}?{url.query}" if url.query else url.path, kept=kept)
+    response.headers["Retry-After"] = str(live.POLL_SECONDS)
+    return response
+
+
+def _problem(
+    page: PageRequest, status: int, text: str, *, again: str = "", kept: Sequence[tuple[str, str]] = ()
+) -> Response:
+    """Return a page that says what is wrong.
+
+    again: URL of a request that may succeed later; empty for others
+    kept: its fields, without files
+    """
+    is_inside, is_form = page.session is not NO_SESSION, page.request.method == "POST"
+    values = {"text": text, "is_inside": is_inside, "is_form": is_form, "again": again, "kept": kept}
     return page.render("problem.html", values, status)
 
 

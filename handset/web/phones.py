@@ -116,7 +116,7 @@ class OpenPhone(DeviceObserver):
             await self.recorder.record_group_message(chat, message_id, raw)
         else:
             message_id = await self.fleet.send_content(self.number, chat, message, self.wishes.name)
-            await self.recorder.record()
+            await self.recorder.record_sent()
         return message_id
 
     async def read(self, chat: str, *, up_to: int = 0, even_if_unwanted: bool = False) -> None:

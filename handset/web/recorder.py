@@ -18,7 +18,7 @@ from handset.receiving.inbox import HIDDEN, shown_after_restart
 from handset.typing_peers import TypingPeers
 from tidings.aio import service
 from tidings.aio.service import Wakeup
-from tidings.storage.database import Connection
+from tidings.storage.database import Connection, DatabaseError
 from tidings.storage.handset import chats, inbox, sent
 from tidings.storage.handset.chats import ChatItemRow, LastItem
 from tidings.storage.handset.outbox import OutboxRow
@@ -156,12 +156,20 @@ class ChatRecorder:
             while await self._record_some():
                 pass
 
+    async def record_sent(self) -> None:
+        """Record a message that was sent. While the store is away the service repeats it: the message is committed."""
+        try:
+            await self.record()
+        except DatabaseError as error:
+            self._failed(error)
+            self._wakeup.kick()
+
     async def record_group_message(self, group: str, message_id: str, raw: bytes) -> None:
         """Record a message that the number has sent to a group."""
         now = self._context.now()
         draft = _Draft(group, message_id, self._number, _kind_of(raw), now, raw.decode(), chats.QUEUED)
         self._put_draft(draft)
-        await self.record()
+        await self.record_sent()
 
     async def mark_read(self, connection: Connection, rows: Sequence[ChatItemRow]) -> None:
         """Record that received items were read."""

@@ -142,7 +142,9 @@ async def conversation(phone: OpenPhone, chat: str, before: int = 0) -> ShownCon
 
 
 async def find(phone: OpenPhone, position: int) -> tuple[ChatItemRow, str] | None:
-    """Return a message with its content; `None` when it is not there or is a notice."""
+    """Return a message with its content; `None` when it is not there or is a notice. position: 0 for no message"""
+    if not position:
+        return None
     async with phone.database.reading() as connection:
         rows = await chats.list_at(connection, phone.number, [position])
     if not rows or not rows[0].id:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -255,6 +258,79 @@ async def test_pages_on_several_ports_of_a_host_keep_their_sessions(live_network
         assert (await browser.send(page, page.root.one("form"), {})).status == 200
         for each in (one, other):
             assert (await browser.get(each.address.url)).status == 200
+
+
+@contextlib.asynccontextmanager
+async def without_table(directory: Path, table: str) -> AsyncIterator[None]:
+    """Make the store of the pages fail for one table."""
+
+    def rename(old: str, new: str) -> None:
+        with contextlib.closing(sqlite3.connect(directory / "handset.db", timeout=30)) as database:
+            database.execute(f"ALTER TABLE {old} RENAME TO {new}")
+
+    # The pages may be writing, in this event loop.
+    await asyncio.to_thread(rename, table, f"lost_{table}")
+    yield
+    await asyncio.to_thread(rename, f"lost_{table}", table)
+
+
+async def test_without_the_store_a_page_says_so_and_asks_to_come_back(
+    pages: Pages, browser: Browser, tmp_path: Path
+) -> None:
+    async with without_table(tmp_path / "pages", "handset_chat_items"):
+        for path in ("/handset", f"{CHAT}?answer=1"):
+            page = await browser.get(path)
+            assert (page.status, "cannot be read or written" in page.text) == (503, True)
+            assert page.response.headers["retry-after"] == "5"
+            check_headers(page.response)
+            assert document.faults(page.response.text) == []
+            assert path in [link.get("href") for link in page.root.all("a")]
+    assert (await browser.get(CHAT)).status == 200
+
+
+async def test_a_form_that_the_store_refuses_can_be_sent_again(browser: Browser, tmp_path: Path) -> None:
+    path = f"/handset/{ADA}/settings"
+    page = await browser.get(path)
+    async with without_table(tmp_path / "pages", "handset_preferences"):
+        kept = await browser.send(page, page.root.all("form")[0], {"name": 'Ada "Countess"'})
+        assert (kept.status, "cannot be read or written" in kept.text) == (503, True)
+        assert kept.response.headers["retry-after"] == "5"
+        check_headers(kept.response)
+        assert document.faults(kept.response.text) == []
+    done = await browser.send(kept, kept.root.one("form"), {})
+    assert done.url.endswith(f"{path}?saved=1")
+    assert done.root.one("input", name="name").get("value") == 'Ada "Countess"'
+
+
+async def test_a_message_that_the_store_refuses_can_be_sent_again(
+    browser: Browser, shop: Recorder, tmp_path: Path
+) -> None:
+    page = await browser.get(CHAT)
+    form = page.root.one("form", id="composer")
+    async with without_table(tmp_path / "pages", "handset_outbox"):
+        kept = await browser.send(page, form, {"text": "not lost"})
+        assert kept.status == 503
+        assert kept.root.one("textarea", id="text").text == "not lost"
+    async with (
+        without_table(tmp_path / "pages", "handset_chat_items"),
+        without_table(tmp_path / "pages", "handset_outbox"),
+    ):
+        kept = await browser.send(page, form, {"text": "not lost"})
+        assert (kept.status, kept.root.one("textarea").text) == (503, "not lost")
+    assert (await browser.send(kept, kept.root.one("form"), {})).status == 200
+    await shop.until(lambda: [message.text for message in shop.messages] == ["not lost"])
+
+
+async def test_a_message_that_is_only_not_recorded_yet_goes_out_once(
+    browser: Browser, shop: Recorder, tmp_path: Path
+) -> None:
+    page = await browser.get(CHAT)
+    async with without_table(tmp_path / "pages", "handset_chat_items"):
+        sent = await browser.send(page, page.root.one("form", id="composer"), {"text": "once"})
+        # The chat, to which the form leads, cannot be shown.
+        assert (sent.status, sent.response.history[0].status_code) == (503, 303)
+    await browser.until(CHAT, r"\bonce\b")
+    await shop.until(lambda: [message.text for message in shop.messages] == ["once"])
 
 
 async def test_an_upload_beyond_the_limit_is_refused(
