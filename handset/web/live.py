@@ -14,7 +14,8 @@ POLL_SECONDS = 5  # in which a page without a stream loads its parts
 
 async def stream(page: PageRequest) -> Response:
     number = page.phone().number
-    opened = page.site.streams.open(page.session.id, [number], page.request.headers.get("last-event-id", ""))
+    last_id = page.request.headers.get("last-event-id") or page.query("after")
+    opened = page.site.streams.open(page.session.id, [number], last_id)
     if opened is None:
         again = {"Retry-After": str(POLL_SECONDS)}
         return Response(status_code=503, headers={**headers.of_page(page.nonce), **again})

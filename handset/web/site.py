@@ -74,6 +74,7 @@ class PageRequest:
     request: Request
     session: PageSession
     nonce: str  # of the scripts of this page
+    mark: str  # of the event streams when the request arrived: the page's stream begins there
     form: FormData  # empty for a GET
 
     @property
@@ -108,6 +109,7 @@ class PageRequest:
         page = self.site.templates.get_template(template).render(
             csrf=self.session.csrf,
             nonce=self.nonce,
+            mark=self.mark,
             asset=self.site.assets.url,
             root=ROOT,
             words=strings,

@@ -66,6 +66,11 @@ class EventStreams:
         """Return the number of open streams."""
         return self._owners.total()
 
+    @property
+    def mark(self) -> str:
+        """Return the id of the last event: for a page that is made now, as the `last_id` of its stream."""
+        return f"{self._epoch}-{self._position}"
+
     def publish(self, topic: str, name: str, data: str = "1") -> None:
         """Send an event to the streams of a topic. data: one line, which is not empty"""
         self._position += 1
@@ -83,7 +88,7 @@ class EventStreams:
         """Open a stream; `None` when too many are open. Close it in any case.
 
         topics:  of the events that the stream sends
-        last_id: of the last event that the page has got; empty for a new page
+        last_id: of the last event that the page has got, or the mark when it was made; empty for none
         """
         if self._closed or self.count >= self._limit or self._owners[owner] >= self._each:
             return None

@@ -132,7 +132,7 @@
         if (text.value.trim() || file.files.length) composer.requestSubmit();
       }
     });
-    if (matchMedia("(pointer: fine)").matches && location.hash === "#end") text.focus({ preventScroll: true });
+    if (!matchMedia("(pointer: coarse)").matches && location.hash === "#end") text.focus({ preventScroll: true });
     const take = (files) => {
       if (!files.length) return;
       file.files = files;

@@ -395,6 +395,14 @@ async def test_the_stream_says_that_something_has_changed(browser: Browser, shop
         assert "event: reset" in await read(response, "^event: ")
 
 
+async def test_the_stream_of_a_page_begins_where_the_page_was_made(browser: Browser, shop: Recorder) -> None:
+    page = await browser.get(CHAT)
+    await shop.send(ADA, "between page and stream")
+    await browser.until(CHAT, "between page and stream")
+    async with browser.client.stream("GET", page.root.one("body").get("data-stream")) as response:
+        assert "event: changed" in await read(response, "^event: ")
+
+
 async def test_a_session_has_at_most_8_streams(browser: Browser) -> None:
     url, opened = f"/handset/{ADA}/events", []
     for _ in range(8):
