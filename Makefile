@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
           --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
 
-LOCKED := requirements.lock requirements-s3.lock requirements-dev.lock requirements-templates.lock requirements-deploy.lock requirements-bench.lock
+LOCKED := requirements.lock requirements-s3.lock requirements-dev.lock requirements-templates.lock requirements-deploy.lock requirements-bench.lock requirements-pages.lock
 
 # Slow tests that kill processes: run by `make test-crash`, not by `make test`.
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
@@ -27,6 +27,9 @@ MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
 FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py tests/webapp/test_media.py
 # Tests of a database that moves or becomes unreachable: run by `make test-failover`.
 AWAY   := tests/storage/test_failover.py
+
+# Installs the script that checks accessibility.
+AXE    := npm ci --silent --ignore-scripts --prefix tests/pages/browser
 
 # Duration of `make soak`.
 SOAK_MINUTES := 120
@@ -47,9 +50,9 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser -o faulthandler_timeout=300
 
-check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
+check: $(VENV)/.templates $(VENV)/.pages build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
 	@.ci/check
 	@$(BIN)/python .ci/supply_chain.py licences --environment build/deploy --environment build/bench $(LOCKED)
 	@$(BIN)/python .ci/supply_chain.py audit $(LOCKED)
@@ -118,6 +121,15 @@ test-storage: services  ## test media and blobs in buckets of real S3 servers, w
 test-deploy: $(VENV)/.dev build/deploy/.installed  ## build the image and start each compose file with podman (root; 15 minutes)
 	@exec $(BIN)/python -m tests.deploy
 
+.PHONY: test-pages
+test-pages: services $(VENV)/.pages  ## use the pages in Debian's Chromium, against a whole installation, and check them with axe (needs npm; 5 minutes)
+	@$(AXE)
+	@exec $(BIN)/python -m pytest tests/pages/browser
+
+.PHONY: pictures
+pictures: services $(VENV)/.pages  ## draw the pictures of the pages in docs/pictures, from a real run
+	@exec $(BIN)/python -m tests.pages.browser.pictures docs/pictures
+
 test-templates: $(VENV)/.templates  ## lint the templates for AWS, Kubernetes and systemd, and create the AWS stacks in moto
 	@exec $(BIN)/python -m pytest tests/templates
 
@@ -168,10 +180,11 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 updates
 		--output-file requirements-s3.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:bench --output-file requirements-bench.lock >/dev/null
+	@$(LOCK) --group pyproject.toml:pages --constraint requirements-dev.lock --output-file requirements-pages.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:peers --output-file benchmarks/peers/requirements.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
 		--output-file requirements-templates.lock >/dev/null
-	@echo "wrote requirements.lock and those of s3, dev, deploy, bench, peers and templates"
+	@echo "wrote requirements.lock and those of s3, dev, deploy, bench, pages, peers and templates"
 
 clean:  ## remove the environment and all caches, but not the data directory
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache
@@ -207,6 +220,11 @@ build/bench/.installed: requirements-bench.lock
 # Packages that only the tests of templates need; the others have the versions of requirements-dev.lock.
 $(VENV)/.templates: $(VENV)/.dev requirements-templates.lock
 	@.ci/install $(VENV) requirements-templates.lock
+	@touch $@
+
+# Playwright beside the packages for tests; its packages that those have too have the same versions.
+$(VENV)/.pages: $(VENV)/.dev requirements-pages.lock
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-pages.lock
 	@touch $@
 
 # Servers that tests start: installed before the tests run, so that parallel tests do not install them at once.

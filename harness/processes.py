@@ -49,12 +49,21 @@ class Process:
     """A named `tidings <command>`, whose output is appended to `<name>.log` in `directory`.
 
     prefix: words before the command, such as those that put it into a network namespace; they must not fork.
+    arguments: words after the command.
     """
 
     def __init__(
-        self, name: str, command: str, environment: Mapping[str, str], directory: Path, *, prefix: Sequence[str] = ()
+        self,
+        name: str,
+        command: str,
+        environment: Mapping[str, str],
+        directory: Path,
+        *,
+        prefix: Sequence[str] = (),
+        arguments: Sequence[str] = (),
     ) -> None:
         self._prefix = prefix
+        self._arguments = arguments
         self.name = name
         self.command = command
         self.environment = dict(environment)
@@ -80,7 +89,7 @@ class Process:
         try:
             with self.log_path.open("ab") as log:
                 self._process = spawn.start(
-                    [*self._prefix, *self.program.words(self.command), f"--ready-fd={write}"],
+                    [*self._prefix, *self.program.words(self.command), *self._arguments, f"--ready-fd={write}"],
                     env={**inherited(), **self.environment, **(extra or {})},
                     cwd=self.program.tree,
                     stdout=log,

@@ -1,0 +1,1 @@
+"""Pages in Debian's Chromium, driven by Playwright, against a whole installation: run by `make test-pages`."""

@@ -1,0 +1,101 @@
+"""`python -m tests.pages.browser.pictures DIRECTORY`: draws the pictures of the documents, from a real run.
+
+Each picture is drawn in light and in dark, as WebP of at most 100 KB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+from playwright.async_api import Page, expect
+
+from tests.pages.browser import scene as scenes
+from tests.pages.browser.chromium import Contexts, chromium
+from tests.pages.browser.scene import ACCOUNT, Scene
+
+LIMIT = 100_000  # bytes of a picture
+QUALITY = 80  # of WebP, of 100
+SIZE = {"width": 1040, "height": 720}
+NUMBER = "15550190001"
+
+
+def sunset(width: int = 480, height: int = 240) -> bytes:
+    """Return a PNG of a sun over water."""
+    rows = bytearray()
+    for y in range(height):
+        rows.append(0)
+        down = y / height
+        for x in range(width):
+            is_sun = (x - width * 0.6) ** 2 + (y - height * 0.5) ** 2 < 1600 and down < 0.6
+            sea = down >= 0.6
+            red, green, blue = (255, 214, 102) if is_sun else (250 - 60 * down, 150 - 60 * down, 110 + 60 * down)
+            rows += bytes((int(red * (0.45 if sea else 1)), int(green * (0.6 if sea else 1)), int(blue)))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(rows), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+
+
+async def draw(page: Page, target: Path) -> None:
+    """Draw what the page shows, in both colour schemes: `<target>-light.webp` and `<target>-dark.webp`."""
+    session = await page.context.new_cdp_session(page)
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        await page.mouse.move(0, 0)
+        drawn = await session.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
+        data = base64.b64decode(drawn["data"])
+        if len(data) > LIMIT:
+            sys.exit(f"{target}-{scheme}.webp would have {len(data)} bytes; {LIMIT} is the limit")
+        path = target.with_name(f"{target.name}-{scheme}.webp")
+        await asyncio.to_thread(path.write_bytes, data)
+        print(f"{path}: {len(data)} bytes")
+
+
+async def draw_handset(scene: Scene, page: Page, directory: Path) -> None:
+    """Draw a chat with messages of several types, with a second chat beside it."""
+    number = await scene.register(page, number=NUMBER)
+    await page.goto(f"{scene.handset_url}/{number}/chats/15550140000#end")
+    await page.get_by_label("Message", exact=True).fill("Are you an echo?")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#messages > .message")).to_have_count(2)
+    await page.goto(f"{scene.handset_url}/{number}/chats/{ACCOUNT}#end")
+    messages = page.locator("#messages > .message")
+    picture = await scene.upload(sunset(), "image/png")
+    await scene.send(number, {"type": "image", "image": {"id": picture, "caption": "*Today:* soup by the sea"}})
+    await expect(messages).to_have_count(1)
+    await page.get_by_label("Message", exact=True).fill("Lovely. A table for two at eight?")
+    await page.keyboard.press("Enter")
+    await expect(messages).to_have_count(2)
+    (question,) = await scene.inbound(number)
+    await scene.business.must("PUT", f"/v1/messages/{question['id']}", {"status": "read"})
+    await scene.example(number, "interactive", "buttons")
+    await expect(messages).to_have_count(3)
+    await messages.last.get_by_role("button", name="Yes").click()
+    await expect(messages).to_have_count(4)
+    await expect(messages.last.locator(".state")).to_have_attribute("title", "delivered")
+    await scene.example(number, "template", "order")
+    await expect(messages).to_have_count(5)
+    await page.evaluate("document.activeElement.blur()")
+    await draw(page, directory / "handset")
+
+
+async def run(directory: Path) -> None:
+    await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tidings-pictures-") as folder:
+        async with chromium() as browser, scenes.running(Path(folder), browser) as scene:
+            contexts = Contexts(browser)
+            context, _ = await contexts.open(storage_state=scene.session, viewport=SIZE)
+            await draw_handset(scene, await context.new_page(), directory)
+            if problems := await contexts.close():
+                sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Path(sys.argv[1])))
