@@ -132,7 +132,13 @@
         if (text.value.trim() || file.files.length) composer.requestSubmit();
       }
     });
-    if (!matchMedia("(pointer: coarse)").matches && location.hash === "#end") text.focus({ preventScroll: true });
+    const begin = () => {
+      if (document.activeElement === body) text.focus({ preventScroll: true });
+    };
+    // The browser takes the focus away when it scrolls to the fragment of the URL, after the page has loaded.
+    if (!matchMedia("(pointer: coarse)").matches && location.hash === "#end") {
+      addEventListener("load", () => setTimeout(begin));
+    }
     const take = (files) => {
       if (!files.length) return;
       file.files = files;
