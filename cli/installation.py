@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
 from tidings.config import env
 from tidings.installation.settings import DatabaseSettings
-from tidings.secrets import api_key, first_password, process_secrets, secret_sources
+from tidings.secrets import api_key, first_password, operator_key, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets
 from tidings.secrets.secret_files import OWNERS
 from tidings.storage.business import accounts, numbers, users
@@ -40,6 +41,10 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     api_key.OPERATOR_VARIABLE + secret_sources.FILE: ("network",),
     first_password.VARIABLE: ("webapp",),
     first_password.VARIABLE + secret_sources.FILE: ("webapp",),
+    api_key.CONSOLE_VARIABLE: ("webapp",),
+    api_key.CONSOLE_VARIABLE + secret_sources.FILE: ("webapp",),
+    api_key.LINK_VARIABLE: ("webapp",),
+    api_key.LINK_VARIABLE + secret_sources.FILE: ("webapp",),
 }
 
 
@@ -64,7 +69,19 @@ def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> d
         elif field in derived and not names & variables.keys():
             added[name] = " ".join(key.hex() for key in derived[field])
     foreign |= {name for name, owners in _OTHERS.items() if process not in owners}
+    console = {api_key.CONSOLE_VARIABLE, api_key.CONSOLE_VARIABLE + secret_sources.FILE}
+    if process == "webapp" and not console & variables.keys() and _has_console(variables):
+        # The console replays, purges and shows what the user of this machine may.
+        added[api_key.CONSOLE_VARIABLE] = operator_key.derive(secrets.master_key.keys[0])
     return {name: value for name, value in variables.items() if name not in foreign} | added
+
+
+def _has_console(variables: Mapping[str, str]) -> bool:
+    """Return whether the Webapp serves the console."""
+    if given := variables.get("TIDINGS_CONSOLE"):
+        return given.lower() not in ("0", "false", "no", "off")
+    address = variables.get("TIDINGS_API_ADDRESS")
+    return not address or env.is_loopback(env.parse_address(address)[0])
 
 
 TESTING = "TIDINGS_TESTING"
@@ -94,6 +111,7 @@ class Where:
     # The administrator's password until the first login; empty if it was changed or came from the environment.
     first_password: str
     handset_link: str = ""  # opens the page with handsets once; empty while it does not run
+    console: str = ""  # URL that opens the console once; empty where it is off
 
 
 class Installation:
@@ -172,12 +190,14 @@ class Installation:
         }
         coreapp = await self._start("coreapp", dial)
         first = await self._first_password()
-        webapp = await self._start("webapp", first)
+        link = secrets.token_urlsafe(18)
+        webapp = await self._start("webapp", {**first, api_key.LINK_VARIABLE: link})
         # Last, so that the Webapp has connected to the Coreapp when the installation is said to be up.
         robots = await self._start_robots(dial)
         page = await self._start_page(dial)
+        api_url = f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}"
         return Where(
-            api_url=f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}",
+            api_url=api_url,
             network_url=network_url,
             network_tcp=tcp,
             coreapp_link=_dialled(coreapp["link"]),
@@ -187,6 +207,7 @@ class Installation:
             robots_prefixes=robots["prefixes"] if robots else (),
             first_password=await self._shown(first),
             handset_link=page["link"] if page else "",
+            console=f"{api_url}/console/enter?key={link}" if webapp["console"] else "",
         )
 
     async def _first_password(self) -> Mapping[str, str]:

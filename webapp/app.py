@@ -37,6 +37,7 @@ from webapp.api.cloud.facade import Facade, FacadeLayer
 from webapp.api.metrics import instrumentation
 from webapp.api.testing.layer import TestLayer
 from webapp.api.testing.mode import TestMode
+from webapp.console.layer import ConsoleLayer, ConsoleSite
 from webapp.http import dependencies, envelope
 from webapp.http.direct import DirectRoutes
 from webapp.http.errors import APIError
@@ -77,6 +78,7 @@ def create(
     only_login: Callable[[ASGIApp], ASGIApp] | None = None,
     facade: Facade | None = None,
     testing: TestMode | None = None,
+    console: ConsoleSite | None = None,
 ) -> FastAPI:
     """Create an application that serves all routes, which find `parts` by their class.
 
@@ -84,6 +86,7 @@ def create(
     only_login: middleware that refuses requests before the first password is changed; `None` for none
     facade: the Cloud API; `None` to serve only v1
     testing: the test mode; `None` when it is off
+    console: the pages at `/console`; `None` when they are off
     """
     app = FastAPI(
         title="Tidings",
@@ -110,6 +113,9 @@ def create(
     instrumentation.instrument(app, facade)
     if only_login is not None:
         app.add_middleware(only_login)
+    if console is not None:
+        # It checks sessions itself, also while the first password is unchanged.
+        app.add_middleware(ConsoleLayer, site=console)
     # Added last, so that it is the outermost layer.
     app.add_middleware(envelope.EnvelopeMiddleware, max_requests=max_requests, dialect=facade)
     return app

@@ -18,7 +18,7 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.net import exposure
 from tidings.objects.s3_settings import MediaBucket
 from tidings.secrets import first_password, process_secrets
-from tidings.secrets.api_key import API_KEY, OptionalKey
+from tidings.secrets.api_key import API_KEY, OptionalConsoleKey, OptionalKey, OptionalLinkKey
 from tidings.secrets.first_password import FirstPassword
 from tidings.secrets.process_secrets import WebappSecrets
 from tidings.testing import switch
@@ -70,6 +70,10 @@ def _number_hosts(value: str) -> Mapping[str, str]:
 
 def _needs_tls(data: Mapping[str, Any]) -> bool:
     return not env.is_loopback(data["address"][0])
+
+
+def _has_console(data: Mapping[str, Any]) -> bool:
+    return env.is_loopback(data["address"][0])
 
 
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -186,6 +190,10 @@ class Settings(settings.ProcessSettings):
     cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
     # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
     testing: env.Flag = switch.TESTING
+    # serve `/console`
+    console: Annotated[bool, env.made(_has_console, env.parse_flag)] = env.variable("TIDINGS_CONSOLE", None)
+    console_key: OptionalConsoleKey = API_KEY  # operator key for the console; empty: it only reads
+    console_link: OptionalLinkKey = API_KEY  # key of the link that opens the console once; empty for none
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.
     tap: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = env.variable(
         "TIDINGS_TAP", None
@@ -197,6 +205,15 @@ class Settings(settings.ProcessSettings):
             raise env.mistake(
                 f"TIDINGS_CLOUD_OPEN=1 needs TIDINGS_API_ADDRESS on loopback (got {self.address[0]}): it lets every "
                 "client send messages"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _console_is_safe(self) -> Settings:
+        if self.console and not env.is_loopback(self.address[0]) and not (self.tls and self.allowed_hosts):
+            raise env.mistake(
+                "TIDINGS_CONSOLE=1 beyond loopback needs TIDINGS_API_TLS=1 and TIDINGS_HTTP_HOSTS: passwords are typed "
+                "there, and other sites must not reach it under their names"
             )
         return self
 

@@ -11,6 +11,7 @@ from cli.settings import CoreappSettings
 from tidings.aio import crashpoints
 from tidings.e2ee.errors import CorruptState
 from tidings.keys.rotation import CannotRotate, KeyState, Rotation
+from tidings.secrets import operator_key
 from tidings.secrets.secret_files import SecretFiles
 from tidings.storage.business import key_checks
 from tidings.storage.database import Database
@@ -20,17 +21,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action and the kind of key."""
     parser.add_argument(
         "action",
-        choices=("status", "rotate", "drop"),
-        help="show the ids of the keys, encrypt everything with a new key, or drop the old key",
+        choices=("status", "rotate", "drop", "console"),
+        help="show the ids of the keys, encrypt everything with a new key, drop the old key, or print the key for "
+        "TIDINGS_CONSOLE_KEY of Webapps, with which the console replays, purges and shows contents",
     )
     kinds = (key_checks.MASTER, key_checks.SETTINGS)
     parser.add_argument("kind", nargs="?", choices=kinds, help="the key (default: both)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read or change the database while the installation runs. Keys themselves are never printed, only their ids."""
+    """Read or change the database while the installation runs.
+
+    Only ids of keys are printed, and for the console the operator key that is derived from the master key.
+    """
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     found = CoreappSettings.read(os.environ)
+    if options.action == "console":
+        _say(operator_key.derive(found.secrets.master_key.keys[0]))
+        return 0
     return asyncio.run(_run(options, found))
 
 

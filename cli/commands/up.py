@@ -186,6 +186,7 @@ Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
 
   API            {where.api_url}  (/docs for the pages about it, /metrics for Prometheus)
   HTTPS          {https}
+  console        {where.console or "TIDINGS_CONSOLE=1 before this command"}
   login          {credentials}
   network        {where.network_url}  (devices, HTTP and WebSocket), {where.network_tcp}  (TCP)
   coreapp        {where.coreapp_link}, {where.coreapp_metrics}

@@ -17,7 +17,7 @@ from coreapp.accepting.checks import GROUP
 from coreapp.account.requests import AccountRequests
 from coreapp.errors import KeyInUse, OutcomeUnknown, RequestRefused
 from coreapp.peers.identities import text_of
-from coreapp.shard import emptying
+from coreapp.shard import contents, emptying
 from coreapp.shard.health import Databases
 from coreapp.shard.numbers import CoreappNumbers, NumberParts
 from coreapp.shard.open_links import OpenLinks
@@ -48,7 +48,7 @@ NOT_OF_NETWORK = (
     "the number sends through the Cloud API, which has its registration: neither registration nor backup exists here"
 )
 MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
-_OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs
+_OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs | core.ShowCallback | core.ShowMessage
 
 
 class _NotLookedUp(RequestRefused):
@@ -60,7 +60,7 @@ class LinkKeys:
     """Keys that clients of the link present."""
 
     link: bytes
-    operators: tuple[bytes, ...]  # each opens replays and purges
+    operators: tuple[bytes, ...]  # each opens replays, purges and contents
 
     @classmethod
     def of(cls, link_key: str, master_keys: Iterable[bytes]) -> LinkKeys:
@@ -303,7 +303,9 @@ class LinkHandler:
 
 
 async def _operate(shard: Shard, question: _OPERATIONS) -> core.Answer:
-    """Carry out an operator's request about the queues."""
+    """Carry out an operator's request about the queues or stored contents."""
+    if isinstance(question, core.ShowCallback | core.ShowMessage):
+        return await contents.show(shard, question)
     if isinstance(question, core.PurgeJobs):
         found = await shard.accepting.purge.purge(question.ids, question.by, question.choice, question.statuses)
         return core.Purged(question.n, found.deleted, found.stay)

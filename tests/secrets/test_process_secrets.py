@@ -22,7 +22,7 @@ from tidings import e2ee
 from tidings.config import env
 from tidings.config.env import SettingsError
 from tidings.installation import settings
-from tidings.secrets import process_secrets, secret_files, secret_sources
+from tidings.secrets import operator_key, process_secrets, secret_files, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets, HandsetSecrets, NetworkSecrets, SecretKeys, WebappSecrets
 from tidings.secrets.secret_files import OWNERS, SecretFiles
 from tidings.storage.database import Database
@@ -331,7 +331,11 @@ def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
         "TIDINGS_BUSINESS_DB_URL",
         "WA_API_KEY",
         "TIDINGS_SETTINGS_KEY",
+        "TIDINGS_CONSOLE_KEY",
     }
+    assert given["webapp"]["TIDINGS_CONSOLE_KEY"] == operator_key.derive(bytes.fromhex(HEX))
+    for off in ({"TIDINGS_CONSOLE": "0"}, {"TIDINGS_API_ADDRESS": "0.0.0.0:9090"}):
+        assert "TIDINGS_CONSOLE_KEY" not in installation.of("webapp", variables | off, found)
     assert own["coreapp"] == {
         "TIDINGS_LINK_KEY_FILE",
         "TIDINGS_MASTER_KEY",

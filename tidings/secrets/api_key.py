@@ -14,6 +14,7 @@ from tidings.secrets import secret_sources
 
 VARIABLE = "WA_API_KEY"
 OPERATOR_VARIABLE = "TIDINGS_OPERATOR_KEY"
+CONSOLE_VARIABLE, LINK_VARIABLE = "TIDINGS_CONSOLE_KEY", "TIDINGS_CONSOLE_LINK"
 
 _SCHEME = b"apikey "
 
@@ -49,4 +50,7 @@ def _optional(variable: str) -> Any:
 
 OptionalKey = Annotated[ApiKey, _optional(VARIABLE)]
 OptionalOperatorKey = Annotated[ApiKey, _optional(OPERATOR_VARIABLE)]
+# Operator key of the Coreapps (`tidings.secrets.operator_key`) that the console uses, and key of its one-time link.
+OptionalConsoleKey = Annotated[ApiKey, _optional(CONSOLE_VARIABLE)]
+OptionalLinkKey = Annotated[ApiKey, _optional(LINK_VARIABLE)]
 API_KEY: Any = env.MADE

@@ -23,7 +23,7 @@ class Hello(Frame, tag="hello"):
 
     key: str  # the installation's link key
     version: int = 0  # the Webapp's `LINK_VERSION`; 0 from releases that sent none
-    operator_key: str = ""  # opens replays and purges; Webapps have none
+    operator_key: str = ""  # opens replays, purges and contents; Webapps have none, except for the console
 
 
 class Ping(Frame, tag="ping"):
@@ -181,6 +181,22 @@ class PurgeJobs(Frame, tag="purge_jobs"):
     choice: str  # as in `PurgeCallbacks`
     shard: int = 0
     statuses: list[str] = []  # as in `PurgeCallbacks`
+
+
+class ShowCallback(Frame, tag="show_callback"):
+    """Open the stored body of a callback of a shard. The response is `Shown` or `Refused`."""
+
+    seq: int
+    by: str  # requester, for the audit log
+    shard: int = 0
+
+
+class ShowMessage(Frame, tag="show_message"):
+    """Open the stored content of a message that is not delivered yet. The response is `Shown` or `Refused`."""
+
+    id: str
+    by: str  # as in `ShowCallback`
+    shard: int = 0
 
 
 class EmptyQueues(Frame, tag="empty_queues"):
@@ -369,6 +385,10 @@ class Purged(Frame, tag="purged"):
     changed: int = 0  # kept because their status has changed since, or because they were sent
 
 
+class Shown(Frame, tag="shown"):
+    content: bytes  # JSON text
+
+
 class Done(Frame, tag="done"):
     """Success without a result."""
 
@@ -464,6 +484,8 @@ Question = (
     | ReadCallback
     | PurgeCallbacks
     | PurgeJobs
+    | ShowCallback
+    | ShowMessage
     | EmptyQueues
     | TakeUpstreamEvents
     | RequestCode
@@ -486,6 +508,7 @@ Answer = (
     | Replayed
     | CallbackText
     | Purged
+    | Shown
     | Exported
     | GroupAnswer
 )

@@ -15,6 +15,9 @@ _TIME_LENGTH = 8
 _RANDOM_LENGTH = 15
 _RANDOM_LIMIT = 62**_RANDOM_LENGTH
 _STEP = 2**32
+# Ids of messages of recipients: a prefix, 7 characters of Unix milliseconds, random ones (`handset.sending.outbox`).
+_RECIPIENT_PREFIX = "ABGG"
+_RECIPIENT_TIME_LENGTH = 7
 _REPETITION = "~"  # never in our message ids
 
 
@@ -78,6 +81,11 @@ def bound(seconds: float) -> str:
     seconds: Unix seconds
     """
     return _PREFIX + _base62(int(seconds * 1000), _TIME_LENGTH)
+
+
+def bound_of_received(seconds: float) -> str:
+    """Return the same as `bound`, for ids of messages of recipients."""
+    return _RECIPIENT_PREFIX + _base62(int(seconds * 1000), _RECIPIENT_TIME_LENGTH)
 
 
 def repetition(message_id: str, attempt: int) -> str:

@@ -77,6 +77,13 @@ async def list_after(
     return [CallbackPurgeRow(*(*row, queue)) for row in rows]
 
 
+async def list_latest(connection: AsyncConnection, shards: Sequence[int], limit: int) -> Sequence[CallbackPurgeRow]:
+    """List the latest purges of callbacks in these shards, newest first."""
+    table = _TABLES[CALLBACKS]
+    query = sa.select(table).where(table.c.shard.in_(shards)).order_by(table.c.at.desc(), table.c.shard).limit(limit)
+    return [CallbackPurgeRow(*row) for row in await connection.execute(query)]
+
+
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
     """Delete purges older than `before` (Unix milliseconds), at most `limit` per queue. Returns the number deleted."""
     return sum([await callback_audits.delete_before(connection, t, "shard", before, limit) for t in _TABLES.values()])

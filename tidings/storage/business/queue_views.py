@@ -148,23 +148,8 @@ async def list_callbacks(
 ) -> Sequence[CallbackView]:
     """List callbacks with a `seq` above `after`, in order. Selection by recipient reads all otherwise selected rows."""
     columns = _CALLBACKS.c
-    recipient = sa.func.coalesce(_MESSAGES.c.peer, "")
     query = (
-        sa.select(
-            columns.seq,
-            columns.shard,
-            _STATUS,
-            columns.kind,
-            columns.subject,
-            recipient,
-            columns.attempt,
-            columns.created_at,
-            columns.due_at,
-            columns.last_error,
-            columns.request_id,
-            sa.func.coalesce(columns.event, ""),
-        )
-        .select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == _MESSAGE_ID))
+        select_callbacks()
         .where(columns.seq > after, *_narrowed(_CALLBACKS, choice), *_of_statuses(choice.statuses))
         .order_by(columns.seq)
         .limit(limit)
@@ -177,6 +162,25 @@ async def list_callbacks(
         query = query.where(sa.or_(columns.seq.in_(choice.seqs), columns.event.in_(choice.events)))
     rows: Any = await connection.execute(query)
     return [CallbackView(*row) for row in rows]
+
+
+def select_callbacks() -> sa.Select[Any]:
+    """Return the query of all callbacks, with the columns of `CallbackView`."""
+    columns = _CALLBACKS.c
+    return sa.select(
+        columns.seq,
+        columns.shard,
+        _STATUS,
+        columns.kind,
+        columns.subject,
+        sa.func.coalesce(_MESSAGES.c.peer, ""),
+        columns.attempt,
+        columns.created_at,
+        columns.due_at,
+        columns.last_error,
+        columns.request_id,
+        sa.func.coalesce(columns.event, ""),
+    ).select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == _MESSAGE_ID))
 
 
 async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, str]:
@@ -196,31 +200,38 @@ async def list_jobs(
 ) -> Sequence[JobView]:
     """List jobs with an id above `after`, in the order of acceptance."""
     columns = _JOBS.c
-    query = (
-        sa.select(
-            columns.id,
-            columns.shard,
-            columns.state,
-            columns.peer,
-            columns.created_at,
-            columns.request_id,
-            sa.func.coalesce(_ERRORS.c.attempts, 0),
-            sa.func.coalesce(_ERRORS.c.last_error, ""),
-            sa.func.coalesce(_ERRORS.c.tried_at, 0),
-        )
-        .select_from(_JOBS.outerjoin(_ERRORS, _ERRORS.c.id == columns.id))
-        .where(columns.id > after, *_narrowed(_JOBS, choice))
-        .order_by(columns.id)
-        .limit(limit)
-    )
+    query = _select_jobs().where(columns.id > after, *_narrowed(_JOBS, choice)).order_by(columns.id).limit(limit)
     if choice.statuses:
         query = query.where(columns.state.in_([int(_JOB_STATES[status]) for status in choice.statuses]))
     if choice.recipient:
         query = query.where(columns.peer == choice.recipient)
-    return [
-        JobView(job_id, shard, job_status(state), *more)
-        for job_id, shard, state, *more in await connection.execute(query)
-    ]
+    return [_job_view(row) for row in await connection.execute(query)]
+
+
+async def list_jobs_of(connection: AsyncConnection, ids: Sequence[str]) -> Sequence[JobView]:
+    """List those of the given messages that have a job."""
+    query = _select_jobs().where(_JOBS.c.id.in_(any_of("ids")))
+    return [_job_view(row) for row in await select_paged(connection, query, "ids", ids)]
+
+
+def _select_jobs() -> sa.Select[Any]:
+    columns = _JOBS.c
+    return sa.select(
+        columns.id,
+        columns.shard,
+        columns.state,
+        columns.peer,
+        columns.created_at,
+        columns.request_id,
+        sa.func.coalesce(_ERRORS.c.attempts, 0),
+        sa.func.coalesce(_ERRORS.c.last_error, ""),
+        sa.func.coalesce(_ERRORS.c.tried_at, 0),
+    ).select_from(_JOBS.outerjoin(_ERRORS, _ERRORS.c.id == columns.id))
+
+
+def _job_view(row: Any) -> JobView:
+    job_id, shard, state, *more = row
+    return JobView(job_id, shard, job_status(state), *more)
 
 
 async def list_quarantine(

@@ -23,7 +23,7 @@ from webapp.api.users.passwords import Hasher
 from webapp.api.users.refusals import Refusals
 from webapp.auth import password_rule
 from webapp.auth.numbers import Numbers
-from webapp.auth.tokens import Caller, Tokens
+from webapp.auth.tokens import Caller, Tokens, mark_of
 from webapp.http.errors import (
     AdministratorRequired,
     APIError,
@@ -107,6 +107,38 @@ class Users:
                 user = await self._change_password(user, new_password)
             elif user.must_change_password:
                 raise PasswordChangeRequired
+        LOGINS.labels("ok").inc()
+        return IssuedToken(*self._tokens.issue(user))
+
+    async def find_any(self, username: str) -> User:
+        """Return the user with this login name. Raises `Unauthenticated` when there is none."""
+        async with self._database.reading() as connection:
+            user = await users.find_user(connection, username)
+        if user is None:
+            raise Unauthenticated("there is no such user")
+        return user
+
+    async def log_in_without_password(
+        self, username: str, mark: str = "", new_password: str | None = None
+    ) -> IssuedToken:
+        """Issue a token to a client that has otherwise proved to be this user, and set the first password if one is
+        due.
+
+        Raises `PasswordChangeRequired` while a first password is due and none is given, `InvalidRequest` for a weak
+        one, `Unauthenticated` when the user has changed, and `Overloaded`.
+
+        mark: mark of the tokens that the user had when the client proved it; empty for just now
+        """
+        user = await self.find_any(username)
+        if mark and mark_of(user) != mark:
+            raise Unauthenticated("the user has changed: log in again")
+        if user.must_change_password:
+            if new_password is None:
+                raise PasswordChangeRequired
+            _check_password("new_password", new_password)
+            if await self._hasher.verify(user.password_hash, new_password):
+                raise InvalidRequest.because(PARAMETER_INVALID, "new_password: must differ from the first password")
+            user = await self._change_password(user, new_password)
         LOGINS.labels("ok").inc()
         return IssuedToken(*self._tokens.issue(user))
 

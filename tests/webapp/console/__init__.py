@@ -1,0 +1,1 @@
+"""Tests of the console, over HTTP without a browser."""

@@ -1,0 +1,67 @@
+"""Webapp with a console, a scripted Coreapp that owns shard 0, and a browser that is logged in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.webapp.conftest import Serve, Served
+from tests.webapp.console.browser import Browser
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.secrets.api_key import ApiKey
+from tidings.storage.business import shards
+from tidings.storage.database import Database
+from webapp.console.figures.doctor_runs import DoctorRuns
+
+OPERATOR_KEY = ApiKey("operator key of the tests")
+NUMBER = "15550000000"
+# Output of `tidings doctor --json`.
+FINDINGS = {
+    "status": "error",
+    "findings": [
+        {"check": "schema", "level": "fine", "text": "revision 0040", "remedy": None},
+        {"check": "disk", "level": "warning", "text": "9 % free", "remedy": "delete files"},
+        {"check": "webhook", "level": "error", "text": "<i>no answer</i>", "remedy": "check that it runs"},
+    ],
+}
+
+
+@pytest.fixture
+async def console(serve: Serve, coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Served]:
+    """Webapp in test mode whose administrator has changed the first password; shard 0 belongs to `coreapp`."""
+    served = await serve(console=True, console_key=OPERATOR_KEY, testing=True)
+    await served.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await own_shard(database, coreapp)
+    assert served.parts.console is not None
+    doctor = next(part for part in served.parts.console.parts if isinstance(part, DoctorRuns))
+    doctor._command = (sys.executable, "-c", f"print({json.dumps(FINDINGS)!r})")
+    yield served
+    await doctor.close()
+
+
+async def own_shard(database: Database, coreapp: FakeCoreapp) -> None:
+    """Record the scripted Coreapp as the owner of shard 0."""
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        await shards.claim(connection, 0, owner="fake", address=coreapp.address, heartbeat_timeout=30.0)
+
+
+@pytest.fixture
+async def browser(console: Served) -> AsyncIterator[Browser]:
+    """Browser with the session of the administrator."""
+    made = Browser.of(console)
+    await made.log_in()
+    yield made
+    await made.http.aclose()
+
+
+@pytest.fixture
+async def stranger(console: Served) -> AsyncIterator[Browser]:
+    """Browser without a session."""
+    made = Browser.of(console)
+    yield made
+    await made.http.aclose()

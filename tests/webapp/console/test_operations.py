@@ -1,0 +1,249 @@
+"""Signatures, the forms of Try it, settings, templates and faults, and the files that are not ours."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import re
+import string
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.authority import Authority
+from tests.webapp.conftest import PASSWORD, Served, basic
+from tests.webapp.console.browser import Browser, check_page
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
+from webapp.console.figures.doctor_runs import DoctorRuns
+from webapp.console.operations import signatures
+from webapp.console.pages import signature, try_it
+
+AUTHORITY = Authority()
+CONSOLE = Path(__file__).parents[3] / "webapp" / "console"
+SECRET = "whsec_" + base64.b64encode(bytes(range(24))).decode()
+BODY = '{"statuses":[{"id":"gBEG"}]}'
+
+
+def signed(at: int, body: str = BODY) -> str:
+    digest = hmac.digest(bytes(range(24)), f"evt_1.{at}.{body}".encode(), "sha256")
+    return "v1," + base64.b64encode(digest).decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, "valid"),
+        ({"signatures": "v1,AAAA " + signed(1_780_000_000)}, "valid"),
+        ({"body": BODY + " "}, "differs"),
+        ({"event_id": "evt_2"}, "differs"),
+        ({"secret": "whsec_AAAA"}, "wrong_secret"),
+        ({"secret": "secret"}, "wrong_secret"),
+        ({"timestamp": "now"}, "wrong_timestamp"),
+        ({"timestamp": "1779999000", "signatures": signed(1_779_999_000)}, "old"),
+    ],
+)
+def test_a_signature_is_checked_as_receivers_do(changes: dict[str, str], reason: str) -> None:
+    fields = {"secret": SECRET, "event_id": "evt_1", "timestamp": "1780000000", "body": BODY}
+    fields["signatures"] = signed(1_780_000_000)
+    assert signatures.check(**{**fields, **changes}, now=1_780_000_010.0).reason == reason
+
+
+async def test_the_checker_answers_and_keeps_no_secret(browser: Browser) -> None:
+    at = int(time.time())
+    fields = {"secret": SECRET, "event_id": "evt_1", "timestamp": str(at), "signatures": signed(at), "body": BODY}
+    page = "/console/callbacks/signature"
+    answer = await browser.submit(page, page, fields)
+    check_page(answer)
+    assert "The signature is valid." in answer.text
+    assert SECRET not in answer.text
+
+
+def test_the_code_of_the_python_receiver_works() -> None:
+    code = dict(signature.examples())["Python"]
+    found: dict[str, object] = {}
+    exec(code, found)
+    verify = found["verify"]
+    at = int(time.time())
+    headers = {"webhook-id": "evt_1", "webhook-timestamp": str(at), "webhook-signature": signed(at)}
+    assert verify(SECRET, headers, BODY.encode()) is True  # type: ignore[operator]
+    assert verify(SECRET, headers, BODY.encode() + b" ") is False  # type: ignore[operator]
+    assert [language for language, _ in signature.examples()] == ["Python", "Node", "Go"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in try_it.FORMS if kind not in ("template", "reaction")])
+async def test_each_type_is_sent_and_shown_as_a_command(browser: Browser, coreapp: FakeCoreapp, kind: str) -> None:
+    page = f"/console/try-it?type={kind}"
+    answer = await browser.submit(page, "/console/try-it", {"to": "15550140001"})
+    check_page(answer)
+    assert answer.status_code == 200, answer.text
+    asked = coreapp.asked(core.AcceptMessage)
+    assert len(asked) == 1
+    assert asked[0].to == "15550140001"
+    content = json.loads(asked[0].content)
+    assert content["type"] == {"buttons": "interactive", "list": "interactive", "json": "text"}.get(kind, kind)
+    assert "/v1/messages" in answer.text
+    assert "HTTP 201" in answer.text
+    assert re.search(r'href="/console/messages/gBEG\w+"', answer.text)
+    # The page shows what happens to the message as it happens.
+    assert re.search(r'id="live" [^>]*data-of="/console/messages/gBEG\w+"', answer.text)
+
+
+async def test_a_refused_message_shows_the_response_of_the_api(browser: Browser) -> None:
+    answer = await browser.submit("/console/try-it", "/console/try-it", {"to": "nobody"})
+    assert answer.status_code == 400
+    assert "&#34;code&#34;: 1009" in answer.text
+    answer = await browser.submit("/console/try-it?type=json", "/console/try-it", {"to": "15550140001", "json": "{"})
+    assert answer.status_code == 400
+    check_page(answer)
+
+
+async def test_the_webhook_is_set_with_the_checks_of_the_api(console: Served, browser: Browser) -> None:
+    page, action = "/console/settings", "/console/settings/webhook"
+    answer = await browser.submit(page, action, {"url": "http://127.0.0.1:8800/", "sent": "1"})
+    assert answer.status_code == 303, answer.text
+    found = (await console.http.get("/v1/settings/application")).json()["settings"]["application"]
+    assert found["webhooks"]["url"] == "http://127.0.0.1:8800/"
+    assert found["webhooks"]["message"] == {"sent": True, "delivered": False, "read": False}
+    assert found["callback_persist"] is False
+    answer = await browser.submit(page, action, {"url": "ftp://127.0.0.1/"})
+    assert answer.status_code == 400
+    assert "should be an absolute URL" in answer.text
+    answer = await browser.submit(page, action, {"url": "http://10.0.0.1/"})
+    assert answer.status_code == 400
+    check_page(answer)
+
+
+async def test_users_are_made_changed_and_deleted(console: Served, browser: Browser) -> None:
+    page = "/console/settings"
+    fields = {"username": "observer", "password": PASSWORD}
+    assert (await browser.submit(page, f"{page}/users", fields)).status_code == 303
+    assert (await browser.submit(page, f"{page}/users", fields)).status_code == 500
+    assert (await browser.submit(page, f"{page}/users", {**fields, "password": "weak"})).status_code == 400
+    login = await console.http.post("/v1/users/login", headers=basic("observer", PASSWORD))
+    token = {"Authorization": "Bearer " + login.json()["users"][0]["token"]}
+    assert (await console.http.get("/v1/users/observer", headers=token)).status_code == 200
+    assert (await browser.submit(page, f"{page}/tokens", {"user": "observer"})).status_code == 303
+    assert (await console.http.get("/v1/users/observer", headers=token)).status_code == 401
+    changed = {"user": "observer", "new_password": "Another-2026!"}
+    assert (await browser.submit(page, f"{page}/password", changed)).status_code == 303
+    assert (await console.http.post("/v1/users/login", headers=basic("observer", "Another-2026!"))).status_code == 200
+    assert (await browser.submit(page, f"{page}/delete-user", {"user": "observer"})).status_code == 303
+    assert (await console.http.get("/v1/users/observer")).status_code == 404
+    assert (await browser.submit(page, f"{page}/tokens", {"user": "admin"})).status_code == 303
+    assert (await browser.get("/console")).status_code == 303
+
+
+async def test_the_authority_and_the_about_text_are_set(console: Served, browser: Browser) -> None:
+    page = "/console/settings"
+    answer = await browser.submit(page, f"{page}/authority", {"pem": "no certificate"})
+    assert answer.status_code == 400
+    check_page(answer)
+    answer = await browser.submit(page, f"{page}/authority", {"pem": AUTHORITY.pem.decode()})
+    assert answer.status_code == 303, answer.text
+    assert (await console.http.get("/v1/certificates/webhooks/ca")).status_code == 200
+    assert (await browser.submit(page, f"{page}/delete-authority")).status_code == 303
+    assert (await console.http.get("/v1/certificates/webhooks/ca")).status_code == 404
+    assert (await browser.submit(page, f"{page}/about", {"text": "Open <9> to 5"})).status_code == 303
+    assert "Open &lt;9&gt; to 5" in (await browser.get(page)).text
+    assert (await browser.submit(page, f"{page}/about", {"text": "x" * 1000})).status_code == 400
+
+
+async def test_a_template_is_made_previewed_edited_and_deleted(console: Served, browser: Browser) -> None:
+    body = {"type": "BODY", "text": "Hello {{1}}", "example": {"body_text": [["Ada"]]}}
+    buttons = {"type": "BUTTONS", "buttons": [{"type": "QUICK_REPLY", "text": "Thanks"}]}
+    fields = {"name": "greeting", "language": "en_US", "category": "UTILITY"}
+    page = "/console/templates/new"
+    answer = await browser.submit(page, page, {**fields, "components": json.dumps([body, buttons])})
+    assert answer.status_code == 303, answer.text
+    address = answer.headers["Location"]
+    shown = await browser.get(address)
+    check_page(shown)
+    assert "<div>Hello Ada</div>" in shown.text
+    assert "<li>Thanks</li>" in shown.text
+    longer = [{"type": "BODY", "text": "x" * 1025}]
+    answer = await browser.submit(address, address, {"components": json.dumps(longer)})
+    assert answer.status_code == 400
+    assert "The template was not saved" in answer.text
+    answer = await browser.submit(address, address, {"components": "[{"})
+    assert answer.status_code == 400
+    answer = await browser.submit(address, address, {"components": json.dumps([{"type": "BODY", "text": "Bye"}])})
+    assert answer.status_code == 303
+    stored = (await console.http.get("/v1/configs/templates")).json()["templates"]
+    assert stored[0]["components"] == [{"type": "BODY", "text": "Bye"}]
+    answer = await browser.submit(address, f"{address}/decision", {"decision": "pause"})
+    assert answer.status_code == 303
+    assert (await console.http.get("/v1/configs/templates")).json()["templates"][0]["status"] == "PAUSED"
+    answer = await browser.submit(address, f"{address}/decision", {"decision": "reject"})
+    assert answer.status_code == 400
+    assert (await browser.submit(address, f"{address}/delete", {"typed": "greetings"})).status_code == 400
+    assert (await browser.submit(address, f"{address}/delete", {"typed": "greeting"})).status_code == 303
+    assert (await console.http.get("/v1/configs/templates")).json()["templates"] == []
+
+
+async def test_an_export_is_imported(console: Served, browser: Browser) -> None:
+    one = {"name": "order", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hi"}]}
+    page, action = "/console/templates", "/console/templates/import"
+    answer = await browser.submit(page, action, {"export": json.dumps({"data": [one]})})
+    assert answer.headers["Location"] == "/console/templates?imported=1"
+    for wrong in ("", "[", json.dumps({"data": [{"name": "X"}]})):
+        answer = await browser.submit(page, action, {"export": wrong})
+        assert answer.status_code == 400
+        check_page(answer)
+    assert len((await console.http.get("/v1/configs/templates")).json()["templates"]) == 1
+
+
+async def test_faults_are_added_counted_on_every_page_and_deleted(browser: Browser, console: Served) -> None:
+    page = "/console/faults"
+    assert "Calls set to fail" not in (await browser.get("/console")).text
+    answer = await browser.submit(page, page, {"target": "messages", "times": "2", "code": "131000", "http": "503"})
+    assert answer.status_code == 303, answer.text
+    assert "Calls set to fail: 2" in (await browser.get("/console/messages")).text
+    assert (await console.send()).status_code == 503
+    assert "Calls set to fail: 1" in (await browser.get("/console/callbacks")).text
+    answer = await browser.submit(page, page, {"times": "0"})
+    assert answer.status_code == 400
+    check_page(answer)
+    assert (await browser.submit(page, f"{page}/clear")).status_code == 303
+    assert "Calls set to fail" not in (await browser.get("/console")).text
+
+
+async def test_the_findings_of_doctor_are_shown_with_remedies(console: Served, browser: Browser) -> None:
+    assert "No check was run" in (await browser.get("/console")).text
+    assert (await browser.submit("/console", "/console/doctor")).status_code == 303
+    assert console.parts.console is not None
+    runs = next(part for part in console.parts.console.parts if isinstance(part, DoctorRuns))
+    if runs._task is not None:
+        await runs._task
+    text = (await browser.get("/console")).text
+    rows = re.findall(r'<th scope="row" data-label="Check">(\w+)</th>', text)
+    assert rows == ["webhook", "disk"]
+    assert "&lt;i&gt;no answer&lt;/i&gt;" in text
+    assert "check that it runs" in text
+
+
+def test_our_script_is_short() -> None:
+    assert len((CONSOLE / "static" / "console.js").read_text().splitlines()) <= 200
+
+
+def test_the_templates_contain_no_text_of_their_own() -> None:
+    for path in sorted((CONSOLE / "templates").glob("*.html")):
+        source = re.sub(r"\{[{%#].*?[}%#]\}", "", path.read_text(), flags=re.DOTALL)
+        source = re.sub(r"<[^>]*>", " ", source)
+        words = [word for word in source.split() if set(word) & set(string.ascii_letters)]
+        assert words == [], path.name
+
+
+def test_every_file_of_the_console_is_in_the_wheel() -> None:
+    project = tomllib.loads((CONSOLE.parents[1] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["webapp.console"]
+    present = {
+        path.relative_to(CONSOLE)
+        for path in CONSOLE.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert len(present) > 20
+    assert [str(path) for path in sorted(present) if not any(path.match(pattern) for pattern in patterns)] == []

@@ -1,0 +1,253 @@
+"""Every page of the console: headers, valid HTML, links, forms, roles, and hostile values."""
+
+from __future__ import annotations
+
+import re
+import time
+from urllib.parse import quote
+
+import pytest
+
+from tests.webapp.conftest import PASSWORD, Served
+from tests.webapp.console.browser import Browser, check_headers, check_page, forms, links
+from tests.webapp.console.conftest import NUMBER
+from tests.webapp.console.scene import AT, callback, fail_attempts, message, store_callbacks, store_messages
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tests.webapp.roles import ordinary
+from tidings.storage.business.messages import Status
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.console.page_request import ConsoleRoute, RequiredRole
+from webapp.console.routes import ROUTES
+
+CANARY = "\"><script>alert('canary')</script><img src=x onerror=alert(1)>{{7*7}}\u202e"
+TEMPLATE = {"name": "greeting", "language": "en_US", "components": [{"type": "BODY", "text": "Hello {{1}}"}]}
+# Forms that end the session, and forms of pages that need more than these rows, tested elsewhere.
+SESSION_ENDS = ("/console/logout", "/console/settings/tokens")
+ELSEWHERE = (*SESSION_ENDS, "/console/callbacks/changes/{id}/stop", "/console/settings/delete-authority")
+# Largest page with its style sheet and scripts, bytes.
+MAX_PAGE = 100_000
+
+
+@pytest.fixture
+async def full(console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser) -> Browser:
+    """Browser at a console with rows on every page."""
+    sent = message(1, kept=b"sealed")
+    await store_messages(database, sent, message(2, status=int(Status.FAILED)), message(3, status=int(Status.READ)))
+    await fail_attempts(database, sent, "no route")
+    await store_callbacks(
+        database,
+        pending=[callback(1, subject=sent.id)],
+        failing=[callback(2, attempt=2, due_at=AT, last_error="HTTP 500")],
+        dead=[callback(3, attempt=9, last_error="refused")],
+    )
+    coreapp.answer(core.ShowCallback, lambda q: core.Shown(q.n, b'{"statuses":[{"id":"1"}]}'))
+    coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, b'{"type":"text"}'))
+    coreapp.answer(core.ReplayCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+    coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
+    assert (await console.http.post("/v1/configs/templates", json=TEMPLATE)).status_code == 201
+    await ordinary(console)
+    assert (await browser.submit("/console/faults", "/console/faults")).status_code == 303
+    return browser
+
+
+def example(route: ConsoleRoute) -> str:
+    """Return a path of a route, with invented values for its parameters."""
+    return re.sub(r"\{(\w+)\}", "1", route.path)
+
+
+async def crawl(browser: Browser) -> dict[str, str]:
+    """Follow all links from the overview. Returns the pages by their addresses."""
+    found: dict[str, str] = {}
+    waiting = ["/console"]
+    while waiting:
+        address = waiting.pop()
+        if address in found or not address.startswith("/console") or "/static/" in address:
+            continue
+        answer = await browser.get(address)
+        assert answer.status_code == 200, address
+        check_page(answer)
+        found[address] = answer.text
+        waiting += links(answer.text)
+    return found
+
+
+async def test_every_link_leads_to_a_valid_page(full: Browser) -> None:
+    found = await crawl(full)
+    paths = {address.partition("?")[0] for address in found}
+    for route in ROUTES:
+        if route.method == "GET" and route.role is not RequiredRole.NOBODY and "changes/" not in route.path:
+            assert any(route.match(path) is not None for path in paths), f"no link leads to {route.path}"
+
+
+async def test_every_form_answers(full: Browser) -> None:
+    sent = set()
+    for address, text in (await crawl(full)).items():
+        for form in forms(text):
+            if form.action in SESSION_ENDS:
+                continue
+            if form.method == "get":
+                answer = await full.get(form.action, params=form.fields)
+                assert answer.status_code == 200, f"{form.action} of {address}"
+            else:
+                assert form.fields["csrf"], f"{form.action} of {address}"
+                answer = await full.post(form.action, form.fields)
+                assert answer.status_code in (200, 303, 400, 409), f"{form.action} of {address}: {answer.text}"
+            if answer.status_code != 303:
+                check_page(answer)
+            check_headers(answer)
+            sent.add(form.action)
+    posts = [route for route in ROUTES if route.method == "POST" and route.role is not RequiredRole.NOBODY]
+    left = [
+        route.path
+        for route in posts
+        if route.path not in ELSEWHERE and not any(route.match(action) is not None for action in sent)
+    ]
+    assert left == [], "forms that no page has"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_every_page_needs_its_role(console: Served, stranger: Browser, route: ConsoleRoute) -> None:
+    if route.role is RequiredRole.NOBODY:
+        return
+    path = example(route)
+    answer = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith("/console/login")
+    # A cookie with the token of an ordinary user, signed by this installation.
+    token = (await ordinary(console))["Authorization"].removeprefix("Bearer ")
+    await sign_in(console, stranger, token)
+    answer = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
+    assert answer.status_code == 403
+    check_page(answer)
+
+
+async def sign_in(console: Served, browser: Browser, token: str) -> None:
+    """Give a browser a session with any token, as the console would write it."""
+    assert console.parts.console is not None
+    cookies = console.parts.console.site.cookies
+    moment = int(time.time())
+    mac = cookies._mac("session", str(moment), token)
+    await browser.get("/console/login")
+    name = next(each.name for each in browser.http.cookies.jar).replace("-form", "-session")
+    browser.http.cookies.set(name, f"{moment}~{token}~{mac}", domain="127.0.0.1", path="/")
+
+
+async def test_every_form_needs_its_token(browser: Browser) -> None:
+    for route in ROUTES:
+        if route.method == "POST":
+            answer = await browser.post(example(route), {})
+            assert answer.status_code == 403, route.path
+            check_page(answer)
+
+
+@pytest.mark.parametrize(
+    "path", ["/console/nothing", "/console/messages/none", "/console/callbacks/1", "/console/static/x"]
+)
+async def test_an_unknown_page_is_not_found(browser: Browser, path: str) -> None:
+    answer = await browser.get(path)
+    assert answer.status_code == 404
+    check_headers(answer)
+
+
+async def test_another_method_is_refused_with_the_allowed_ones(browser: Browser) -> None:
+    answer = await browser.http.put("/console/messages")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")
+    check_page(answer)
+
+
+async def test_a_head_request_has_the_headers_of_the_page(browser: Browser) -> None:
+    answer = await browser.http.head("/console")
+    assert (answer.status_code, answer.content) == (200, b"")
+    check_headers(answer)
+
+
+async def test_static_files_are_cached_by_their_content(stranger: Browser) -> None:
+    page = await stranger.get("/console/login")
+    names = [address for address in links(page.text) if "/static/" in address]
+    names += re.findall(r'src="(/console/static/[^"]+\.js[^"]*)"', page.text)
+    assert len(set(names)) == 5
+    for address in names:
+        answer = await stranger.get(address)
+        assert answer.status_code == 200
+        check_headers(answer)
+        again = await stranger.get(address, headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_a_page_with_its_files_is_at_most_100_kb(full: Browser) -> None:
+    files = 0
+    page = await full.get("/console/login")
+    for address in {*re.findall(r'(?:src|href)="(/console/static/[^"]+)"', (await full.get("/console")).text)}:
+        files += len((await full.get(address)).content)
+    assert files > 40_000
+    for address, text in (await crawl(full)).items():
+        assert files + len(text.encode()) <= MAX_PAGE, address
+    del page
+
+
+async def test_a_hostile_value_is_shown_as_text_everywhere(
+    console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    short = "<b onclick=x>"
+    sent = message(1, kept=b"sealed", peer=CANARY[:40], kind=short, category=short, request_id=CANARY[:64])
+    await store_messages(database, sent)
+    dead = callback(1, subject=CANARY[:64], kind=short, attempt=1, last_error=CANARY, request_id=CANARY[:64])
+    of_message = callback(2, subject=sent.id, event=CANARY[:64])
+    await store_callbacks(database, dead=[dead], pending=[of_message])
+    hostile = f'{{"text":{{"body":"{CANARY.replace(chr(34), "")}"}}}}'.encode()
+    coreapp.answer(core.ShowCallback, lambda q: core.Shown(q.n, hostile))
+    coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, CANARY.encode()))
+    coreapp.refuse(core.ReplayCallbacks, 1016, CANARY)
+    template = {**TEMPLATE, "components": [{"type": "BODY", "text": CANARY.replace("{{7*7}}", "")}]}
+    assert (await console.http.post("/v1/configs/templates", json=template)).status_code == 201
+    pages = list((await crawl(browser)).values())
+    for address in ("/console/messages", "/console/callbacks"):
+        for name in ("recipient", "id", "status", "type", "kind", "message", "since", "until", "before", "direction"):
+            answer = await browser.get(f"{address}?{name}={quote(CANARY)}")
+            check_page(answer)
+            pages.append(answer.text)
+    for page, action in (
+        (f"/console/messages/{sent.id}", f"/console/messages/{sent.id}/content"),
+        (f"/console/callbacks/{dead.seq}", f"/console/callbacks/{dead.seq}/body"),
+    ):
+        answer = await browser.submit(page, action)
+        pages.append(answer.text)
+        check_page(answer)
+    fields = {"secret": CANARY, "event_id": CANARY, "timestamp": CANARY, "signatures": CANARY, "body": CANARY}
+    answer = await browser.submit("/console/callbacks/signature", "/console/callbacks/signature", fields)
+    check_page(answer)
+    pages.append(answer.text)
+    answer = await browser.submit("/console/templates/new", "/console/templates/new", dict.fromkeys(TEMPLATE, CANARY))
+    check_page(answer)
+    pages.append(answer.text)
+    assert sum("canary" in text for text in pages) > 10
+    for text in pages:
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert "<b onclick" not in text
+        assert "49" not in re.findall(r"onerror=alert\(1\)[^<]{0,20}", text)
+
+
+async def test_an_administrator_of_another_number_sees_none_of_the_first(
+    database: Database, browser: Browser, stranger: Browser
+) -> None:
+    other = message(1, account="15559990000")
+    await store_messages(database, other, message(2))
+    await store_callbacks(database, dead=[callback(1, account="15559990000"), callback(2)])
+    listed = (await browser.get("/console/messages")).text
+    assert listed.count('class="mono" href="/console/messages/') == 1
+    assert other.id not in listed
+    assert (await browser.get(f"/console/messages/{other.id}")).status_code == 404
+    hidden = callback(1).seq
+    assert str(hidden) not in (await browser.get("/console/callbacks")).text
+    assert (await browser.get(f"/console/callbacks/{hidden}")).status_code == 404
+    assert NUMBER in listed
+
+
+async def test_login_pages_are_valid(stranger: Browser) -> None:
+    for path in ("/console/login", "/console/login?next=/console/messages"):
+        check_page(await stranger.get(path))
+    answer = await stranger.submit("/console/login", "/console/login", {"username": CANARY, "password": PASSWORD})
+    check_page(answer)
+    assert answer.status_code == 401

@@ -1,0 +1,180 @@
+"""Event streams of open pages: their events, their number, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from tests.webapp.conftest import Serve, Served
+from tests.webapp.console import scene
+from tests.webapp.console.browser import Browser, check_headers
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.database import Database
+from webapp.console import streams
+from webapp.console.streams import EventStream, StreamSlots
+from webapp.http.errors import Overloaded
+
+# Literals of the issue: streams of one Webapp, and of one user.
+MAX_STREAMS, MAX_OF_USER = 50, 8
+STREAM = "/console/stream?of=" + quote("/console/messages")
+
+
+@pytest.fixture
+async def open_browser(
+    serve: Serve, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Served, Browser]]:
+    """Webapp on a socket, whose streams look for changes 50 times per second, and a browser with a session."""
+    monkeypatch.setattr(streams, "LOOK", 0.02)
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.1)
+    served = await serve(console=True, over_socket=True)
+    await served.log_in()
+    browser = Browser(httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}", trust_env=False, timeout=20))
+    await browser.log_in()
+    yield served, browser
+    await browser.http.aclose()
+
+
+@contextlib.asynccontextmanager
+async def stream(browser: Browser, path: str = STREAM, **headers: str) -> AsyncIterator[httpx.Response]:
+    async with browser.http.stream("GET", path, headers=headers) as answer:
+        yield answer
+
+
+async def event(lines: AsyncIterator[str], name: str) -> dict[str, str]:
+    """Return the fields of the next event of this name."""
+    found: dict[str, str] = {}
+    async with asyncio.timeout(20):
+        async for line in lines:
+            if not line:
+                if found.get("event") == name:
+                    return found
+                found = {}
+            elif not line.startswith(":"):
+                field, _, value = line.partition(": ")
+                found[field] = value
+    raise AssertionError(f"the stream ended without {name}")
+
+
+async def test_a_stream_reports_each_change_of_its_page_with_an_id(
+    open_browser: tuple[Served, Browser], database: Database
+) -> None:
+    _, browser = open_browser
+    async with stream(browser) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        check_headers(answer)
+        lines = answer.aiter_lines()
+        first = await event(lines, "changed")
+        await scene.store_messages(database, scene.message(1))
+        second = await event(lines, "changed")
+    assert first["id"] == first["data"]
+    assert first["id"] != second["id"]
+    page = (await browser.get("/console/messages")).text
+    assert f'data-digest="{second["id"]}"' in page
+    # A client that connects again with this id gets no event until the next change.
+    async with stream(browser, **{"Last-Event-ID": second["id"]}) as answer:
+        lines = answer.aiter_lines()
+        seen = [await anext(lines) for _ in range(12)]
+        assert ": alive" in seen
+        assert not any(line.startswith("event") for line in seen)
+
+
+async def test_a_stream_ends_with_its_session(open_browser: tuple[Served, Browser]) -> None:
+    served, browser = open_browser
+    async with stream(browser) as answer:
+        lines = answer.aiter_lines()
+        await event(lines, "changed")
+        assert (await served.http.delete("/v1/users/admin/tokens")).status_code == 200
+        await event(lines, "ended")
+        assert [line async for line in lines] == []
+
+
+async def test_a_user_has_at_most_8_streams(open_browser: tuple[Served, Browser]) -> None:
+    served, browser = open_browser
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(MAX_OF_USER):
+            answer = await stack.enter_async_context(stream(browser))
+            assert answer.status_code == 200
+        refused = await browser.get(STREAM)
+        assert refused.status_code == 503
+        assert refused.headers["Retry-After"] == "5"
+        # The page itself is still served, so that a browser polls it.
+        assert (await browser.get("/console/messages")).status_code == 200
+    assert served.parts.console is not None
+    slots = served.parts.console.streams
+    for _ in range(2000):
+        if not slots._of_users.total():
+            break
+        await asyncio.sleep(0.01)
+    async with stream(browser) as answer:
+        assert answer.status_code == 200
+
+
+def test_a_webapp_has_at_most_50_streams() -> None:
+    slots = StreamSlots()
+    for number in range(MAX_STREAMS):
+        slots.take(f"user {number}")
+    with pytest.raises(Overloaded):
+        slots.take("another")
+    slots.release("user 0")
+    slots.take("another")
+
+
+async def test_the_stop_of_the_webapp_ends_its_streams(open_browser: tuple[Served, Browser]) -> None:
+    served, browser = open_browser
+    assert served.parts.console is not None
+    async with stream(browser) as answer:
+        lines = answer.aiter_lines()
+        await event(lines, "changed")
+        stop = asyncio.Event()
+        stop.set()
+        await served.parts.console.streams.run(stop)
+        async with asyncio.timeout(5):
+            assert not any([line.startswith("event") async for line in lines])
+
+
+@pytest.mark.parametrize("target", ["/console/nothing", "/v1/users", "https://example.com/console", "/console/logout"])
+async def test_a_stream_of_no_page_is_refused(open_browser: tuple[Served, Browser], target: str) -> None:
+    _, browser = open_browser
+    answer = await browser.get("/console/stream", params={"of": target})
+    assert answer.status_code in (400, 404, 405)
+    check_headers(answer)
+
+
+async def test_a_stream_without_a_session_makes_the_browser_give_up(serve: Serve) -> None:
+    served = await serve(console=True)
+    browser = Browser.of(served)
+    assert (await browser.get(STREAM)).status_code == 204
+    await browser.http.aclose()
+
+
+async def test_a_failed_look_ends_the_stream_and_an_unchanged_page_gets_signs_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "LOOK", 0.001)
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.0)
+    looks = iter(["same", "same", "same"])
+    sent: list[str] = []
+
+    async def look() -> str:
+        try:
+            return next(looks)
+        except StopIteration:
+            raise OSError("the database is away") from None
+
+    async def receive() -> dict[str, str]:
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message.get("body", b"").decode())
+
+    async with asyncio.timeout(20):
+        await EventStream(look, "same", asyncio.Event(), headers=[])({}, receive, send)
+    assert sent == ["", "retry: 5000\n: open\n\n", *[": alive\n\n"] * 3, ""]

@@ -1,0 +1,1 @@
+"""Who may use the console: sessions, forms, and the one-time link."""

@@ -1,0 +1,84 @@
+"""Wiring of the console: its parts, and its services."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tidings.aio.clock import Clock
+from tidings.aio.service import Service
+from tidings.http.hosts import Hosts
+from tidings.net.exposure import LinkCalls
+from tidings.storage.database import Database
+from webapp.auth.authenticator import Authenticator
+from webapp.auth.numbers import Numbers
+from webapp.console.access.entry_link import EntryLink
+from webapp.console.access.sessions import SessionCookies
+from webapp.console.figures.doctor_runs import DoctorRuns
+from webapp.console.figures.processes import NumberShards, ProcessList
+from webapp.console.figures.recorder import FiguresRecorder
+from webapp.console.history import PresentState
+from webapp.console.layer import ConsoleSite
+from webapp.console.operations.bulk_changes import BulkChanges
+from webapp.console.operations.operator_link import OperatorLink
+from webapp.console.parts import ConsoleTables, FaultCount
+from webapp.console.render.pages import PageTemplates
+from webapp.console.render.static_files import StaticAssets
+from webapp.console.streams import StreamSlots
+from webapp.coreapps.interfaces import AllCoreapps
+from webapp.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConsoleParts:
+    """The console of one Webapp."""
+
+    site: ConsoleSite
+    parts: Sequence[object]  # what handlers find by its class
+    services: Sequence[Service]  # those that run with the server
+    streams: StreamSlots  # service that ends before the server
+
+
+def wire(
+    settings: Settings,
+    database: Database,
+    coreapps: AllCoreapps,
+    *,
+    authenticator: Authenticator,
+    numbers: Numbers,
+    calls: LinkCalls,
+    faults: FaultCount | None,
+    clock: Clock,
+) -> ConsoleParts:
+    """Create the console.
+
+    faults: counts what is configured to fail; `None` outside the test mode
+    """
+    assets, streams = StaticAssets(), StreamSlots()
+    cookies = SessionCookies(settings.secrets.jwt_key, authenticator, clock)
+    link = OperatorLink(database, calls, link_key=settings.secrets.link_key, operator_key=str(settings.console_key))
+    changes, recorder = BulkChanges(database, link), FiguresRecorder(coreapps, clock)
+    doctor = DoctorRuns(clock, everything=settings.embedded)
+    site = ConsoleSite(
+        hosts=Hosts(settings.allowed_hosts),
+        cookies=cookies,
+        templates=PageTemplates(assets),
+        assets=assets,
+        streams=streams,
+        account=settings.account,
+        faults=faults,
+    )
+    parts: list[object] = [
+        cookies,
+        link,
+        changes,
+        recorder,
+        EntryLink(str(settings.console_link), clock),
+        ConsoleTables(database, PresentState(database)),
+        NumberShards(database, numbers.block_of),
+        ProcessList(database, coreapps),
+        doctor,
+    ]
+    if faults is not None:
+        parts.append(faults)
+    return ConsoleParts(site, parts, [recorder, changes, doctor], streams)

@@ -1,0 +1,101 @@
+"""Processes of the installation with their states and last heartbeats."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from tidings.storage.business import console_views, nodes, shard_blocks, shards
+from tidings.storage.business.nodes import NodeRecord
+from tidings.storage.business.shards import Owner
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.coreapps.interfaces import AllCoreapps
+from webapp.http.errors import CoreappAway
+
+# Seconds that each Coreapp has to respond.
+_PATIENCE = 2.0
+
+WEBAPP, COREAPP, NETWORK = "webapp", "coreapp", "network"
+# States, as `strings.toml` names them.
+LIVE, SILENT, UNREACHED, STANDBY, AWAY, UNKNOWN = "live", "silent", "unreached", "standby", "away", "unknown"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessEntry:
+    """One process, or the connection to the network."""
+
+    kind: str  # `WEBAPP`, `COREAPP` or `NETWORK`
+    name: str
+    state: str
+    is_good: bool
+    age: float | None = None  # seconds since its start
+    heartbeat_age: float | None = None  # seconds
+    detail: str = ""
+
+
+class ProcessList:
+    """Reads the processes from the tables of heartbeats, and the state of each Coreapp from itself."""
+
+    def __init__(self, database: Database, coreapps: AllCoreapps) -> None:
+        self._database = database
+        self._coreapps = coreapps
+
+    async def read(self) -> Sequence[ProcessEntry]:
+        """Return Webapps, Coreapps, and the connection to the network."""
+        async with self._database.reading() as connection:
+            webapps = await console_views.list_webapps(connection)
+            members = await nodes.list_members(connection)
+            owners = await shards.list_owners(connection)
+        health = await self._health()
+        found = [
+            ProcessEntry(
+                WEBAPP, each.node, LIVE if each.is_live else SILENT, each.is_live, each.age, each.heartbeat_age
+            )
+            for each in webapps
+        ]
+        found += [_coreapp(member, owners, health) for member in members]
+        return [*found, _network(health)]
+
+    async def _health(self) -> Mapping[str, core.Health | None]:
+        """Return the answer of each Coreapp by its address; `None` when it did not respond."""
+        answers = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        return {coreapp.address: None if isinstance(answer, CoreappAway) else answer for coreapp, answer in answers}
+
+
+class NumberShards:
+    """Shards of each number."""
+
+    def __init__(self, database: Database, block_of: Callable[[str], int]) -> None:
+        """block_of: returns the shard block of a number"""
+        self._database = database
+        self.block_of = block_of
+
+    async def of(self, account: str) -> Sequence[int]:
+        """Return the shards of a number."""
+        block = self.block_of(account)
+        async with self._database.reading() as connection:
+            owners = await shards.list_owners(connection)
+        return [owner.shard for owner in owners if shard_blocks.block_of(owner.shard) == block]
+
+
+def _coreapp(member: NodeRecord, owners: Sequence[Owner], health: Mapping[str, core.Health | None]) -> ProcessEntry:
+    owned = [owner.shard for owner in owners if owner.node == member.node.name]
+    answer = health.get(member.node.address)
+    detail = ", ".join(map(str, owned))
+    if not member.is_live:
+        state = SILENT
+    elif answer is None:
+        state = UNREACHED
+    else:
+        state = LIVE if owned else STANDBY
+    is_good = state in (LIVE, STANDBY)
+    return ProcessEntry(COREAPP, member.node.name, state, is_good, member.age, member.heartbeat_age, detail)
+
+
+def _network(health: Mapping[str, core.Health | None]) -> ProcessEntry:
+    states = [answer.gateway_status for answer in health.values() if answer is not None and answer.shards]
+    if not states:
+        return ProcessEntry(NETWORK, NETWORK, UNKNOWN, False)
+    worst = next((state for state in states if state != "connected"), "connected")
+    return ProcessEntry(NETWORK, NETWORK, LIVE if worst == "connected" else AWAY, worst == "connected", detail=worst)

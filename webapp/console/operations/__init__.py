@@ -1,0 +1,1 @@
+"""Requests to Coreapps that need the operator key."""

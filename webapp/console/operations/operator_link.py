@@ -1,0 +1,97 @@
+"""Requests to the Coreapps with the operator key: replays, purges, and contents."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tidings.net import tls
+from tidings.net.exposure import LinkCalls
+from tidings.storage.business import shards
+from tidings.storage.business.shards import Owner
+from tidings.storage.database import Database
+from tidings.wire import core
+from tidings.wire.codes import ACCESS_DENIED
+from tidings.wire.connection import Connection, Disconnected, connect
+from tidings.wire.requests import Requests
+from webapp.http.errors import CoreappRefused, CoreappUnreachable
+
+HELLO_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+NO_KEY = "this Webapp has no operator key: set TIDINGS_CONSOLE_KEY, or use `tidings queue` on a machine that has it"
+
+Answer = TypeVar("Answer", core.Replayed, core.Purged, core.Shown)
+
+
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
+class OperatorLink:
+    """Client for the owners of shards that opens one connection per request, since operators make few requests."""
+
+    database: Database
+    calls: LinkCalls  # verification of the Coreapps
+    _: dataclasses.KW_ONLY
+    link_key: str
+    operator_key: str  # empty: every request is refused
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether this Webapp has the operator key."""
+        return bool(self.operator_key)
+
+    async def call(self, shard: int, make: Callable[[int], core.Question], expect: type[Answer]) -> Answer:
+        """Send one request to the owner of a shard, and return its response.
+
+        Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner.
+        """
+        if not self.operator_key:
+            raise CoreappRefused(ACCESS_DENIED, NO_KEY)
+        owner = (await self._owners()).get(shard)
+        if owner is None or not owner.address:
+            raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
+        answer = await self._call(owner.address, make)
+        if isinstance(answer, core.Refused):
+            raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
+        if not isinstance(answer, expect):
+            raise CoreappUnreachable(f"the Coreapp at {owner.address} answered with {type(answer).__name__}")
+        return answer
+
+    async def _owners(self) -> Mapping[int, Owner]:
+        async with self.database.reading() as connection:
+            return {owner.shard: owner for owner in await shards.list_owners(connection)}
+
+    async def _call(self, address: str, make: Callable[[int], core.Question]) -> Any:
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        caller = _LinkCaller()
+        try:
+            connection = await connect(host, int(port), core.Answer, caller, tls=self.calls.context_for(host))
+        except ssl.SSLError as error:
+            raise CoreappUnreachable(f"the Coreapp at {address}: {tls.describe(error)}") from error
+        except OSError as error:
+            raise CoreappUnreachable(f"the Coreapp at {address} cannot be reached: {error}") from error
+        try:
+            hello = functools.partial(core.Hello, key=self.link_key, operator_key=self.operator_key)
+            await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
+            return await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
+        except (Disconnected, TimeoutError) as error:
+            raise CoreappUnreachable(f"the Coreapp at {address} does not answer: {error}") from error
+        finally:
+            connection.close("done")
+
+
+class _LinkCaller:
+    """Owner of the connection to one Coreapp."""
+
+    def __init__(self) -> None:
+        self.requests: Requests[Any] = Requests()
+
+    def opened(self, connection: Connection) -> None:
+        """Ignore the event: `OperatorLink` sends the requests."""
+
+    def received(self, connection: Connection, frame: Any) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.requests.lost(reason)

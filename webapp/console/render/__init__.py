@@ -1,0 +1,1 @@
+"""HTML from templates, static files, and values as text."""
