@@ -19,7 +19,7 @@ from handset import errors
 from handset.answers import InvalidAnswer
 from handset.web import conversation, entry, files, live, numbers, sessions, settings_page, strings
 from handset.web.sessions import PageSession
-from handset.web.site import NO_SESSION, ROOT, Handler, PageFailure, PageRequest, Site
+from handset.web.site import NO_SESSION, ROOT, Handler, HandsetRequest, PageFailure, Site
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.config.env import is_loopback
 from tidings.http.hosts import Hosts
@@ -90,14 +90,14 @@ class HandsetApp:
         if session is not None and is_file and scope["path"].endswith("/send"):
             limited.allow(MAX_UPLOAD)
         nonce, mark = headers.make_nonce(), self.site.streams.mark
-        page = PageRequest(self.site, request, session or NO_SESSION, nonce, mark, FormData())
+        page = HandsetRequest(self.site, request, session or NO_SESSION, nonce, mark, FormData())
         try:
             response = await self._respond(page)
         except ClientDisconnect:
             return
         await response(scope, receive, send)
 
-    async def _respond(self, page: PageRequest) -> Response:
+    async def _respond(self, page: HandsetRequest) -> Response:
         try:
             return await self._serve(page)
         except PageFailure as failure:
@@ -115,7 +115,7 @@ class HandsetApp:
         except ClientError as error:
             return _problem(page, 422, _sentence(error))
 
-    async def _serve(self, page: PageRequest) -> Response:
+    async def _serve(self, page: HandsetRequest) -> Response:
         request = page.request
         client = request.client
         is_local = client is not None and is_loopback(client.host)
@@ -186,7 +186,7 @@ async def _unused(request: Request) -> Response:
     raise NotImplementedError("routes only match paths here")
 
 
-async def _handle(handler: Handler, page: PageRequest) -> Response:
+async def _handle(handler: Handler, page: HandsetRequest) -> Response:
     """Call a handler. While the network or the store is away, the page keeps the form and offers to send it again."""
     try:
         return await handler(page)
@@ -205,7 +205,7 @@ async def _handle(handler: Handler, page: PageRequest) -> Response:
 
 
 def _problem(
-    page: PageRequest, status: int, text: str, *, again: str = "", kept: Sequence[tuple[str, str]] = ()
+    page: HandsetRequest, status: int, text: str, *, again: str = "", kept: Sequence[tuple[str, str]] = ()
 ) -> Response:
     """Return a page that says what is wrong.
 

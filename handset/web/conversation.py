@@ -16,7 +16,7 @@ from handset.composing import Content
 from handset.message_parts import ChoicePart
 from handset.web import outgoing, recorder, strings, view
 from handset.web.phones import OpenPhone
-from handset.web.site import PageFailure, PageRequest, whole_number
+from handset.web.site import HandsetRequest, PageFailure, whole_number
 from handset.web.view import ShownConversation, ShownQuote
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.e2ee import fingerprints
@@ -34,26 +34,26 @@ _FORWARDED = ("text", "location", "contacts", *media_objects.KINDS)
 # Pages.
 
 
-async def show_phone(page: PageRequest) -> Response:
+async def show_phone(page: HandsetRequest) -> Response:
     return page.render("phone.html", await _frame(page, page.phone(), ""))
 
 
-async def show_list(page: PageRequest) -> Response:
+async def show_list(page: HandsetRequest) -> Response:
     return page.render("list.html", await _frame(page, page.phone(), page.query("open")))
 
 
-async def show(page: PageRequest) -> Response:
+async def show(page: HandsetRequest) -> Response:
     return await _show(page)
 
 
-async def show_more(page: PageRequest) -> Response:
+async def show_more(page: HandsetRequest) -> Response:
     """Show the forms of types other than text and files."""
     phone, chat = page.phone(), _chat_of(page)
     values = {**await _frame(page, phone, chat), "answer": whole_number(page.query("answer"))}
     return page.render("more.html", values)
 
 
-async def show_messages(page: PageRequest) -> Response:
+async def show_messages(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     shown = await view.conversation(phone, chat)
     await _read(phone, chat, shown)
@@ -61,7 +61,7 @@ async def show_messages(page: PageRequest) -> Response:
     return page.render("messages.html", values)
 
 
-async def _show(page: PageRequest, problem: str = "", status: int = 200) -> Response:
+async def _show(page: HandsetRequest, problem: str = "", status: int = 200) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     before = whole_number(page.query("before"))
     shown = await view.conversation(phone, chat, before)
@@ -81,7 +81,7 @@ async def _show(page: PageRequest, problem: str = "", status: int = 200) -> Resp
     return page.render("chat.html", values, status)
 
 
-async def _frame(page: PageRequest, phone: OpenPhone, chat: str) -> Mapping[str, Any]:
+async def _frame(page: HandsetRequest, phone: OpenPhone, chat: str) -> Mapping[str, Any]:
     """Return the values of the list of chats, which each chat's page also shows."""
     return {
         "phone": phone,
@@ -118,7 +118,7 @@ async def _effect(phone: OpenPhone, did: str) -> str:
 # Sending.
 
 
-async def send(page: PageRequest) -> Response:
+async def send(page: HandsetRequest) -> Response:
     """Send what the form has. After a mistake the page shows it, with what was typed."""
     phone, chat = page.phone(), _chat_of(page)
     try:
@@ -131,7 +131,7 @@ async def send(page: PageRequest) -> Response:
     return _back(page, chat)
 
 
-async def act(page: PageRequest) -> Response:
+async def act(page: HandsetRequest) -> Response:
     """Tap a choice, react, or delete: `do` has the action, the position of the message, and its argument."""
     phone, chat = page.phone(), _chat_of(page)
     action, position, argument = (*page.field("do").split(" ", 2), "", "", "")[:3]
@@ -155,14 +155,14 @@ async def act(page: PageRequest) -> Response:
     return _back(page, chat)
 
 
-async def read(page: PageRequest) -> Response:
+async def read(page: HandsetRequest) -> Response:
     """Send the receipts `read` once, although the phone does not send them by itself."""
     phone, chat = page.phone(), _chat_of(page)
     await phone.read(chat, even_if_unwanted=True)
     return _back(page, chat)
 
 
-async def show_form(page: PageRequest) -> Response:
+async def show_form(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     choice, row = await _form_of(page, phone)
     fields = [(name, _field_text(value)) for name, value in list(choice.fields.items())[:MAX_FIELDS]]
@@ -170,7 +170,7 @@ async def show_form(page: PageRequest) -> Response:
     return page.render("form.html", {**await _frame(page, phone, chat), **values})
 
 
-async def send_form(page: PageRequest) -> Response:
+async def send_form(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     choice, row = await _form_of(page, phone)
     filled: dict[str, Any] = dict(_response_of(choice))
@@ -184,7 +184,7 @@ async def send_form(page: PageRequest) -> Response:
     return _back(page, chat)
 
 
-async def show_forward(page: PageRequest) -> Response:
+async def show_forward(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     row, raw = await _message(phone, page.path("position"))
     return page.render(
@@ -192,7 +192,7 @@ async def show_forward(page: PageRequest) -> Response:
     )
 
 
-async def forward(page: PageRequest) -> Response:
+async def forward(page: HandsetRequest) -> Response:
     phone = page.phone()
     row, raw = await _message(phone, page.path("position"))
     target = page.field("to")
@@ -212,11 +212,11 @@ async def forward(page: PageRequest) -> Response:
 # Chats and groups.
 
 
-async def show_new(page: PageRequest) -> Response:
+async def show_new(page: HandsetRequest) -> Response:
     return page.render("new.html", await _frame(page, page.phone(), ""))
 
 
-async def start(page: PageRequest) -> Response:
+async def start(page: HandsetRequest) -> Response:
     """Open the chat with a number, join a group by its code, or create one."""
     phone, groups = page.phone(), page.phone().fleet.groups
     if code := page.field("code"):
@@ -229,7 +229,7 @@ async def start(page: PageRequest) -> Response:
     return _back(page, number)
 
 
-async def show_info(page: PageRequest) -> Response:
+async def show_info(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     values: dict[str, Any] = {
         **await _frame(page, phone, chat),
@@ -248,7 +248,7 @@ async def show_info(page: PageRequest) -> Response:
     return page.render("info.html", values)
 
 
-async def change(page: PageRequest) -> Response:
+async def change(page: HandsetRequest) -> Response:
     """Block or unblock the peer, or leave the group."""
     phone, chat = page.phone(), _chat_of(page)
     action = page.field("do")
@@ -289,7 +289,7 @@ async def _safety_number(phone: OpenPhone, peer: str) -> str:
 # Parts of requests.
 
 
-def _chat_of(page: PageRequest) -> str:
+def _chat_of(page: HandsetRequest) -> str:
     """Return the chat that the path names. Raises `PageFailure`."""
     chat = page.path("chat")
     if not (addresses.is_number(chat) or addresses.is_group(chat)):
@@ -297,7 +297,7 @@ def _chat_of(page: PageRequest) -> str:
     return chat
 
 
-def _back(page: PageRequest, chat: str) -> Response:
+def _back(page: HandsetRequest, chat: str) -> Response:
     return page.redirect(f"/{page.path('number')}/chats/{chat}#end")
 
 
@@ -309,7 +309,7 @@ async def _message(phone: OpenPhone, position: str) -> tuple[ChatItemRow, str]:
     return found
 
 
-async def _form_of(page: PageRequest, phone: OpenPhone) -> tuple[ChoicePart, ChatItemRow]:
+async def _form_of(page: HandsetRequest, phone: OpenPhone) -> tuple[ChoicePart, ChatItemRow]:
     """Return the choice that opens a form, with its message. Raises `PageFailure`."""
     row, raw = await _message(phone, page.path("position"))
     choices = message_parts.choices_of(message_parts.read(row.kind, raw))

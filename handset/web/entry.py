@@ -5,16 +5,16 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from handset.web import sessions, strings
-from handset.web.site import ROOT, PageFailure, PageRequest
+from handset.web.site import ROOT, HandsetRequest, PageFailure
 
 
-async def show(page: PageRequest) -> Response:
+async def show(page: HandsetRequest) -> Response:
     if not page.site.sessions.is_valid(page.path("token")):
         raise PageFailure(403, strings.NOT_ENTERED)
     return page.render("enter.html", {"token": page.path("token")})
 
 
-async def enter(page: PageRequest) -> Response:
+async def enter(page: HandsetRequest) -> Response:
     cookie = page.site.sessions.use(page.path("token"))
     if cookie is None:
         raise PageFailure(403, strings.NOT_ENTERED)
@@ -31,7 +31,7 @@ async def enter(page: PageRequest) -> Response:
     return response
 
 
-async def make_link(page: PageRequest) -> Response:
+async def make_link(page: HandsetRequest) -> Response:
     """Show a link for another browser."""
     token = page.site.sessions.make_link()
     host = page.request.headers["host"]

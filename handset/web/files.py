@@ -11,7 +11,7 @@ from handset import message_parts
 from handset.attachments import transfer
 from handset.attachments.pointers import AttachmentPointer
 from handset.web import strings, view
-from handset.web.site import PageFailure, PageRequest, whole_number
+from handset.web.site import HandsetRequest, PageFailure, whole_number
 from tidings.media import kinds
 from tidings.media.errors import UnusableType
 from tidings.pages import headers
@@ -19,14 +19,14 @@ from tidings.pages import headers
 _EMBEDDED = frozenset(text for types in view.INLINE.values() for text in types)
 
 
-async def asset(page: PageRequest) -> Response:
+async def asset(page: HandsetRequest) -> Response:
     found = page.site.assets.respond(page.request, page.path("name"))
     if found is None:
         raise PageFailure(404, strings.NOT_FOUND)
     return found
 
 
-async def received(page: PageRequest) -> Response:
+async def received(page: HandsetRequest) -> Response:
     """Send a file of a message. It is fetched from the network, authenticated, and never a document of our origin."""
     phone = page.phone()
     found = await view.find(phone, whole_number(page.path("position")))
@@ -44,7 +44,7 @@ async def received(page: PageRequest) -> Response:
     return StreamingResponse(_all(head, chunks), media_type=_type_of(pointer, head), headers=sent)
 
 
-async def _chunks(page: PageRequest, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chunks(page: HandsetRequest, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async with page.site.downloads, contextlib.aclosing(source):  # type: ignore[type-var]
         async for chunk in source:
             yield chunk

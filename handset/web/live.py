@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from handset.web.site import PageRequest
+from handset.web.site import HandsetRequest
 from tidings.pages import headers
 from tidings.pages.event_streams import EventStreamResponse
 
@@ -12,7 +12,7 @@ CHANGED = "changed"
 POLL_SECONDS = 5  # in which a page without a stream loads its parts
 
 
-async def stream(page: PageRequest) -> Response:
+async def stream(page: HandsetRequest) -> Response:
     number = page.phone().number
     last_id = page.request.headers.get("last-event-id") or page.query("after")
     opened = page.site.streams.open(page.session.id, [number], last_id)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from handset import own_number
 from handset.web import strings
-from handset.web.site import PageRequest
+from handset.web.site import HandsetRequest
 from tidings.client.errors import (
     ClientError,
     LockedNumber,
@@ -22,11 +22,11 @@ from tidings.client.errors import (
 from tidings.storage.handset import chats
 
 
-async def show(page: PageRequest) -> Response:
+async def show(page: HandsetRequest) -> Response:
     return await _show(page, {})
 
 
-async def register(page: PageRequest) -> Response:
+async def register(page: HandsetRequest) -> Response:
     """Open the phone of a number. It is registered first if it must be: by the registration key, or by a code."""
     number = own_number.digits_of(page.field("number"))
     if not number:
@@ -39,7 +39,7 @@ async def register(page: PageRequest) -> Response:
     return page.redirect(f"/{number}")
 
 
-async def register_again(page: PageRequest) -> Response:
+async def register_again(page: HandsetRequest) -> Response:
     number = page.phone().number
     try:
         await page.book.register_again(number)
@@ -48,12 +48,12 @@ async def register_again(page: PageRequest) -> Response:
     return page.redirect(f"/{number}")
 
 
-async def close(page: PageRequest) -> Response:
+async def close(page: HandsetRequest) -> Response:
     await page.book.close(page.path("number"))
     return page.redirect("")
 
 
-async def _ask(page: PageRequest, number: str, error: ClientError) -> Response:
+async def _ask(page: HandsetRequest, number: str, error: ClientError) -> Response:
     """Show what is wrong, and ask for a code or a PIN where one is missing."""
     values = {"number": number, "name": page.field("name"), "code": page.field("code"), "problem": _sentence(error)}
     if isinstance(error, Unauthorized) and not page.field("code"):
@@ -70,7 +70,7 @@ async def _ask(page: PageRequest, number: str, error: ClientError) -> Response:
     return await _show(page, {**values, "needs_code": needs_code, "needs_pin": needs_pin}, status)
 
 
-async def _show(page: PageRequest, values: Mapping[str, Any], status: int = 200) -> Response:
+async def _show(page: HandsetRequest, values: Mapping[str, Any], status: int = 200) -> Response:
     known = await page.book.list_known()
     unread = {}
     async with page.book.database.reading() as connection:

@@ -17,13 +17,13 @@ from handset.answers import InvalidAnswer
 from handset.attachments import pointers, transfer
 from handset.composing import Content
 from handset.web.phones import OpenPhone
-from handset.web.site import PageRequest, whole_number
+from handset.web.site import HandsetRequest, whole_number
 from tidings.storage.handset.chats import ChatItemRow
 
 MAX_QUANTITY = 999
 
 
-async def compose(page: PageRequest, phone: OpenPhone, chat: str, answered: ChatItemRow | None) -> Content:
+async def compose(page: HandsetRequest, phone: OpenPhone, chat: str, answered: ChatItemRow | None) -> Content:
     """Return the content of a form. Raises `InvalidAnswer` and `ClientError`.
 
     answered: message that it answers; `None` for none
@@ -41,7 +41,7 @@ async def compose(page: PageRequest, phone: OpenPhone, chat: str, answered: Chat
     return composing.answering(content, answered.id, answered.author)
 
 
-async def _file(page: PageRequest, phone: OpenPhone, upload: UploadFile) -> Content:
+async def _file(page: HandsetRequest, phone: OpenPhone, upload: UploadFile) -> Content:
     """Upload a file to the network. Its copy on this disk is deleted."""
     name = pointers.name_of("file", upload.filename or "", "", "") or "file"
     async with page.site.uploads:
@@ -61,57 +61,57 @@ def _write(path: Path, source: IO[bytes]) -> None:
         shutil.copyfileobj(source, file)
 
 
-def _text(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _text(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return answers.text(page.field("text"))
 
 
-def _forwarded(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _forwarded(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return composing.forwarded(answers.text(page.field("text")))
 
 
-def _location(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _location(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return answers.location(*(page.field(name) for name in ("latitude", "longitude", "name", "address")))
 
 
-def _contact(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _contact(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return answers.contact(page.field("name"), "".join(page.field("phone").split()))
 
 
-def _order(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _order(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     quantity = min(whole_number(page.field("quantity") or "1"), MAX_QUANTITY)
     products = collections.Counter(page.field("products").split())
     quantities = {product: count * quantity for product, count in products.items()}
     return answers.order(page.field("catalog"), quantities, page.field("text"))
 
 
-def _product(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _product(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     message_id, author = (answered.id, answered.author) if answered is not None else ("", chat)
     return answers.about_product(
         page.field("text"), message_id, author, catalog=page.field("catalog"), product=page.field("product")
     )
 
 
-def _advertisement(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _advertisement(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return answers.from_advertisement(page.field("url"), page.field("text"))
 
 
-def _form(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _form(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return answers.form(page.field("response"))
 
 
-def _new_number(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _new_number(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return answers.new_number(page.field("new_number"))
 
 
-def _unknown(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _unknown(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return composing.unknown()
 
 
-def _ephemeral(page: PageRequest, chat: str, answered: ChatItemRow | None) -> Content:
+def _ephemeral(page: HandsetRequest, chat: str, answered: ChatItemRow | None) -> Content:
     return composing.ephemeral()
 
 
-_KINDS: Mapping[str, Callable[[PageRequest, str, ChatItemRow | None], Content]] = {
+_KINDS: Mapping[str, Callable[[HandsetRequest, str, ChatItemRow | None], Content]] = {
     "text": _text,
     "forwarded": _forwarded,
     "location": _location,

@@ -8,15 +8,15 @@ from handset import answers, own_number
 from handset.answers import InvalidAnswer
 from handset.web import strings, view
 from handset.web.phones import OpenPhone
-from handset.web.site import PageRequest
+from handset.web.site import HandsetRequest
 from tidings.wire import addresses
 
 
-async def show(page: PageRequest) -> Response:
+async def show(page: HandsetRequest) -> Response:
     return await _show(page, page.phone())
 
 
-async def save(page: PageRequest) -> Response:
+async def save(page: HandsetRequest) -> Response:
     number = page.phone().number
     await page.book.wish(
         number,
@@ -27,7 +27,7 @@ async def save(page: PageRequest) -> Response:
     return page.redirect(f"/{number}/settings?saved=1")
 
 
-async def change_number(page: PageRequest) -> Response:
+async def change_number(page: HandsetRequest) -> Response:
     """Register another number on this page, and announce it to everybody that this number has a chat with."""
     phone = page.phone()
     content = answers.new_number(page.field("new_number"))
@@ -41,7 +41,7 @@ async def change_number(page: PageRequest) -> Response:
     return page.redirect(f"/{other}")
 
 
-async def _show(page: PageRequest, phone: OpenPhone) -> Response:
+async def _show(page: HandsetRequest, phone: OpenPhone) -> Response:
     saved = "Saved." if page.query("saved") else ""
     encrypted = strings.ENCRYPTED_TLS if page.site.is_secure else strings.ENCRYPTED
     return page.render("settings.html", {"phone": phone, "saved": saved, "encrypted": encrypted})

@@ -67,7 +67,7 @@ class Site:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PageRequest:
+class HandsetRequest:
     """Request of a person for a page."""
 
     site: Site
@@ -122,7 +122,7 @@ class PageRequest:
         return RedirectResponse(ROOT + path, 303, headers=dict(headers.of_page(self.nonce)))
 
 
-Handler = Callable[[PageRequest], Awaitable[Response]]
+Handler = Callable[[HandsetRequest], Awaitable[Response]]
 
 
 def whole_number(text: str) -> int:
