@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
+import html5lib
+from html5lib.html5parser import ParseError
+
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 # Elements that may not stand in a paragraph, or in anything else that holds only words.
 BLOCKS = {
@@ -124,6 +127,11 @@ def parse(page: str) -> Element:
 def faults(page: str, *, is_whole: bool = True) -> list[str]:
     """Return what is wrong with a page or fragment."""
     root = parse(page)
+    reader = html5lib.HTMLParser(strict=True)
+    try:
+        (reader.parse if is_whole else reader.parseFragment)(page)
+    except ParseError as error:
+        return [f"not valid HTML: {error}"]
     elements = [element for element in root.walk() if element.tag]
     found = [fault for rule in _RULES for element in elements for fault in rule(element)]
     ids = [element.get("id") for element in elements if element.get("id")]
@@ -190,12 +198,16 @@ def _names(element: Element) -> Iterator[str]:
         yield "<img> has no alt"
     if element.tag == "a" and element.get("target") and "noopener" not in element.get("rel").split():
         yield "<a target> without noopener"
+    if element.tag == "table" and not element.all("caption"):
+        yield "<table> has no caption"
+    if element.tag == "th" and element.get("scope") not in ("col", "row"):
+        yield "<th> has no scope"
 
 
 def _urls(element: Element) -> Iterator[str]:
     """Nothing is loaded from another host; links lead only to the web, a map, or a place of ours."""
     for name, value in element.attributes.items():
-        loads = name in LOADED or (name == "href" and element.tag == "link")
+        loads = name in LOADED or name.removeprefix("data-") in LOADED or (name == "href" and element.tag == "link")
         parts = urlsplit(value or "")
         if loads and (parts.scheme or parts.netloc):
             yield f"<{element.tag} {name}={value}> loads from another host"
@@ -204,7 +216,8 @@ def _urls(element: Element) -> Iterator[str]:
 
 
 def _htmx(element: Element) -> Iterator[str]:
-    if any(name.startswith("hx-") for name in element.attributes) and not element.get("hx-nonce"):
+    names = {name.removeprefix("data-") for name in element.attributes}
+    if any(name.startswith("hx-") for name in names) and "hx-nonce" not in names:
         yield f"<{element.tag}> has attributes of htmx without the nonce"
 
 

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Collection
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -24,7 +25,9 @@ RETRY_MS = 2000  # after which a page connects again
 RESET = "reset"
 # Event with each keep-alive, by which a page notices a dead connection: scripts do not see comments.
 BEAT = "beat"
-_KEEP_ALIVE = f": keep-alive\nevent: {BEAT}\ndata: 1\n\n".encode()
+KEEP_ALIVE = f": keep-alive\nevent: {BEAT}\ndata: 1\n\n".encode()
+# First chunk of each stream.
+OPENED = f"retry: {RETRY_MS}\n\n".encode()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +65,11 @@ class EventStreams:
         self._closed = False
 
     @property
+    def is_closed(self) -> bool:
+        """Return whether all streams have ended, because the process stops."""
+        return self._closed
+
+    @property
     def count(self) -> int:
         """Return the number of open streams."""
         return self._owners.total()
@@ -94,17 +102,18 @@ class EventStreams:
             return None
         self._owners[owner] += 1
         position, is_known = self._start(last_id)
-        return EventStream(self, owner, topics, position=position, is_known=is_known)
+        stream = EventStream(self, owner, topics, position=position, is_known=is_known)
+        self._waiting.add(stream.news)
+        return stream
 
     async def chunks(self, stream: EventStream) -> AsyncIterator[bytes]:
         """Yield what a stream sends, until it is closed."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + LIFETIME_SECONDS
-        yield f"retry: {RETRY_MS}\n\n".encode()
+        yield OPENED
         if not stream.is_known:
             yield self._reset()
-        self._waiting.add(stream.news)
-        while not (self._closed or stream.is_closed) and loop.time() < ends:
+        while not stream.is_ended and loop.time() < ends:
             stream.news.clear()
             if self._events and self._events[0].position > stream.position + 1:
                 found = self._reset()
@@ -117,11 +126,8 @@ class EventStreams:
             stream.position = self._position
             if found:
                 yield found
-            try:
-                async with asyncio.timeout(self._keep_alive):
-                    await stream.news.wait()
-            except TimeoutError:
-                yield _KEEP_ALIVE
+            if not await stream.wait(self._keep_alive):
+                yield KEEP_ALIVE
 
     def closed(self, stream: EventStream) -> None:
         """Called once by each stream when it is closed."""
@@ -143,6 +149,18 @@ class EventStreams:
         return PageEvent(self._position, "", RESET, "1").encode(self._epoch)
 
 
+class ServedStream(Protocol):
+    """Stream as its response sends it."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield what the stream sends, until it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Close the stream. It may be closed already."""
+        ...
+
+
 class EventStream:
     """One open stream."""
 
@@ -159,6 +177,19 @@ class EventStream:
         self.is_closed = False
         self.news = asyncio.Event()  # set when there are events, or when it is closed
         self._streams = streams
+
+    @property
+    def is_ended(self) -> bool:
+        """Return whether the stream is closed, or all streams are."""
+        return self.is_closed or self._streams.is_closed
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for events, or for the end of the stream. Returns whether one came within `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.news.wait()
+        except TimeoutError:
+            return False
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield what the stream sends, until it is closed."""
@@ -177,7 +208,7 @@ class EventStreamResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, stream: EventStream) -> None:
+    def __init__(self, stream: ServedStream) -> None:
         super().__init__(headers=dict(headers.of_stream()))
         # It has no end.
         del self.headers["content-length"]
