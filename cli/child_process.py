@@ -27,7 +27,7 @@ STOP_SECONDS = 20.0
 LAST_WORD_SECONDS = 2.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
-_NOTHING: Mapping[str, str] = {}
+NOTHING: Mapping[str, str] = {}
 # Seconds after which a running child counts as healthy: its next crash restarts at the first back-off.
 WELL_AFTER = 60.0
 
@@ -81,17 +81,18 @@ class ChildProcess:
         """Start the child, which loads its program and then waits for `start`. Raises `OSError`."""
         self._prepared = await self._spawn(waits=True)
 
-    async def start(self, more: Mapping[str, str] = _NOTHING) -> Mapping[str, Any]:
+    async def start(self, more: Mapping[str, str] = NOTHING, once: Mapping[str, str] = NOTHING) -> Mapping[str, Any]:
         """Start the child, or continue a prepared one, and wait until it is ready. Returns its ready message.
 
         more: further environment variables, which it keeps when it is restarted
+        once: variables of this start only
 
         A child that does not become ready is stopped. Raises `guard.Failure` with the last error line of its log,
         `OSError` when the process cannot be created, and `ValueError` for a malformed ready message.
         """
         self.environment = {**self.environment, **more}
         try:
-            return await self._start(more)
+            return await self._start(more, once)
         except Exception:
             await self.end(STOP_SECONDS)
             raise
@@ -134,8 +135,8 @@ class ChildProcess:
         self._lifeline = self._variables = self._prepared = -1
         await self._read_to_the_end()
 
-    async def _start(self, more: Mapping[str, str]) -> Mapping[str, Any]:
-        ready = self._continue(more) if self._prepared >= 0 else await self._spawn()
+    async def _start(self, more: Mapping[str, str], once: Mapping[str, str]) -> Mapping[str, Any]:
+        ready = self._continue({**more, **once}) if self._prepared >= 0 else await self._spawn(once)
         assert self._process is not None
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -162,9 +163,10 @@ class ChildProcess:
             os.close(variables)
         return ready
 
-    async def _spawn(self, *, waits: bool = False) -> int:
+    async def _spawn(self, once: Mapping[str, str] = NOTHING, *, waits: bool = False) -> int:
         """Start the process. Returns the descriptor of the pipe for its ready message.
 
+        once: variables that it does not keep when it is restarted
         waits: whether the process waits for further variables
         """
         with contextlib.ExitStack() as unused, contextlib.ExitStack() as theirs:
@@ -180,7 +182,7 @@ class ChildProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "cli.main", self.command, *self.arguments),
                 *(f"--{name}-fd={descriptor}" for name, descriptor in inherited.items()),
-                env=dict(self.environment),
+                env={**self.environment, **once},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if self.log is not None else None,
                 stderr=asyncio.subprocess.STDOUT if self.log is not None else None,

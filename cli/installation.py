@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cli import guard, tables, unread_variables
-from cli.child_process import STOP_SECONDS
+from cli.child_process import NOTHING, STOP_SECONDS
 from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
 from tidings.config import env
@@ -78,19 +78,17 @@ def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> d
 
 def _has_console(variables: Mapping[str, str]) -> bool:
     """Return whether the Webapp serves the console."""
-    if given := variables.get("TIDINGS_CONSOLE"):
-        return given.lower() not in ("0", "false", "no", "off")
-    address = variables.get("TIDINGS_API_ADDRESS")
-    return not address or env.is_loopback(env.parse_address(address)[0])
+    return variables.get("TIDINGS_CONSOLE", "").lower() not in ("", "0", "false", "no", "off")
 
 
 TESTING = "TIDINGS_TESTING"
 # Settings for trying Tidings as the README describes, applied only when the API listens on loopback: callbacks to
-# `tidings listen` on this machine, texts to robots that have not written before, and `/tidings/` for tests. Each
-# variable has its value and the name of a more general variable; it is not set when either is set already.
+# `tidings listen` on this machine, texts to robots that have not written before, the console, and `/tidings/` for
+# tests. Each variable has its value and the name of a more general variable; it is not set when either is set already.
 ON_LOOPBACK = {
     "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": ("127.0.0.0/8,::1", "TIDINGS_OUTGOING_ALLOW"),
     "TIDINGS_REENGAGEMENT_WINDOW": ("0", ""),
+    "TIDINGS_CONSOLE": ("1", ""),
     TESTING: ("1", ""),
 }
 BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
@@ -190,8 +188,9 @@ class Installation:
         }
         coreapp = await self._start("coreapp", dial)
         first = await self._first_password()
+        # A restarted Webapp does not get the link, which may have been used.
         link = secrets.token_urlsafe(18)
-        webapp = await self._start("webapp", {**first, api_key.LINK_VARIABLE: link})
+        webapp = await self._start("webapp", first, {api_key.LINK_VARIABLE: link})
         # Last, so that the Webapp has connected to the Coreapp when the installation is said to be up.
         robots = await self._start_robots(dial)
         page = await self._start_page(dial)
@@ -234,9 +233,11 @@ class Installation:
             os.close(self._lock)
             self._lock = -1
 
-    async def _start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
+    async def _start(
+        self, command: str, variables: Mapping[str, str], once: Mapping[str, str] = NOTHING
+    ) -> Mapping[str, Any]:
         self._say(f"starting {command} ...")
-        return await self.supervisor.start(command, variables)
+        return await self.supervisor.start(command, variables, once)
 
     async def _start_robots(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
         self._say("starting robots ...")

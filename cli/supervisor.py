@@ -14,7 +14,7 @@ from typing import Any
 
 from cli import guard
 from cli.child_log import ChildLog
-from cli.child_process import STOP_SECONDS, ChildProcess
+from cli.child_process import NOTHING, STOP_SECONDS, ChildProcess
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,16 +44,19 @@ class Supervisor:
         self._running.append(running)
         await running.prepare()
 
-    async def start(self, command: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
+    async def start(
+        self, command: str, variables: Mapping[str, str], once: Mapping[str, str] = NOTHING
+    ) -> Mapping[str, Any]:
         """Continue a prepared child, wait until it is ready, and keep it running from then on. Returns its ready
         message.
 
         Raises `guard.Failure` with the child's last error line when it does not become ready.
 
         variables: further environment variables
+        once: variables that a restarted child does not have
         """
         running = self._find(command)
-        where = await running.start(variables)
+        where = await running.start(variables, once)
         running.keep()
         return where
 
@@ -110,8 +113,8 @@ class _Running:
     async def prepare(self) -> None:
         await self._process.prepare()
 
-    async def start(self, variables: Mapping[str, str]) -> Mapping[str, Any]:
-        return await self._process.start(variables)
+    async def start(self, variables: Mapping[str, str], once: Mapping[str, str]) -> Mapping[str, Any]:
+        return await self._process.start(variables, once)
 
     def keep(self) -> None:
         self._keeper = asyncio.create_task(self._process.keep(), name=f"keep {self.command}")

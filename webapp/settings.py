@@ -72,10 +72,6 @@ def _needs_tls(data: Mapping[str, Any]) -> bool:
     return not env.is_loopback(data["address"][0])
 
 
-def _has_console(data: Mapping[str, Any]) -> bool:
-    return env.is_loopback(data["address"][0])
-
-
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names by which clients may call the API.
 
@@ -191,7 +187,7 @@ class Settings(settings.ProcessSettings):
     # serve `/tidings/`, by which tests act as recipients and request failures; only on loopback
     testing: env.Flag = switch.TESTING
     # serve `/console`
-    console: Annotated[bool, env.made(_has_console, env.parse_flag)] = env.variable("TIDINGS_CONSOLE", None)
+    console: env.Flag = env.variable("TIDINGS_CONSOLE", False)
     console_key: OptionalConsoleKey = API_KEY  # operator key for the console; empty: it only reads
     console_link: OptionalLinkKey = API_KEY  # key of the link that opens the console once; empty for none
     # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.

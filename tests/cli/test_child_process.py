@@ -155,11 +155,12 @@ async def test_a_prepared_child_begins_with_further_variables_and_keeps_them(sta
     before = open_descriptors()
     await child.prepare()
     await polling.until(lambda: starts.exists() and bool(starts.read_text()), seconds=30)
-    assert await child.start({"MORE": "value"}) == {"start": 1, "MORE": "value"}
+    assert await child.start({"MORE": "value"}, {"STARTED": "once"}) == {"start": 1, "MORE": "value"}
     keeper = asyncio.create_task(child.keep())
     async with asyncio.timeout(30):
         assert [(await watcher.said.get())[0] for _ in range(2)] == ["ended", "back"]
     assert child.environment["MORE"] == "value"
+    assert "STARTED" not in child.environment
     keeper.cancel()
     await child.end(10.0)
     await asyncio.sleep(0)

@@ -334,7 +334,7 @@ def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
         "TIDINGS_CONSOLE_KEY",
     }
     assert given["webapp"]["TIDINGS_CONSOLE_KEY"] == operator_key.derive(bytes.fromhex(HEX))
-    for off in ({"TIDINGS_CONSOLE": "0"}, {"TIDINGS_API_ADDRESS": "0.0.0.0:9090"}):
+    for off in ({"TIDINGS_CONSOLE": "0"}, {"TIDINGS_CONSOLE": ""}):
         assert "TIDINGS_CONSOLE_KEY" not in installation.of("webapp", variables | off, found)
     assert own["coreapp"] == {
         "TIDINGS_LINK_KEY_FILE",

@@ -1,4 +1,4 @@
-"""Settings of the console: on at loopback, elsewhere only over TLS and under configured names."""
+"""Settings of the console: off by default, beyond loopback only over TLS and under configured names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def read(data_dir: Path, **variables: str) -> Settings:
     return Settings.read({"TIDINGS_DATA_DIR": str(data_dir), **variables})
 
 
-def test_the_console_is_on_at_loopback_only(tmp_path: Path) -> None:
-    assert read(tmp_path).console
+def test_the_console_is_off_by_default(tmp_path: Path) -> None:
+    assert not read(tmp_path).console
+    assert read(tmp_path, TIDINGS_CONSOLE="1").console
     assert not read(tmp_path, TIDINGS_CONSOLE="0").console
     assert not read(tmp_path, **NAMED).console
     assert read(tmp_path, **NAMED, TIDINGS_CONSOLE="1").console
