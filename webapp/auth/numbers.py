@@ -78,6 +78,11 @@ class Numbers:
         found = self._by_number.get(account)
         return found.shard_block if found is not None else 0
 
+    def known_block_of(self, account: str) -> int | None:
+        """Return the shard block of a number; `None` for an unknown one."""
+        found = self._by_number.get(account)
+        return found.shard_block if found is not None else None
+
     def waba_owner(self, account: str) -> str:
         """Return the number whose WABA a number belongs to: itself by default."""
         found = self._by_number.get(account)

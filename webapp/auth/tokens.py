@@ -46,6 +46,7 @@ class Caller:
     jti: str  # id of the token
     mark: str  # mark of the user's tokens, see `mark_of`
     expires_at: int  # Unix seconds
+    lifetime: int = LIFETIME  # seconds from its issue to its expiry
 
     @property
     def is_admin(self) -> bool:
@@ -54,7 +55,7 @@ class Caller:
     @property
     def issued_at(self) -> int:
         """Return the time of the login by password that the token comes from, Unix seconds."""
-        return self.expires_at - LIFETIME
+        return self.expires_at - self.lifetime
 
 
 def mark_of(user: User) -> str:
@@ -78,11 +79,14 @@ class Tokens:
         self._revoked: LRU[str, bool] = LRU(_REVOKED_LIMIT)
         self._polled_at = self._milliseconds()
 
-    def issue(self, user: User) -> tuple[str, int]:
-        """Issue a token. Returns it with the time of its expiry, Unix seconds."""
-        now = int(self._clock.now())
-        caller = Caller(user.username, user.account, user.role, secrets.token_hex(16), mark_of(user), now + LIFETIME)
-        claims = {
+    def issue(self, user: User, lifetime: int = LIFETIME) -> tuple[str, int]:
+        """Issue a token. Returns it with the time of its expiry, Unix seconds.
+
+        lifetime: seconds, at most `LIFETIME`
+        """
+        now, jti = int(self._clock.now()), secrets.token_hex(16)
+        caller = Caller(user.username, user.account, user.role, jti, mark_of(user), now + lifetime, lifetime)
+        claims: dict[str, str | int] = {
             "user": caller.username,
             "iat": now,
             "exp": caller.expires_at,
@@ -90,6 +94,8 @@ class Tokens:
             "mark": caller.mark,
             "account": caller.account,
         }
+        if lifetime != LIFETIME:
+            claims["lifetime"] = lifetime
         token = jwt.encode(claims, self._key, _ALGORITHM)
         self._remember(token.encode(), caller)
         return token, caller.expires_at
@@ -168,7 +174,8 @@ class Tokens:
         # generation have no mark.
         if user is None or revoked or claims.get("mark", mark_of(_first(user))) != mark_of(user):
             raise Unauthenticated("the token was revoked")
-        caller = Caller(user.username, claims["account"], user.role, jti, mark_of(user), expires_at)
+        lifetime = claims.get("lifetime", LIFETIME)
+        caller = Caller(user.username, claims["account"], user.role, jti, mark_of(user), expires_at, lifetime)
         self._remember(token, caller)
         return caller
 

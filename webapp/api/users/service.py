@@ -23,7 +23,7 @@ from webapp.api.users.passwords import Hasher
 from webapp.api.users.refusals import Refusals
 from webapp.auth import password_rule
 from webapp.auth.numbers import Numbers
-from webapp.auth.tokens import Caller, Tokens, mark_of
+from webapp.auth.tokens import LIFETIME, Caller, Tokens, mark_of
 from webapp.http.errors import (
     AdministratorRequired,
     APIError,
@@ -91,11 +91,15 @@ class Users:
             await self._numbers.admit(user.account, scope)
             return user
 
-    async def log_in(self, user: User, password: str, new_password: str | None, address: str) -> IssuedToken:
+    async def log_in(
+        self, user: User, password: str, new_password: str | None, address: str, *, lifetime: int = LIFETIME
+    ) -> IssuedToken:
         """Issue a token to a user that `check` returned for `password`, and set `new_password` if it differs.
 
         Raises `PasswordChangeRequired`, `InvalidRequest` for a weak new password, `Unauthenticated` and
         `Overloaded`.
+
+        lifetime: seconds until the token expires
         """
         with self._refusing(user.username, address):
             # Some clients send the present password as the new one with every login.
@@ -108,7 +112,7 @@ class Users:
             elif user.must_change_password:
                 raise PasswordChangeRequired
         LOGINS.labels("ok").inc()
-        return IssuedToken(*self._tokens.issue(user))
+        return IssuedToken(*self._tokens.issue(user, lifetime))
 
     async def find_any(self, username: str) -> User:
         """Return the user with this login name. Raises `Unauthenticated` when there is none."""
@@ -119,7 +123,7 @@ class Users:
         return user
 
     async def log_in_without_password(
-        self, username: str, mark: str = "", new_password: str | None = None
+        self, username: str, mark: str = "", new_password: str | None = None, *, lifetime: int = LIFETIME
     ) -> IssuedToken:
         """Issue a token to a client that has otherwise proved to be this user, and set the first password if one is
         due.
@@ -128,6 +132,7 @@ class Users:
         one, `Unauthenticated` when the user has changed, and `Overloaded`.
 
         mark: mark of the tokens that the user had when the client proved it; empty for just now
+        lifetime: seconds until the token expires
         """
         user = await self.find_any(username)
         if mark and mark_of(user) != mark:
@@ -140,7 +145,7 @@ class Users:
                 raise InvalidRequest.because(PARAMETER_INVALID, "new_password: must differ from the first password")
             user = await self._change_password(user, new_password)
         LOGINS.labels("ok").inc()
-        return IssuedToken(*self._tokens.issue(user))
+        return IssuedToken(*self._tokens.issue(user, lifetime))
 
     @contextlib.contextmanager
     def _refusing(self, username: str, address: str) -> Iterator[None]:
