@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,6 @@ from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import RevocationMaintenance, Tokens
 from webapp.console import console_wiring
 from webapp.console.console_wiring import ConsoleParts
-from webapp.console.parts import FaultCount
 from webapp.coreapps.links import CoreappLinks
 from webapp.coreapps.reach_report import ReachReport
 from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
@@ -178,7 +177,7 @@ class Parts:
     media: StoreIdentity
     media_watch: StoreWatch
     facade: Facade | None
-    console: ConsoleParts | None
+    console: ConsoleParts
 
 
 def assemble(
@@ -195,14 +194,15 @@ def assemble(
     callbacks = _upstream_callbacks(common.changes, database, links, safe=safe, clock=clock)
     templates = _templates(settings, database, clock, numbers=numbers, callbacks=callbacks)
     tls = _tls(settings, database, safe, clock)
-    media, media_watch = _media(database, files)
+    media = identity.of_media(database, files)
+    media_watch = StoreWatch(media)
     metrics = ProcessMetrics(clock, backlog=BACKLOG)
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, numbers=numbers, is_local=is_local)
     directory, access = _cloud_access(settings, numbers)
     facade = _facade(settings, database, directory, access, clock=clock)
     testing, rules = _test_mode(settings, links, access)
-    console = _console(settings, database, links, authenticator, numbers, testing, calls=calls, clock=clock)
+    console = console_wiring.wire(settings, database, links, authenticator, numbers, testing, calls=calls, clock=clock)
     app = webapp.app.create(
         [
             *(authenticator, tokens, common.limits, common.cloud_limits, logins.users, templates, metrics),
@@ -213,15 +213,14 @@ def assemble(
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
-            callbacks,
-            *(console.parts if console else ()),
+            *(callbacks, *console.parts),
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
         only_login=logins.only_login,
         facade=facade,
         testing=testing,
-        console=console.site if console else None,
+        console=console.site,
     )
     polls = _maintenance(common.changes, tokens, logins, numbers=numbers, templates=templates, tls=tls, clock=clock)
     return Parts(
@@ -265,11 +264,6 @@ def _upstream_callbacks(
     callbacks = UpstreamCallbacks(database, links, safe=safe, clock=clock)
     watch.on(changes.UPSTREAMS, callbacks.poll)
     return callbacks
-
-
-def _media(database: Database, files: FileStore) -> tuple[StoreIdentity, StoreWatch]:
-    media = identity.of_media(database, files)
-    return media, StoreWatch(media)
 
 
 def _cloud_access(settings: Settings, numbers: Numbers) -> tuple[IdentityDirectory, CloudAccess]:
@@ -323,26 +317,6 @@ def _test_mode(
         with_user_ids=settings.cloud_user_ids,
     )
     return mode, NumberRules(robots)
-
-
-def _console(
-    settings: Settings,
-    database: Database,
-    links: CoreappLinks,
-    authenticator: Authenticator,
-    numbers: Numbers,
-    testing: TestMode | None,
-    *,
-    calls: exposure.LinkCalls,
-    clock: Clock,
-) -> ConsoleParts | None:
-    """Create the console; return `None` when it is off."""
-    if not settings.console:
-        return None
-    faults = FaultCount(testing.faults) if testing is not None else None
-    return console_wiring.wire(
-        settings, database, links, authenticator=authenticator, numbers=numbers, calls=calls, faults=faults, clock=clock
-    )
 
 
 def _sending(
@@ -538,21 +512,6 @@ def _server(
     )
 
 
-def _services(
-    settings: Settings, database: Database, parts: Parts, http: server.HTTPServer, taps: Sequence[Tap]
-) -> Sequence[service.Service]:
-    """Return the services of a Webapp in the order of their start."""
-    services: list[service.Service] = [*taps, parts.links, parts.maintenance, parts.logins.first_start]
-    services += [parts.certificates, parts.media_watch]
-    services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
-    services += [parts.common.membership, parts.common.leases, parts.common.changes]
-    services.append(Vitals({"data": settings.data_dir, "media": _disk_of_media(settings)}))
-    if parts.console is None:
-        return [*services, http]
-    # The streams end before the server, which waits for requests in progress.
-    return [*services, *parts.console.services, http, parts.console.streams]
-
-
 async def run(
     settings: Settings,
     stop: asyncio.Event,
@@ -602,7 +561,12 @@ async def run(
         app = taps[0].layer(parts.app) if taps else parts.app
         http = _server(settings, parts, app, listener, started)
         parts.metrics.watch(http.load)
-        await service.run_services(_services(settings, database, parts, http, taps), stop)
+        services: list[service.Service] = [*taps, parts.links, parts.maintenance, parts.logins.first_start]
+        services += [parts.certificates, parts.media_watch]
+        services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
+        services += [parts.common.membership, parts.common.leases, parts.common.changes]
+        services.append(Vitals({"data": settings.data_dir, "media": _disk_of_media(settings)}))
+        await service.run_services([*services, *parts.console.services, http, *parts.console.last], stop)
     finally:
         listener.close()
         hasher.close()

@@ -9,7 +9,10 @@ from tidings.aio.clock import Clock
 from tidings.aio.service import Service
 from tidings.http.hosts import Hosts
 from tidings.net.exposure import LinkCalls
+from tidings.pages.assets import PageAssets
+from tidings.pages.event_streams import EventStreams
 from tidings.storage.database import Database
+from webapp.api.testing.mode import TestMode
 from webapp.auth.authenticator import Authenticator
 from webapp.auth.numbers import Numbers
 from webapp.console.access.entry_link import EntryLink
@@ -18,13 +21,12 @@ from webapp.console.figures.doctor_runs import DoctorRuns
 from webapp.console.figures.processes import NumberShards, ProcessList
 from webapp.console.figures.recorder import FiguresRecorder
 from webapp.console.history import PresentState
-from webapp.console.layer import ConsoleSite
+from webapp.console.layer import STATIC, ConsoleSite
 from webapp.console.operations.bulk_changes import BulkChanges
 from webapp.console.operations.operator_link import OperatorLink
 from webapp.console.parts import ConsoleTables, FaultCount
 from webapp.console.render.pages import PageTemplates
-from webapp.console.render.static_files import StaticAssets
-from webapp.console.streams import StreamSlots
+from webapp.console.streams import StreamsEnd
 from webapp.coreapps.interfaces import AllCoreapps
 from webapp.settings import Settings
 
@@ -33,28 +35,28 @@ from webapp.settings import Settings
 class ConsoleParts:
     """The console of one Webapp."""
 
-    site: ConsoleSite
-    parts: Sequence[object]  # what handlers find by its class
-    services: Sequence[Service]  # those that run with the server
-    streams: StreamSlots  # service that ends before the server
+    site: ConsoleSite | None  # `None` when it is off
+    parts: Sequence[object] = ()  # what handlers find by its class
+    services: Sequence[Service] = ()  # those that run with the server
+    last: Sequence[Service] = ()  # those that end before the server, which waits for requests in progress
 
 
 def wire(
     settings: Settings,
     database: Database,
     coreapps: AllCoreapps,
-    *,
     authenticator: Authenticator,
     numbers: Numbers,
+    testing: TestMode | None,
+    *,
     calls: LinkCalls,
-    faults: FaultCount | None,
     clock: Clock,
 ) -> ConsoleParts:
-    """Create the console.
-
-    faults: counts what is configured to fail; `None` outside the test mode
-    """
-    assets, streams = StaticAssets(), StreamSlots()
+    """Create the console if it is on."""
+    if not settings.console:
+        return ConsoleParts(None)
+    assets, streams = PageAssets(STATIC, ("tidings.pages", "webapp.console")), EventStreams()
+    faults = FaultCount(testing.faults) if testing is not None else None
     cookies = SessionCookies(settings.secrets.jwt_key, authenticator, clock)
     link = OperatorLink(database, calls, link_key=settings.secrets.link_key, operator_key=str(settings.console_key))
     changes, recorder = BulkChanges(database, link), FiguresRecorder(coreapps, clock)
@@ -75,10 +77,10 @@ def wire(
         recorder,
         EntryLink(str(settings.console_link), clock),
         ConsoleTables(database, PresentState(database)),
-        NumberShards(database, numbers.block_of),
+        NumberShards(database, numbers.known_block_of),
         ProcessList(database, coreapps),
         doctor,
     ]
     if faults is not None:
         parts.append(faults)
-    return ConsoleParts(site, parts, [recorder, changes, doctor], streams)
+    return ConsoleParts(site, parts, [recorder, changes, doctor], [StreamsEnd(streams)])

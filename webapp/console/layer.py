@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.http.hosts import Hosts
+from tidings.pages import headers as page_headers
+from tidings.pages.assets import PageAssets
+from tidings.pages.event_streams import EventStreamResponse, EventStreams
 from tidings.storage import outages
 from tidings.wire.codes import PARAMETER_INVALID
-from webapp.console import policy, routes
+from webapp.console import routes
 from webapp.console.access import forms
 from webapp.console.access.forms import FormFields
 from webapp.console.access.sessions import ConsoleSession, SessionCookies
@@ -23,8 +27,7 @@ from webapp.console.page_request import ConsoleRoute, PageRequest, RequiredRole,
 from webapp.console.parts import FaultCount
 from webapp.console.render import pages
 from webapp.console.render.pages import PageContent, PageTemplates
-from webapp.console.render.static_files import STATIC, StaticAssets
-from webapp.console.streams import POLL, EventStream, StreamSlots
+from webapp.console.streams import POLL, PageWatch
 from webapp.http import envelope, headers
 from webapp.http.answers import error_answer
 from webapp.http.errors import (
@@ -32,6 +35,8 @@ from webapp.http.errors import (
     APIError,
     InvalidRequest,
     MethodNotAllowed,
+    Overloaded,
+    Unauthenticated,
     UnknownPath,
     WrongHost,
 )
@@ -40,6 +45,7 @@ log = logging.getLogger(__name__)
 
 ROOT = "/console"
 STREAM = "/console/stream"
+STATIC = "/console/static"
 # Longest path with query of a page that a stream is about, characters.
 _MAX_TARGET = 4_096
 _HTMX = b"hx-request"
@@ -52,22 +58,27 @@ class ConsoleSite:
     hosts: Hosts  # names by which clients may address the console, in addition to those of loopback
     cookies: SessionCookies
     templates: PageTemplates
-    assets: StaticAssets
-    streams: StreamSlots
+    assets: PageAssets
+    streams: EventStreams
     account: str  # first number of the installation
     faults: FaultCount | None  # counts what is configured to fail; `None` outside the test mode
+    # Users of whom a request for a route that is served once at a time is in progress.
+    busy: set[str] = dataclasses.field(default_factory=set)
 
-    async def respond(self, request: Request, nonce: str) -> Any:
-        """Return the response to a request, an ASGI application. Raises `APIError`."""
+    async def respond(self, request: Request, nonce: str) -> Response:
+        """Return the response to a request. Raises `APIError`."""
         wrong = self.hosts.host_error(request.scope["headers"], b"/", is_local=True)
         if wrong:
             raise WrongHost(wrong)
         path = request.scope["path"]
-        if path.startswith(STATIC):
-            return self.assets.respond(request, path.removeprefix(STATIC))
+        if _is_static(path):
+            found = self.assets.respond(request, path.removeprefix(f"{STATIC}/"))
+            if found is None:
+                raise UnknownPath(path)
+            return found
         session = request.state.console_session = await self.cookies.find(request)
         if path == STREAM:
-            return self._stream(request, session, nonce)
+            return self._stream(request, session)
         route, params = _find(request.method, path)
         request.scope["route"] = route
         page = PageRequest(request, params, _query(request.scope["query_string"]), session)
@@ -78,14 +89,19 @@ class ConsoleSite:
             given = page.form.text(forms.TOKEN)
             if not forms.is_from_here(request) or not self.cookies.is_form_token(request, session, given):
                 raise AdministratorRequired(pages.text("errors", "form_token"))
-        result = await route.handler(page)
+        with self._limited(route, session):
+            result = await route.handler(page)
         return self._rendered(page, result, nonce) if isinstance(result, PageContent) else result
 
     def _refuse(self, page: PageRequest, route: ConsoleRoute) -> Response | None:
-        """Return a redirection to the login for a request without a session. Raises `AdministratorRequired`."""
+        """Return a redirection to the login for a request without a session. Raises `AdministratorRequired`, and
+        `Unauthenticated` for a page that updates itself.
+        """
         if route.role is RequiredRole.NOBODY:
             return None
         if page.session is None:
+            if headers.find(page.request.scope, _HTMX) is not None:
+                raise Unauthenticated(pages.text("errors", "ended"))
             target = page.request.scope["path"]
             query = page.request.scope["query_string"].decode("latin-1")
             asked = f"{target}?{query}" if query else target
@@ -93,6 +109,21 @@ class ConsoleSite:
             return redirect("/console/login", {"next": asked} if is_page else {})
         _require(page.session, route, self.account)
         return None
+
+    @contextlib.contextmanager
+    def _limited(self, route: ConsoleRoute, session: ConsoleSession | None) -> Iterator[None]:
+        """Serve one request of a user at a time if the route requires it. Raises `Overloaded`."""
+        if session is None or not route.is_exclusive:
+            yield
+            return
+        user = session.caller.username
+        if user in self.busy:
+            raise Overloaded(pages.text("errors", "busy"))
+        self.busy.add(user)
+        try:
+            yield
+        finally:
+            self.busy.discard(user)
 
     def _rendered(self, page: PageRequest, content: PageContent, nonce: str) -> Response:
         response = HTMLResponse(status_code=content.status)
@@ -127,16 +158,16 @@ class ConsoleSite:
     def _is_operator(self, session: ConsoleSession | None) -> bool:
         return session is not None and session.caller.account == self.account
 
-    def _stream(self, request: Request, session: ConsoleSession | None, nonce: str) -> Any:
+    def _stream(self, request: Request, session: ConsoleSession | None) -> Response:
         """Return the event stream of a page. Raises `APIError`, among them `Overloaded`."""
         if session is None:
             return Response(status_code=204)  # makes the browser give up
         query = _query(request.scope["query_string"])
         target = query.text("of")
-        parts = urlsplit(target)
-        if len(target) > _MAX_TARGET or parts.netloc or parts.scheme:
-            raise InvalidRequest.because(PARAMETER_INVALID, "of: should be the path of a page")
+        parts = _local(target)
         route, params = _find("GET", parts.path)
+        if not route.is_live:
+            raise InvalidRequest.because(PARAMETER_INVALID, "of: should be a page that updates itself")
         _require(session, route, self.account)
         request.scope["route"] = ConsoleRoute("GET", STREAM, route.handler)
         scope = {**request.scope, "path": parts.path, "query_string": parts.query.encode("latin-1", "replace")}
@@ -151,22 +182,15 @@ class ConsoleSite:
             return self.templates.digest(content, self._common(page, "", None))
 
         since = (headers.find(request.scope, b"last-event-id") or b"").decode("latin-1") or query.text("since")
-        user = session.caller.username
-        self.streams.take(user)
-        stream = EventStream(look, since, self.streams.closing, headers=policy.headers(nonce))
-
-        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            try:
-                await stream(scope, receive, send)
-            finally:
-                self.streams.release(user)
-
-        return serve
+        slot = self.streams.open(session.caller.username, ())
+        if slot is None:
+            raise Overloaded("too many pages are open", retry_after=POLL)
+        return EventStreamResponse(PageWatch(slot, look, since))
 
     def error(self, request: Request, error: APIError, nonce: str) -> Response:
         """Return the page about an error. A stream and a static file have no page."""
         answer = error_answer(error)
-        if request.scope["path"] == STREAM or request.scope["path"].startswith(STATIC):
+        if request.scope["path"] == STREAM or _is_static(request.scope["path"]):
             return answer
         values = {
             "message": error.problems[0].details,
@@ -198,17 +222,22 @@ class ConsoleLayer:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive, send)
-        nonce = policy.make_nonce()
+        nonce = page_headers.make_nonce()
+        request.state.has_caching = True
         try:
             response = await self._site.respond(request, nonce)
         except Exception as error:
             if not isinstance(error, APIError) and not outages.is_outage(error):
                 log.exception("console.failed", extra={"request_id": request.state.request_id, "path": path[:200]})
             response = self._site.error(request, envelope.as_api_error(error, request.state.request_id), nonce)
-        if isinstance(response, Response):
-            for name, value in policy.headers(nonce):
-                response.headers[name] = value
+        # Static files and streams have headers of their own.
+        for name, value in page_headers.of_page(nonce).items():
+            response.headers.setdefault(name, value)
         await response(scope, receive, send)
+
+
+def _is_static(path: str) -> bool:
+    return path.startswith(f"{STATIC}/")
 
 
 def _find(method: str, path: str) -> tuple[ConsoleRoute, Mapping[str, str]]:
@@ -220,6 +249,17 @@ def _find(method: str, path: str) -> tuple[ConsoleRoute, Mapping[str, str]]:
         if route.method == method:
             return route, params
     raise MethodNotAllowed(method, path, ", ".join(sorted({route.method for route, _ in found})))
+
+
+def _local(target: str) -> SplitResult:
+    """Return the path and query of a page. Raises `InvalidRequest`."""
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        parts = None
+    if parts is None or len(target) > _MAX_TARGET or parts.netloc or parts.scheme:
+        raise InvalidRequest.because(PARAMETER_INVALID, "of: should be the path of a page")
+    return parts
 
 
 def _require(session: ConsoleSession, route: ConsoleRoute, first: str) -> None:

@@ -68,6 +68,9 @@ class ConsoleRoute:
     path: str  # parameters in braces
     handler: Handler
     role: RequiredRole = RequiredRole.ADMINISTRATOR
+    _: dataclasses.KW_ONLY
+    is_live: bool = False  # whether a part of the page is replaced while it is open
+    is_exclusive: bool = False  # whether one request of a user is served at a time
 
     def match(self, path: str) -> Mapping[str, str] | None:
         """Return the parameters of a path; `None` for a path of another route."""

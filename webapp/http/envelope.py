@@ -96,7 +96,7 @@ class EnvelopeMiddleware:
             nonlocal started, status
             if message["type"] == "http.response.start":
                 started, status = True, message["status"]
-                message["headers"].extend(added)
+                message["headers"].extend(added if "has_caching" not in state else (named,))
             await send(message)
 
         self._running += 1

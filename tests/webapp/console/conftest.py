@@ -36,7 +36,6 @@ async def console(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Asy
     await served.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     await own_shard(database, coreapp)
-    assert served.parts.console is not None
     doctor = next(part for part in served.parts.console.parts if isinstance(part, DoctorRuns))
     doctor._command = (sys.executable, "-c", f"print({json.dumps(FINDINGS)!r})")
     yield served

@@ -105,7 +105,6 @@ async def test_the_overview_shows_processes_in_words(
 async def test_the_chart_has_a_table_with_the_same_figures(
     console: Served, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
-    assert console.parts.console is not None
     recorder = next(part for part in console.parts.console.parts if isinstance(part, FiguresRecorder))
     clock = ManualClock()
     recorder._clock = clock

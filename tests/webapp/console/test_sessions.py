@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import httpx
+import jwt
 import pytest
 
 from tests.manual_clock import ManualClock
@@ -38,7 +39,8 @@ async def test_a_page_without_a_session_leads_to_the_login_and_back(stranger: Br
 
 
 @pytest.mark.parametrize(
-    "target", ["https://example.com/", "//example.com/console", "/v1/users", "/console\\@example.com", "javascript:x"]
+    "target",
+    ["https://example.com/", "//example.com/console", "//[", "/v1/users", "/console\\@example.com", "javascript:x"],
 )
 async def test_the_login_leads_to_no_other_site(stranger: Browser, target: str) -> None:
     fields = {"username": "admin", "password": PASSWORD, "next": target}
@@ -66,7 +68,7 @@ async def test_the_cookie_on_loopback_is_http_only_and_strict(stranger: Browser)
     answer = await stranger.submit("/console/login", "/console/login", fields)
     cookies = answer.headers.get_list("Set-Cookie")
     assert len(cookies) == 1
-    assert re.fullmatch(r"tidings-console-0-session=[^;]+; Path=/; HttpOnly; SameSite=Strict", cookies[0])
+    assert re.fullmatch(r"tidings-console-0-session=[^;]+; Path=/console; HttpOnly; SameSite=Strict", cookies[0])
 
 
 async def test_the_cookie_over_tls_has_the_host_prefix(console: Served) -> None:
@@ -75,7 +77,7 @@ async def test_the_cookie_over_tls_has_the_host_prefix(console: Served) -> None:
     answer = await browser.submit("/console/login", "/console/login", fields)
     cookies = answer.headers.get_list("Set-Cookie")
     assert len(cookies) == 1
-    pattern = r"__Host-tidings-console-session=[^;]+; Path=/; HttpOnly; SameSite=Strict; Secure"
+    pattern = r"__Host-tidings-console-session=[^;]+; Path=/; Secure; HttpOnly; SameSite=Strict"
     assert re.fullmatch(pattern, cookies[0])
     assert await is_in(browser)
 
@@ -190,7 +192,13 @@ async def test_a_login_form_of_another_browser_is_refused(console: Served, stran
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "http://example.com"}]
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://example.com"},
+        {"Origin": "//["},
+    ],
 )
 async def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict[str, str]) -> None:
     browser.http.headers.update(headers)
@@ -211,7 +219,10 @@ async def test_the_link_opens_the_console_once_after_the_first_password(serve: S
     served = await serve(console=True, console_link=LINK_KEY, console_key=OPERATOR_KEY)
     browser = Browser.of(served)
     assert (await browser.get("/console/enter", params={"key": "another"})).status_code == 403
-    answer = await browser.get("/console/enter", params={"key": LINK_KEY})
+    # A preview of the link does not use it.
+    assert (await browser.http.head("/console/enter", params={"key": LINK_KEY})).status_code == 200
+    check_page(await browser.get("/console/enter", params={"key": LINK_KEY}))
+    answer = await browser.submit(f"/console/enter?key={LINK_KEY}", "/console/enter")
     assert (answer.status_code, answer.headers["Location"]) == (303, "/console/first-password")
     assert not await is_in(browser)
     page, action = "/console/first-password", "/console/first-password"
@@ -237,7 +248,10 @@ async def test_the_link_opens_the_console_of_an_installation_in_use(serve: Serve
     served = await serve(console=True, console_link=LINK_KEY)
     await served.log_in()
     browser = Browser.of(served)
-    answer = await browser.get("/console/enter", params={"key": LINK_KEY})
+    # A preview of the link does not use it.
+    assert (await browser.http.head("/console/enter", params={"key": LINK_KEY})).status_code == 200
+    check_page(await browser.get("/console/enter", params={"key": LINK_KEY}))
+    answer = await browser.submit(f"/console/enter?key={LINK_KEY}", "/console/enter")
     assert (answer.status_code, answer.headers["Location"]) == (303, "/console")
     assert await is_in(browser)
     await browser.http.aclose()
@@ -263,3 +277,36 @@ async def test_a_login_with_the_first_password_must_change_it(serve: Serve) -> N
 async def test_the_console_can_be_turned_off(serve: Serve) -> None:
     served = await serve(console=False)
     assert (await served.http.get("/console")).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"])
+async def test_no_password_is_typed_behind_a_proxy_without_tls(stranger: Browser, name: str) -> None:
+    fields = {"username": "admin", "password": PASSWORD}
+    stranger.http.headers[name] = "127.0.0.1"
+    page = await stranger.get("/console/login")
+    assert 'name="password"' not in page.text
+    del stranger.http.headers[name]
+    await stranger.get("/console/login")
+    stranger.http.headers[name] = "127.0.0.1"
+    assert (await stranger.post("/console/login", fields)).status_code == 403
+    assert not stranger.cookie("session")
+
+
+async def test_a_session_holds_a_token_of_12_hours(console: Served, browser: Browser) -> None:
+    token = browser.cookie("session").split("~")[1]
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == 12 * 3600
+    assert {cookie.path for cookie in browser.http.cookies.jar} == {"/console"}
+
+
+async def test_the_token_of_a_form_signs_no_cookie(console: Served, browser: Browser) -> None:
+    page = await browser.get("/console")
+    token = re.search(r'name="csrf" value="(\w+)"', page.text)
+    assert token is not None
+    jti = jwt.decode(browser.cookie("session").split("~")[1], options={"verify_signature": False})["jti"]
+    stranger = Browser.of(console)
+    name = next(cookie.name for cookie in browser.http.cookies.jar if cookie.name.endswith("-form"))
+    stranger.http.cookies.set(name, f"{jti}~{token[1]}", domain="127.0.0.1", path="/console")
+    await stranger.get("/console/login")
+    assert not stranger.cookie("form").startswith(jti)
+    await stranger.http.aclose()

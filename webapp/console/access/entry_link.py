@@ -19,10 +19,14 @@ class EntryLink:
         self._clock = clock
         self._ends_at = clock.monotonic() + LIFETIME
 
+    def is_valid(self, given: str) -> bool:
+        """Return whether this is the key."""
+        is_right = bool(self._key) and hmac.compare_digest(given.encode(), self._key.encode())
+        return is_right and self._clock.monotonic() < self._ends_at
+
     def use(self, given: str) -> bool:
         """Return whether this is the key, which from now on is not."""
-        is_right = bool(self._key) and hmac.compare_digest(given.encode(), self._key.encode())
-        if not is_right or self._clock.monotonic() >= self._ends_at:
+        if not self.is_valid(given):
             return False
         self._key = ""
         return True

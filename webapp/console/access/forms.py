@@ -12,6 +12,8 @@ from webapp.http import bodies, headers
 from webapp.http.errors import InvalidRequest
 
 TOKEN = "csrf"  # noqa: S105
+# Highest key of a table.
+HIGHEST = (1 << 63) - 1
 # Largest body of a form, bytes, and most fields.
 MAX_FORM, MAX_FIELDS = 512 * 1024, 500
 _TYPE = b"application/x-www-form-urlencoded"
@@ -43,6 +45,13 @@ class FormFields:
         return bool(self.text(name))
 
 
+def number(given: str) -> int | None:
+    """Return a key of a table, in digits; `None` for another text, and for one beyond 63 bits."""
+    is_number = given.isascii() and given.isdigit() and len(given) <= len(str(HIGHEST))
+    found = int(given) if is_number else None
+    return found if found is None or found <= HIGHEST else None
+
+
 async def read(request: Request) -> FormFields:
     """Read a form. Raises `InvalidRequest` for another kind of body, and for one that is too large."""
     kind = (headers.find(request.scope, b"content-type") or b"").split(b";")[0].strip().lower()
@@ -69,4 +78,7 @@ def is_from_here(request: Request) -> bool:
         # `Referrer-Policy: no-referrer` makes browsers send `null` with forms of this page.
         return True
     host = (headers.find(request.scope, b"host") or b"").decode("latin-1").lower()
-    return urlsplit(origin.decode("latin-1")).netloc.lower() == host
+    try:
+        return urlsplit(origin.decode("latin-1")).netloc.lower() == host
+    except ValueError:
+        return False

@@ -30,6 +30,8 @@ GRANT = 600.0
 _MAX_COOKIE = 2_048
 
 SESSION, FORM, GRANTED = "session", "form", "first"
+# Headers that proxies add, besides `X-Forwarded-…`.
+_PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))
 _TEXT = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+")
 
 
@@ -44,7 +46,7 @@ class ConsoleSession:
     @property
     def ends_at(self) -> float:
         """Return the Unix time at which the session ends without further use."""
-        return min(self.seen_at + IDLE, self.caller.issued_at + TOTAL)
+        return min(self.seen_at + IDLE, self.caller.issued_at + TOTAL, self.caller.expires_at)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class SessionCookies:
         Without a session it belongs to a random cookie, which is added to `response` unless the request has one.
         """
         if session is not None:
-            return self._mac("form", session.caller.jti)
+            return self._mac("csrf", session.caller.jti)
         parts = self._open(request, FORM)
         nonce = parts[0] if parts else secrets.token_urlsafe(16)
         if not parts and response is not None:
@@ -147,10 +149,18 @@ def is_secure(request: Request) -> bool:
 
 
 def may_log_in(request: Request) -> bool:
-    """Return whether a password may be typed: over TLS, or over plain HTTP from this machine to a loopback name."""
+    """Return whether a password may be typed: over TLS, or over plain HTTP from this machine to a loopback name.
+
+    A proxy on this machine forwards requests of others, which have its headers.
+    """
     if is_secure(request):
         return True
-    host = urlsplit(f"//{(headers.find(request.scope, b'host') or b'').decode('latin-1')}").hostname or ""
+    if any(name in _PROXIED or name.startswith(b"x-forwarded-") for name, _ in request.scope["headers"]):
+        return False
+    try:
+        host = urlsplit(f"//{(headers.find(request.scope, b'host') or b'').decode('latin-1')}").hostname or ""
+    except ValueError:
+        return False
     return env.is_loopback(address_of(request)) and env.is_loopback(host)
 
 
@@ -163,5 +173,6 @@ def _name(request: Request, purpose: str) -> str:
 
 
 def _attributes(request: Request) -> str:
-    secure = "; Secure" if is_secure(request) else ""
-    return f"Path=/; HttpOnly; SameSite=Strict{secure}"
+    # Browsers accept the prefix `__Host-` only with this path.
+    where = "Path=/; Secure" if is_secure(request) else "Path=/console"
+    return f"{where}; HttpOnly; SameSite=Strict"

@@ -66,14 +66,16 @@ class ProcessList:
 class NumberShards:
     """Shards of each number."""
 
-    def __init__(self, database: Database, block_of: Callable[[str], int]) -> None:
-        """block_of: returns the shard block of a number"""
+    def __init__(self, database: Database, block_of: Callable[[str], int | None]) -> None:
+        """block_of: returns the shard block of a number; `None` for an unknown one"""
         self._database = database
         self.block_of = block_of
 
     async def of(self, account: str) -> Sequence[int]:
-        """Return the shards of a number."""
+        """Return the shards of a number; none for an unknown one."""
         block = self.block_of(account)
+        if block is None:
+            return []
         async with self._database.reading() as connection:
             owners = await shards.list_owners(connection)
         return [owner.shard for owner in owners if shard_blocks.block_of(owner.shard) == block]

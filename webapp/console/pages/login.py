@@ -41,7 +41,7 @@ async def log_in(page: PageRequest) -> Result:
         user = await service.check(name, password, address, page.request.scope)
         if user.role != users.ADMIN:
             return _form(page, pages.text("errors", "administrator"), status=403)
-        issued = await service.log_in(user, password, None, address)
+        issued = await service.log_in(user, password, None, address, lifetime=int(sessions.TOTAL))
     except PasswordChangeRequired:
         response = redirect(FIRST_PASSWORD)
         page.part(SessionCookies).grant(page.request, response, user.username, mark_of(user))
@@ -56,22 +56,33 @@ async def log_in(page: PageRequest) -> Result:
     return response
 
 
+async def show_entry(page: PageRequest) -> Result:
+    """Show the form of the one-time link. Only the form uses the link, so that a preview of links does not."""
+    _require_safe(page)
+    key = page.query.text("key")
+    if not page.part(EntryLink).is_valid(key):
+        return _form(page, pages.text("login", "used"), status=403)
+    return PageContent("enter.html", {"key": key})
+
+
 async def enter(page: PageRequest) -> Result:
     """Start a session of the first number's administrator by the one-time link."""
     _require_safe(page)
-    if not page.part(EntryLink).use(page.query.text("key")):
+    link, key = page.part(EntryLink), page.form.text("key")
+    if not link.is_valid(key):
         return _form(page, pages.text("login", "used"), status=403)
-    service = page.part(Users)
+    service, cookies = page.part(Users), page.part(SessionCookies)
     try:
-        issued = await service.log_in_without_password(ADMINISTRATOR)
+        issued = await service.log_in_without_password(ADMINISTRATOR, lifetime=int(sessions.TOTAL))
     except PasswordChangeRequired:
         user = await service.find_any(ADMINISTRATOR)
         response = redirect(FIRST_PASSWORD)
-        page.part(SessionCookies).grant(page.request, response, user.username, mark_of(user))
-        return response
-    response = redirect(HOME)
-    page.part(SessionCookies).start(page.request, response, issued.token)
-    return response
+        cookies.grant(page.request, response, user.username, mark_of(user))
+    else:
+        response = redirect(HOME)
+        cookies.start(page.request, response, issued.token)
+    # The link stays valid after a failure. Another request may have used it meanwhile.
+    return response if link.use(key) else _form(page, pages.text("login", "used"), status=403)
 
 
 async def show_first_password(page: PageRequest) -> Result:
@@ -92,7 +103,9 @@ async def set_first_password(page: PageRequest) -> Result:
     if password != page.form.raw("repeated"):
         return PageContent("first_password.html", {"problem": pages.text("first_password", "differ")}, 400)
     try:
-        issued = await page.part(Users).log_in_without_password(granted.username, granted.mark, password)
+        issued = await page.part(Users).log_in_without_password(
+            granted.username, granted.mark, password, lifetime=int(sessions.TOTAL)
+        )
     except Unauthenticated:
         return redirect(LOGIN_PATH)
     except APIError as error:
@@ -130,6 +143,9 @@ def _require_safe(page: PageRequest) -> None:
 
 def _target(asked: str) -> str:
     """Return the page to show after the login: the requested one if it is one of the console's."""
-    parts = urlsplit(asked)
+    try:
+        parts = urlsplit(asked)
+    except ValueError:
+        return HOME
     is_ours = not parts.scheme and not parts.netloc and (parts.path == HOME or parts.path.startswith(f"{HOME}/"))
     return asked if is_ours and "\\" not in asked and asked.isprintable() else HOME

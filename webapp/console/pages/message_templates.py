@@ -14,6 +14,7 @@ from webapp.api.templates.importing import Import
 from webapp.api.templates.review import EditRefused
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
+from webapp.console.access import forms
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.parts import FaultCount
 from webapp.console.render import pages
@@ -155,7 +156,7 @@ def _definition(page: PageRequest, name: str, language: str, namespace: str | No
         "name": name,
         "language": language,
         "category": page.form.text("category"),
-        "components": json.loads(page.form.raw("components")),
+        "components": bodies.parse(page.form.raw("components").encode()),
     }
     if namespace is not None:
         document["namespace"] = namespace
@@ -192,7 +193,7 @@ def _examples(part: Mapping[str, Any], name: str) -> Sequence[str]:
 
 def _filled(text: str, examples: Sequence[str]) -> str:
     def value(match: re.Match[str]) -> str:
-        number = int(match[1]) if match[1].isdigit() else 0
+        number = forms.number(match[1]) or 0
         return examples[number - 1] if 0 < number <= len(examples) else match[0]
 
     return _PARAMETER.sub(value, text)

@@ -18,10 +18,10 @@ _PER_ROW = 4
 async def show(page: PageRequest) -> Result:
     """Show the state of the installation, and the figures of the user's number."""
     recorder, account = page.part(FiguresRecorder), page.caller.account
-    points = recorder.rates(account)
+    points, block = recorder.rates(account), page.part(NumberShards).block_of(account)
     values = {
         "processes": await page.part(ProcessList).read(),
-        "queues": recorder.queues(page.part(NumberShards).block_of(account)),
+        "queues": recorder.queues(block) if block is not None else [],
         "series": SERIES,
         "now_rates": points[-1].rates if points else dict.fromkeys(SERIES),
         "chart": chart.draw({name: [point.rates[name] for point in points] for name in SERIES}, KEPT - 1),

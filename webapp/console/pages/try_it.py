@@ -15,8 +15,9 @@ from webapp.auth.authenticator import NumberLimits
 from webapp.console.access.forms import FormFields
 from webapp.console.page_request import PageRequest, Result
 from webapp.console.render.pages import PageContent
+from webapp.http import bodies
 from webapp.http.answers import error_answer
-from webapp.http.errors import APIError
+from webapp.http.errors import APIError, InvalidRequest
 
 _LINK = "https://example.com/file"
 
@@ -94,7 +95,7 @@ def _reaction(form: FormFields) -> Mapping[str, Any]:
 
 
 def _json(form: FormFields) -> Mapping[str, Any]:
-    value = json.loads(form.text("json"))
+    value = bodies.parse(form.text("json").encode())
     if not isinstance(value, dict):
         raise ValueError("a message is a JSON object")
     return value
@@ -145,7 +146,9 @@ async def send(page: PageRequest) -> Result:
     form = FORMS[_kind(page.form)]
     try:
         body = {"to": page.form.text("to"), **form.content(page.form)}
-    except (ValueError, RecursionError) as error:
+    except InvalidRequest as error:
+        return _page(page, page.form, problem=error.problems[0].details, status=400)
+    except ValueError as error:
         return _page(page, page.form, problem=str(error), status=400)
     try:
         await page.part(NumberLimits).of(page.caller.account).messages.admit()

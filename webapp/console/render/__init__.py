@@ -1,1 +1,1 @@
-"""HTML from templates, static files, and values as text."""
+"""HTML from templates, and values as text."""

@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-import jinja2
 import markupsafe
 
+from tidings.pages import templates
+from tidings.pages.assets import PageAssets
 from webapp.console.render import texts
-from webapp.console.render.static_files import StaticAssets
 
 # Block of a template whose content is replaced while the page is open.
 LIVE = "live"
@@ -52,15 +52,8 @@ class PageContent:
 class PageTemplates:
     """The templates of the console."""
 
-    def __init__(self, assets: StaticAssets) -> None:
-        self._environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("webapp.console"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            auto_reload=False,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+    def __init__(self, assets: PageAssets) -> None:
+        self._environment = templates.environment("webapp.console")
         self._environment.globals.update(
             t=_Strings(strings()),
             asset=assets.url,

@@ -16,12 +16,14 @@
   if (!live?.dataset.of) return;
 
   const pollSeconds = Number(live.dataset.poll);
-  const staleAfter = 3 * pollSeconds * 1000;
+  const silentAfter = 40_000; // milliseconds without a beat, which an open stream sends every 15 s
+  const staleAfter = 3 * pollSeconds * 1000; // without a stream
   let stream = null;
   let polling = null;
   let confirmedAt = Date.now();
   let isStale = false;
   let isWaiting = false; // an update waits until the page is no longer in use
+  let isEnded = false; // the session is over
 
   const say = (text) => {
     if (notice.textContent !== text) notice.textContent = text;
@@ -36,7 +38,8 @@
   };
 
   const markStale = () => {
-    if (isStale || Date.now() - confirmedAt < staleAfter) return;
+    const allowed = stream?.readyState === EventSource.OPEN ? silentAfter : staleAfter;
+    if (isEnded || isStale || Date.now() - confirmedAt < allowed) return;
     isStale = true;
     document.body.classList.add("stale");
     const at = new Date(confirmedAt).toISOString().slice(11, 19);
@@ -50,8 +53,30 @@
     return live.querySelector("input[name=seq]:checked, [data-all]:checked") !== null;
   };
 
+  // Another page of this browser may have kept the session, whose cookie the stream was opened with.
+  const checkSession = async () => {
+    const answer = await fetch(live.dataset.of, { headers: { "HX-Request": "true" } }).catch(() => null);
+    if (answer?.status === 401) end();
+    else if (answer?.ok) open();
+    else refused();
+  };
+
+  const refused = () => {
+    startPolling();
+    setTimeout(open, 60000);
+  };
+
+  const end = () => {
+    isEnded = true;
+    close();
+    stopPolling();
+    document.body.classList.add("stale");
+    say(notice.dataset.ended);
+    document.getElementById("ended").hidden = false;
+  };
+
   const update = () => {
-    if (document.hidden) return;
+    if (document.hidden || isEnded) return;
     isWaiting = isBusy();
     if (isWaiting) {
       if (!isStale) say(notice.dataset.paused);
@@ -71,7 +96,7 @@
   };
 
   const open = () => {
-    if (stream || document.hidden) return;
+    if (stream || document.hidden || isEnded) return;
     const query = new URLSearchParams({ of: live.dataset.of, since: live.dataset.digest });
     stream = new EventSource(`/console/stream?${query}`);
     stream.addEventListener("open", () => {
@@ -82,17 +107,16 @@
       confirm();
       if (event.data !== live.dataset.digest) update();
     });
+    stream.addEventListener("beat", confirm);
     stream.addEventListener("ended", () => {
-      // The session is over: the next request shows the login.
       close();
-      location.reload();
+      checkSession();
     });
     stream.addEventListener("error", () => {
       // A closed stream was refused; an open one connects again by itself.
       if (stream && stream.readyState === EventSource.CLOSED) {
         close();
-        startPolling();
-        setTimeout(open, 60000);
+        refused();
       }
     });
   };
@@ -115,13 +139,12 @@
 
   document.addEventListener("htmx:after:request", (event) => {
     const response = event.detail?.ctx?.response;
-    if (response && response.status === 200) confirm();
+    if (response?.status === 200) confirm();
+    if (response?.status === 401) end();
   });
 
-  // An open stream sends comments, which no event reports: its state says that it is alive.
   setInterval(() => {
-    if (stream && stream.readyState === EventSource.OPEN) confirm();
-    else markStale();
+    markStale();
     if (isWaiting && !isBusy()) update();
   }, 1000);
 
