@@ -313,6 +313,7 @@ def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
         "TIDINGS_NETWORK_DB_URL": "mysql://n",
         "WA_API_KEY": "api",
         "TIDINGS_OPERATOR_KEY": "operator",
+        "TIDINGS_CONSOLE": "1",
     }
     found = CoreappSecrets(
         link_key="l",
@@ -323,7 +324,7 @@ def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
     )
     derived = secret_files.derive(bytes.fromhex(HEX)).hex()
     given = {name: installation.of(name, variables, found) for name in ("webapp", "coreapp", "network", "robots")}
-    own = {name: set(child) - {"PATH"} for name, child in given.items()}
+    own = {name: set(child) - {"PATH", "TIDINGS_CONSOLE"} for name, child in given.items()}
     assert own["webapp"] == {
         "TIDINGS_LINK_KEY_FILE",
         "WA_WEB_JWT_CRYPTO_KEY",
