@@ -206,14 +206,12 @@ def assemble(
     app = webapp.app.create(
         [
             *(authenticator, tokens, common.limits, common.cloud_limits, logins.users, templates, metrics),
-            BodyLimit(settings.max_body),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
-            RegistrationService(database, links, hasher),
             *_files(settings, database, files, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
-            *(callbacks, *console.parts),
+            *(callbacks, RegistrationService(database, links, hasher), BodyLimit(settings.max_body), *console.parts),
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,

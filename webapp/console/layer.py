@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.http.hosts import Hosts
-from tidings.pages import headers as page_headers
+from tidings.pages import headers
 from tidings.pages.assets import PageAssets
 from tidings.pages.event_streams import EventStreamResponse, EventStreams
 from tidings.storage import outages
@@ -28,7 +28,7 @@ from webapp.console.parts import FaultCount
 from webapp.console.render import pages
 from webapp.console.render.pages import PageContent, PageTemplates
 from webapp.console.streams import POLL, PageWatch
-from webapp.http import envelope, headers
+from webapp.http import envelope
 from webapp.http.answers import error_answer
 from webapp.http.errors import (
     AdministratorRequired,
@@ -48,7 +48,7 @@ STREAM = "/console/stream"
 STATIC = "/console/static"
 # Longest path with query of a page that a stream is about, characters.
 _MAX_TARGET = 4_096
-_HTMX = b"hx-request"
+_HTMX = "hx-request"
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -100,7 +100,7 @@ class ConsoleSite:
         if route.role is RequiredRole.NOBODY:
             return None
         if page.session is None:
-            if headers.find(page.request.scope, _HTMX) is not None:
+            if _HTMX in page.request.headers:
                 raise Unauthenticated(pages.text("errors", "ended"))
             target = page.request.scope["path"]
             query = page.request.scope["query_string"].decode("latin-1")
@@ -130,7 +130,7 @@ class ConsoleSite:
         common = self._common(page, nonce, response)
         response.body = self.templates.render(content, common).encode()
         response.headers["Content-Length"] = str(len(response.body))
-        if page.session is not None and headers.find(page.request.scope, _HTMX) is None:
+        if page.session is not None and _HTMX not in page.request.headers:
             # A page that updates itself does not keep an unused session alive.
             self.cookies.refresh(page.request, response, page.session)
         return response
@@ -181,7 +181,7 @@ class ConsoleSite:
                 return None
             return self.templates.digest(content, self._common(page, "", None))
 
-        since = (headers.find(request.scope, b"last-event-id") or b"").decode("latin-1") or query.text("since")
+        since = request.headers.get("last-event-id") or query.text("since")
         slot = self.streams.open(session.caller.username, ())
         if slot is None:
             raise Overloaded("too many pages are open", retry_after=POLL)
@@ -222,7 +222,7 @@ class ConsoleLayer:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive, send)
-        nonce = page_headers.make_nonce()
+        nonce = headers.make_nonce()
         request.state.has_caching = True
         try:
             response = await self._site.respond(request, nonce)
@@ -231,7 +231,7 @@ class ConsoleLayer:
                 log.exception("console.failed", extra={"request_id": request.state.request_id, "path": path[:200]})
             response = self._site.error(request, envelope.as_api_error(error, request.state.request_id), nonce)
         # Static files and streams have headers of their own.
-        for name, value in page_headers.of_page(nonce).items():
+        for name, value in headers.of_page(nonce).items():
             response.headers.setdefault(name, value)
         await response(scope, receive, send)
 
