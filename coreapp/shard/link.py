@@ -48,7 +48,7 @@ NOT_OF_NETWORK = (
     "the number sends through the Cloud API, which has its registration: neither registration nor backup exists here"
 )
 MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
-_OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs | core.ShowCallback | core.ShowMessage
+_OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs | core.ShowMessage
 
 
 class _NotLookedUp(RequestRefused):
@@ -234,7 +234,8 @@ class LinkHandler:
         shard = self._usable(self.shards.get(question.shard))
         if shard.context.account != question.account:
             raise RequestRefused(codes.ACCESS_DENIED, f"shard {question.shard} is not one of {question.account}")
-        return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs[:1000], question.by))
+        letters, seqs = shard.webhook.dead_letters, question.seqs[:1000]
+        return core.Replayed(question.n, await letters.replay(seqs, question.by, accepted=question.accepted))
 
     async def _take_upstream_events(self, question: core.TakeUpstreamEvents) -> core.Answer:
         peer = next((event.peer for event in question.events if event.peer), "")
@@ -304,7 +305,7 @@ class LinkHandler:
 
 async def _operate(shard: Shard, question: _OPERATIONS) -> core.Answer:
     """Carry out an operator's request about the queues or stored contents."""
-    if isinstance(question, core.ShowCallback | core.ShowMessage):
+    if isinstance(question, core.ShowMessage):
         return await contents.show(shard, question)
     if isinstance(question, core.PurgeJobs):
         found = await shard.accepting.purge.purge(question.ids, question.by, question.choice, question.statuses)

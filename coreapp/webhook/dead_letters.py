@@ -33,7 +33,7 @@ class DeadLetters:
     # State of the token bucket of replays.
     _full_at: float = dataclasses.field(default=0.0, init=False)
 
-    async def replay(self, seqs: Sequence[int], by: str) -> int:
+    async def replay(self, seqs: Sequence[int], by: str, *, accepted: bool = True) -> int:
         """Return the named dead letters to the queue, or up to 1,000 of all if `seqs` is empty. Returns their number.
 
         Named callbacks that failed and wait for their next attempt become due now. Those that the webhook has accepted
@@ -41,6 +41,7 @@ class DeadLetters:
         limit or too many were replayed, and `LeaseLost`.
 
         by: who requested it, stored with each
+        accepted: also post those again that the webhook has accepted by now
         """
         wait = RATE.wait(self._full_at, self.context.clock.monotonic(), 0.0)
         if wait:
@@ -48,7 +49,7 @@ class DeadLetters:
             raise RequestRefused(codes.TOO_MANY_REQUESTS, details, retry_after=math.ceil(wait))
         seqs = tuple(dict.fromkeys(seqs))
         # Read first: callbacks that become due now may have ended a moment later.
-        ended = await self._list_ended(seqs[:1000]) if seqs else ()
+        ended = await self._list_ended(seqs[:1000]) if seqs and accepted else ()
         hurried = self.queue.hurry(frozenset(seqs))
         self._consume(len(hurried))
         if hurried:

@@ -149,6 +149,7 @@ class ResendCallbacks(Frame, tag="resend_callbacks"):
     seqs: list[int]  # callbacks to post again, at most 1,000
     by: str  # requester, for the audit log
     shard: int = 0
+    accepted: bool = True  # also post those again that the webhook has accepted by now
 
 
 class ReadCallback(Frame, tag="read_callback"):
@@ -183,19 +184,11 @@ class PurgeJobs(Frame, tag="purge_jobs"):
     statuses: list[str] = []  # as in `PurgeCallbacks`
 
 
-class ShowCallback(Frame, tag="show_callback"):
-    """Open the stored body of a callback of a shard. The response is `Shown` or `Refused`."""
-
-    seq: int
-    by: str  # requester, for the audit log
-    shard: int = 0
-
-
 class ShowMessage(Frame, tag="show_message"):
     """Open the stored content of a message that is not delivered yet. The response is `Shown` or `Refused`."""
 
     id: str
-    by: str  # as in `ShowCallback`
+    by: str  # requester, for the audit log
     shard: int = 0
 
 
@@ -484,7 +477,6 @@ Question = (
     | ReadCallback
     | PurgeCallbacks
     | PurgeJobs
-    | ShowCallback
     | ShowMessage
     | EmptyQueues
     | TakeUpstreamEvents

@@ -5,6 +5,6 @@
 - `static/`: style sheet, script, icon; `tidings/pages`: htmx, security headers, event streams
 - `access/`: sessions, forms and the one-time link
 - `streams.py`: event streams of pages that update themselves
-- `figures/`: what the overview shows; `operations/`: requests to Coreapps that need the operator key
+- `figures/`: what the overview shows; `operations/`: requests to the owners of shards
 - `layer.py`: middleware that serves all of it; `console_wiring.py`: its parts
 """

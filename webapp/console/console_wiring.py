@@ -20,7 +20,6 @@ from webapp.console.access.sessions import SessionCookies
 from webapp.console.figures.doctor_runs import DoctorRuns
 from webapp.console.figures.processes import NumberShards, ProcessList
 from webapp.console.figures.recorder import FiguresRecorder
-from webapp.console.history import PresentState
 from webapp.console.layer import STATIC, ConsoleSite
 from webapp.console.operations.bulk_changes import BulkChanges
 from webapp.console.operations.operator_link import OperatorLink
@@ -59,7 +58,8 @@ def wire(
     faults = FaultCount(testing.faults) if testing is not None else None
     cookies = SessionCookies(settings.secrets.jwt_key, authenticator, clock)
     link = OperatorLink(database, calls, link_key=settings.secrets.link_key, operator_key=str(settings.console_key))
-    changes, recorder = BulkChanges(database, link), FiguresRecorder(coreapps, clock)
+    shards = NumberShards(database, numbers.known_block_of)
+    changes, recorder = BulkChanges(database, link, shards), FiguresRecorder(coreapps, clock)
     doctor = DoctorRuns(clock, everything=settings.embedded)
     site = ConsoleSite(
         hosts=Hosts(settings.allowed_hosts),
@@ -76,8 +76,8 @@ def wire(
         changes,
         recorder,
         EntryLink(str(settings.console_link), clock),
-        ConsoleTables(database, PresentState(database)),
-        NumberShards(database, numbers.known_block_of),
+        ConsoleTables(database),
+        shards,
         ProcessList(database, coreapps),
         doctor,
     ]

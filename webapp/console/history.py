@@ -1,20 +1,16 @@
-"""What the console asks about the past of a message or callback, and the answers from the tables that exist."""
+"""Steps of one message, from its times and its callbacks."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
-from tidings.storage.business import console_views, queue_views
-from tidings.storage.business.console_views import CallbackChoice, ListPage, MessageEntry
+from tidings.storage.business import queue_views
+from tidings.storage.business.callback_views import DONE, PENDING, CallbackEntry
+from tidings.storage.business.message_views import MessageTimeline, MessageView
 from tidings.storage.business.messages import Status
-from tidings.storage.business.queue_views import CallbackView
-from tidings.storage.database import Database
-
-# Callbacks of one message that its page lists.
-MAX_CALLBACKS = 50
-_HIGHEST = (1 << 63) - 1
+from tidings.storage.business.queue_views import JobView
+from tidings.wire import codes, ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,95 +18,66 @@ class TimelineStep:
     """One step of a message."""
 
     name: str  # name in the table `timeline` of `strings.toml`
-    at: int = 0  # Unix milliseconds; 0 when it was not recorded
+    at: int | None = None  # Unix milliseconds; None when it was not recorded
     detail: str = ""
     is_failure: bool = False
+    seq: int = 0  # of the callback that the step is about; 0 for none
+    code: int | None = None  # code of the failure
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AttemptEntry:
-    """One attempt to post a callback."""
+def steps(timeline: MessageTimeline, jobs: Sequence[JobView], callbacks: Sequence[CallbackEntry]) -> list[TimelineStep]:
+    """Return the steps of a message, and then its callbacks, oldest first.
 
-    at: int  # Unix milliseconds; 0 when it was not recorded
-    number: int
-    error: str = ""
-    duration_ms: int | None = None
-    status: int | None = None  # HTTP status; `None` without a response
-    response: str = ""  # first KiB of the response
-
-
-class HistoryQueries(Protocol):
-    """Past of messages and callbacks."""
-
-    keeps_done: bool  # whether callbacks are listed after they were acknowledged
-
-    async def timeline(self, account: str, message: MessageEntry, shards: Sequence[int]) -> Sequence[TimelineStep]: ...
-
-    async def attempts(self, account: str, callback: CallbackView) -> Sequence[AttemptEntry]: ...
-
-    async def callbacks_of(self, account: str, message_id: str, shards: Sequence[int]) -> Sequence[CallbackView]: ...
-
-    async def list_done(self, choice: CallbackChoice, *, before: int, limit: int) -> ListPage[CallbackView, int]: ...
-
-
-class PresentState:
-    """History from the queues and the statuses alone: the last attempt of a callback, and the times of the first and
-    the present status of a message.
+    jobs: the job of the message, if it has one
+    callbacks: callbacks about the message, newest first
     """
+    message = timeline.message
+    found = _of_received(message) if is_received(message) else _of_sent(timeline, jobs)
+    return [*found, *(_of_callback(one) for one in reversed(callbacks))]
 
-    keeps_done = False
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+def is_received(message: MessageView) -> bool:
+    """Return whether a message is one of a recipient to the business."""
+    return message.status in (Status.RECEIVED, Status.MARKED_READ)
 
-    async def timeline(self, account: str, message: MessageEntry, shards: Sequence[int]) -> Sequence[TimelineStep]:
-        """Return the steps of a message, as far as they are known."""
-        if message.status in (Status.RECEIVED, Status.MARKED_READ):
-            steps = [TimelineStep("received", message.created_at)]
-            return [*steps, TimelineStep("marked_read")] if message.status == Status.MARKED_READ else steps
-        steps = [TimelineStep("accepted", message.created_at)]
-        steps += await self._of_job(message)
-        for status in (Status.SENT, Status.DELIVERED, Status.READ):
-            if status <= message.status <= Status.READ:
-                steps.append(TimelineStep(status.name.lower()))
-        if message.status == Status.FAILED:
-            steps.append(TimelineStep("failed", is_failure=True))
-        for callback in reversed(await self.callbacks_of(account, message.id, shards)):
-            steps.append(
-                TimelineStep(
-                    f"callback_{callback.status}",
-                    callback.created_at,
-                    f"{callback.kind}, {callback.event_id}",
-                    is_failure=callback.status != queue_views.PENDING,
-                )
-            )
-        return steps
 
-    async def _of_job(self, message: MessageEntry) -> Sequence[TimelineStep]:
-        if message.status != Status.ACCEPTED:
-            return []
-        async with self._database.reading() as connection:
-            found = await queue_views.list_jobs_of(connection, [message.id])
-        steps = []
-        for job in found:
-            if job.status == queue_views.ENCRYPTED:
-                steps.append(TimelineStep("encrypted"))
-            if job.attempts:
-                detail = f"{job.attempts} × {job.last_error}"
-                steps.append(TimelineStep("attempt_failed", job.tried_at, detail, is_failure=True))
-        return steps
+def _of_received(message: MessageView) -> list[TimelineStep]:
+    found = [TimelineStep("received", message.stored_at)]
+    return [*found, TimelineStep("marked_read", message.read_at)] if message.status == Status.MARKED_READ else found
 
-    async def attempts(self, account: str, callback: CallbackView) -> Sequence[AttemptEntry]:
-        """Return the last attempt of a callback."""
-        return [AttemptEntry(0, callback.attempt, callback.last_error)] if callback.attempt else []
 
-    async def callbacks_of(self, account: str, message_id: str, shards: Sequence[int]) -> Sequence[CallbackView]:
-        """Return the stored callbacks about a message, newest first."""
-        choice = CallbackChoice(account, shards, message=message_id)
-        async with self._database.reading() as connection:
-            page = await console_views.list_callbacks(connection, choice, before=_HIGHEST, limit=MAX_CALLBACKS)
-        return page.rows
+def _of_sent(timeline: MessageTimeline, jobs: Sequence[JobView]) -> list[TimelineStep]:
+    message = timeline.message
+    made = ids.made_at(message.id)
+    found = [TimelineStep("accepted", int(made * 1000))] if made is not None else []
+    found.append(TimelineStep("stored", message.stored_at))
+    if message.encrypted_at is not None:
+        found.append(TimelineStep("encrypted", message.encrypted_at))
+    elif any(job.status == queue_views.ENCRYPTED for job in jobs) or Status.SENT <= message.status <= Status.READ:
+        found.append(TimelineStep("encrypted_at_once"))
+    if timeline.is_waiting:
+        found.append(TimelineStep("waiting"))
+    for job in jobs:
+        if job.attempts:
+            detail = f"{job.attempts} × {job.last_error}"
+            found.append(TimelineStep("attempt_failed", job.tried_at, detail, is_failure=True))
+    times = {Status.SENT: message.sent_at, Status.DELIVERED: message.delivered_at, Status.READ: message.read_at}
+    for status, at in times.items():
+        if at is not None or status <= message.status <= Status.READ:
+            found.append(TimelineStep(status.name.lower(), at))
+    if message.status == Status.FAILED:
+        code = message.failure
+        detail = codes.find(code).title if code is not None else ""
+        found.append(TimelineStep("failed", message.failed_at, detail, is_failure=True, code=code))
+    return found
 
-    async def list_done(self, choice: CallbackChoice, *, before: int, limit: int) -> ListPage[CallbackView, int]:
-        """Return no callback: they are deleted when the webhook acknowledges them."""
-        return ListPage([], None)
+
+def _of_callback(callback: CallbackEntry) -> TimelineStep:
+    ended = callback.tried_at is not None and callback.took is not None
+    return TimelineStep(
+        f"callback_{callback.state.replace(' ', '_')}",
+        (callback.tried_at or 0) + (callback.took or 0) if ended else callback.created_at,
+        callback.event_id,
+        is_failure=callback.state not in (PENDING, DONE),
+        seq=callback.seq,
+    )

@@ -6,15 +6,13 @@ import dataclasses
 
 from tidings.storage.database import Database
 from tidings.testing.faults import FaultFile
-from webapp.console.history import HistoryQueries
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsoleTables:
-    """Database of the business, and the past of its messages and callbacks."""
+    """Database of the business."""
 
     database: Database
-    history: HistoryQueries
 
 
 class FaultCount:

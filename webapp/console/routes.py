@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from webapp.console.page_request import ConsoleRoute, RequiredRole
 from webapp.console.pages import (
     callbacks,
+    codes,
     faults,
     login,
     message_templates,
@@ -34,6 +35,7 @@ ROUTES: Sequence[ConsoleRoute] = (
     ConsoleRoute("GET", "/console/messages", messages.show_list, is_live=True),
     ConsoleRoute("GET", "/console/messages/{id}", messages.show_one, is_live=True),
     ConsoleRoute("POST", "/console/messages/{id}/content", messages.show_content),
+    ConsoleRoute("GET", "/console/codes", codes.show),
     ConsoleRoute("GET", "/console/callbacks", callbacks.show_list, is_live=True),
     ConsoleRoute("POST", "/console/callbacks/replay", callbacks.replay_selected),
     ConsoleRoute("GET", "/console/callbacks/change", callbacks.confirm, is_exclusive=True),

@@ -216,6 +216,18 @@ async def test_accepted_callbacks_are_posted_again_under_their_event_ids_and_aud
     assert second.event_id not in [entry.event_id for entry in audit]
 
 
+async def test_a_callback_accepted_in_the_meantime_is_not_posted_again_unless_requested(world: World) -> None:
+    running = await running_with(world, 1)
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "done", 1)
+    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann", accepted=False))
+    assert answer.count == 0
+    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann"))
+    assert answer.count == 1
+    await until(world, "done", 2)
+    assert len(world.sink.posts) == 2
+
+
 async def test_callbacks_of_another_number_are_not_resent(world: World) -> None:
     running = await running_with(world, 1)
     await running.client.send(NUMBERS[0])

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from tests.webapp.console.conftest import NUMBER
-from tidings.storage.business import callbacks, job_errors, jobs, messages
+from tidings.storage.business import callback_history, callbacks, job_errors, jobs, messages
+from tidings.storage.business.callback_history import Attempt, Ended
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.job_errors import JobError, JobErrorChanges
 from tidings.storage.business.jobs import Job, JobForm
@@ -28,7 +29,8 @@ def message(number: int, **changes: object) -> MessageRow:
 def callback(number: int, **changes: object) -> Callback:
     """Return a callback that was made `number` seconds after `AT`."""
     at = AT + number * 1000
-    row = Callback(at * 1000 << 5, 0, NUMBER, f"gBEGmessage{number}", "status_change", b'{"statuses":[]}', at)
+    name = f"gBEGmessage{number}"
+    row = Callback(at * 1000 << 5, 0, NUMBER, name, "status_change", b'{"statuses":[]}', at, recipient=PEER)
     return dataclasses.replace(row, **changes)
 
 
@@ -43,13 +45,27 @@ async def store_callbacks(
     pending: Sequence[Callback] = (),
     failing: Sequence[Callback] = (),
     dead: Sequence[Callback] = (),
+    done: Sequence[Callback] = (),
 ) -> None:
-    """Store callbacks in each state. Their bodies are stored as if they were sealed."""
+    """Store callbacks in each state. Their texts are stored as if they were sealed. Those done took 15 ms."""
+    ended = [Ended(row, attempt(row, row.attempt or 1)) for row in done]
     async with database.transaction() as connection:
         every = [*pending, *failing, *dead]
         await callbacks.enqueue(connection, every, [row.body for row in every])
         await callbacks.reschedule(connection, failing, [row.body for row in failing])
         await callbacks.bury(connection, dead, [row.body for row in dead])
+        await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+
+
+def attempt(row: Callback, number: int, status: int | None = 200, error: str = "", response: bytes = b"") -> Attempt:
+    """Return an attempt at a callback, made `number` minutes after its creation."""
+    at = row.created_at + number * 60_000
+    return callback_history.attempt(row, number, at, 15, status, error=error, response=response)
+
+
+async def store_attempts(database: Database, *attempts: Attempt) -> None:
+    async with database.transaction() as connection:
+        await callback_history.save_attempts(connection, attempts)
 
 
 async def fail_attempts(database: Database, row: MessageRow, error: str) -> None:

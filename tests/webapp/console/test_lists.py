@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
+from typing import TypeVar
 
+import httpx
 import pytest
 
+from harness import polling
 from tests.webapp.conftest import Served
-from tests.webapp.console.browser import Browser, check_page
+from tests.webapp.console.browser import Browser, check_page, forms
 from tests.webapp.console.scene import (
     AT,
+    attempt,
     callback,
     enqueue_job,
     fail_attempts,
     message,
+    store_attempts,
     store_callbacks,
     store_messages,
 )
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business import callback_purges, callback_replays, group_messages
+from tidings.storage.business import callback_purges, callback_replays, group_messages, messages
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 from tidings.wire import core
+from webapp.console.operations.bulk_changes import BulkChange, BulkChanges, SelectedCallbacks
 from webapp.console.operations.operator_link import OperatorLink
+from webapp.http.errors import Overloaded
+
+Part = TypeVar("Part")
 
 BY = "admin (console)"
 
@@ -109,18 +119,62 @@ async def test_an_id_leads_to_its_message(database: Database, browser: Browser) 
 
 
 async def test_a_message_shows_its_steps_and_callbacks(database: Database, browser: Browser) -> None:
-    row = message(1, status=int(Status.DELIVERED))
+    row = message(1)
     await store_messages(database, row)
-    await store_callbacks(database, failing=[callback(2, subject=row.id, attempt=1, due_at=AT, last_error="HTTP 500")])
+    async with database.transaction() as connection:
+        await messages.note_encrypted(connection, [row.id], AT + 2000)
+        await messages.advance(connection, {row.id: Status.SENT}, AT + 3000)
+        await messages.advance(connection, {row.id: Status.DELIVERED}, AT + 4000)
+    await store_callbacks(
+        database,
+        failing=[callback(6, subject=row.id, attempt=1, due_at=AT, last_error="HTTP 500")],
+        done=[callback(5, subject=f"cloud:{row.id}")],
+    )
     text = (await browser.get(f"/console/messages/{row.id}")).text
-    steps = re.findall(r"<li[^>]*><strong>([^<]+)</strong>", text)
-    assert steps == [
-        "Accepted and stored",
-        "Stored by the network",
-        "Delivered",
-        "Callback failed and is tried again",
+    assert steps_of(text) == [
+        ("Accepted", "20:26:41"),
+        ("Stored", "20:26:41"),
+        ("Encrypted for the recipient", "20:26:42"),
+        ("Stored by the network", "20:26:43"),
+        ("Delivered", "20:26:44"),
+        ("Callback was accepted by the webhook", "20:27:45"),
+        ("Callback failed and is tried again", "20:26:46"),
     ]
-    assert listed(text) == [str(callback(2).seq)]
+    assert set(listed(text)) == {str(callback(5).seq), str(callback(6).seq)}
+
+
+def steps_of(text: str) -> Sequence[tuple[str, str]]:
+    """Return the name and the time of day of each step of a message; the time is empty when it was not recorded."""
+    found = re.findall(r"<li[^>]*><strong>([^<]+)</strong>\s*<span class=\"when\">(.*?)</span>", text, re.DOTALL)
+    times = [re.search(r">\d{4}-\d\d-\d\d ([\d:]+)<", when) for _, when in found]
+    return [(name, at[1] if at is not None else "") for (name, _), at in zip(found, times, strict=True)]
+
+
+async def test_steps_of_which_no_time_was_kept_are_shown_without(database: Database, browser: Browser) -> None:
+    row = message(1, status=int(Status.READ))
+    await store_messages(database, row)
+    text = (await browser.get(f"/console/messages/{row.id}")).text
+    assert steps_of(text)[2:] == [
+        ("Encrypted for the recipient when it was stored", ""),
+        ("Stored by the network", ""),
+        ("Delivered", ""),
+        ("Read", ""),
+    ]
+    assert text.count("not recorded") == 4
+
+
+async def test_a_failure_is_shown_in_words_with_a_link_to_its_code(database: Database, browser: Browser) -> None:
+    row = message(1, status=int(Status.FAILED))
+    await store_messages(database, row)
+    async with database.transaction() as connection:
+        await messages.note_failures(connection, {row.id: 470}, AT + 5000)
+    text = (await browser.get(f"/console/messages/{row.id}")).text
+    assert steps_of(text)[-1] == ("Failed", "20:26:45")
+    assert '<a href="/console/codes?code=470">470: Re-engagement message</a>' in text
+    codes = (await browser.get("/console/codes?code=470")).text
+    first = re.findall(r'data-label="Code">(\d+)</th>\s*<td[^>]*>([^<]+)<', codes)[0]
+    assert first == ("470", "Re-engagement message")
+    assert "131047 Re-engagement message" in codes
 
 
 async def test_a_message_that_waits_shows_its_failed_attempts(database: Database, browser: Browser) -> None:
@@ -137,11 +191,16 @@ async def test_a_message_to_a_group_shows_each_participant(database: Database, b
     row = message(1, peer="15550000000-1700000000")
     await store_messages(database, row)
     async with database.transaction() as connection:
-        receipts = [GroupReceipt(row.id, f"1555011000{n}", int(Status.READ)) for n in range(3)]
+        receipts = [
+            GroupReceipt(row.id, "15550110001", int(Status.READ), AT + 1000, AT + 2000),
+            GroupReceipt(row.id, "15550110002", int(Status.DELIVERED), AT + 3000),
+        ]
         await group_messages.save_receipts(connection, receipts)
     text = (await browser.get(f"/console/messages/{row.id}")).text
-    assert re.findall(r'<th scope="row">(1555011000\d)</th><td>(\w+)</td>', text) == [
-        (f"1555011000{n}", "read") for n in range(3)
+    rows = re.findall(r'<tr><th scope="row" data-label="Participant">(.*?)</tr>', text, re.DOTALL)
+    assert [re.findall(r">(\d{11}|\w+|[\d-]+ [\d:]+|–)<", ">" + row) for row in rows] == [
+        ["15550110001", "read", "2026-05-28 20:26:41", "2026-05-28 20:26:42"],
+        ["15550110002", "delivered", "2026-05-28 20:26:43", "–"],
     ]
 
 
@@ -177,7 +236,8 @@ async def test_a_content_that_cannot_be_shown_says_why(
 async def test_callbacks_are_listed_newest_first_in_pages_of_50(database: Database, browser: Browser) -> None:
     rows = [callback(number) for number in range(120)]
     dead = [callback(number, attempt=3) for number in range(120, 140)]
-    await store_callbacks(database, pending=rows, dead=dead)
+    done = [callback(number) for number in range(140, 170)]
+    await store_callbacks(database, pending=rows, dead=dead, done=done)
     found: list[str] = []
     sizes, address = [], "/console/callbacks"
     while address:
@@ -185,8 +245,8 @@ async def test_callbacks_are_listed_newest_first_in_pages_of_50(database: Databa
         sizes.append(len(listed(text)))
         found += listed(text)
         address = older(text)
-    assert sizes == [50, 50, 40]
-    assert found == [str(row.seq) for row in reversed([*rows, *dead])]
+    assert sizes == [50, 50, 50, 20]
+    assert found == [str(row.seq) for row in reversed([*rows, *dead, *done])]
 
 
 @pytest.mark.parametrize(
@@ -194,11 +254,18 @@ async def test_callbacks_are_listed_newest_first_in_pages_of_50(database: Databa
     [
         ("status=pending", [1]),
         ("status=failing", [2]),
-        ("status=dead", [4, 3]),
-        ("kind=contact_change", [3]),
-        ("message=gBEGmessage4", [4]),
-        ("since=2026-05-28T20:26:43", [4, 3]),
+        ("status=given+up", [4, 3]),
+        ("status=done", [6, 5]),
+        ("kind=contact_change", [5, 3]),
+        ("id=gBEGmessage4", [4]),
+        ("id=gBEGmessage6", [6]),
+        (f"id=evt_{callback(2).seq:x}", [2]),
+        (f"id=evt_{callback(5).seq:x}", [5]),
+        ("recipient=15550110001", [6, 1]),
+        ("recipient=%2B15550110001&status=done", [6]),
+        ("since=2026-05-28T20:26:43", [6, 5, 4, 3]),
         ("until=2026-05-28T20:26:42", [1]),
+        ("before=9999999999999999999999", [6, 5, 4, 3, 2, 1]),
     ],
 )
 async def test_the_url_selects_callbacks(
@@ -206,62 +273,235 @@ async def test_the_url_selects_callbacks(
 ) -> None:
     await store_callbacks(
         database,
-        pending=[callback(1)],
+        pending=[callback(1, recipient="15550110001")],
         failing=[callback(2, attempt=1, due_at=AT)],
         dead=[callback(3, attempt=9, kind="contact_change"), callback(4, attempt=9, subject="cloud:gBEGmessage4")],
+        done=[callback(5, kind="contact_change"), callback(6, recipient="15550110001")],
     )
-    text = (await browser.get(f"/console/callbacks?{query}")).text
-    assert listed(text) == [str(callback(number).seq) for number in numbers]
+    answer = await browser.get(f"/console/callbacks?{query}")
+    assert answer.status_code == 200
+    assert listed(answer.text) == [str(callback(number).seq) for number in numbers]
+
+
+async def test_one_callback_shows_every_attempt(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
+    row = callback(1, attempt=3, request_id="request-7")
+    await store_callbacks(database, done=[row])
+    tried = [attempt(row, 1, 503, "HTTP 503", b"sealed"), attempt(row, 2, None, "TimeoutError: 30 s")]
+    await store_attempts(database, *tried)
+    page = f"/console/callbacks/{row.seq}"
+    text = (await browser.get(page)).text
+    cells = re.findall(
+        r'data-label="(Attempt|Time \(UTC\)|Duration|Response|Error)">(?:<time[^>]*>)?\s*([^<]+?)\s*<', text
+    )
+    assert [value for _, value in cells] == [
+        *("1", "2026-05-28 20:27:41", "15 ms", "503", "HTTP 503"),
+        *("2", "2026-05-28 20:28:41", "15 ms", "–", "TimeoutError: 30 s"),
+        *("3", "2026-05-28 20:29:41", "15 ms", "200", "–"),
+    ]
+    assert f"webhook-id: evt_{row.seq:x}\n" in text
+    assert "X-Request-ID: request-7\n" in text
+    assert re.findall(r"webhook-timestamp: (\d+)", text) == ["1780000061", "1780000121", "1780000181"]
+    assert "webhook-signature" not in text
+    assert "down for maintenance" not in text
+    coreapp.answer(
+        core.ReadCallback,
+        lambda q: core.CallbackText(q.n, b'{"a":1}', [core.AttemptResponse(tried[0].at, b"down for maintenance")]),
+    )
+    shown = await browser.submit(page, f"{page}/body")
+    assert "down for maintenance" in shown.text
+    assert "&#34;a&#34;: 1" in shown.text
+    assert [(one.account, one.seq) for one in coreapp.asked(core.ReadCallback)] == [("15550000000", row.seq)]
+
+
+async def test_a_body_that_cannot_be_shown_says_why(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    coreapp.refuse(core.ReadCallback, 1006, "its history has expired")
+    page = f"/console/callbacks/{callback(1).seq}"
+    answer = await browser.submit(page, f"{page}/body")
+    assert answer.status_code == 409
+    assert "its history has expired" in answer.text
+
+
+async def shows(browser: Browser, address: str, words: str) -> str:
+    """Wait until a page has these words. Returns the page."""
+    text = ""
+
+    async def has_words() -> bool:
+        nonlocal text
+        text = (await browser.get(address)).text
+        return words in text
+
+    await polling.until(has_words, pause=0.01)
+    return text
 
 
 async def finished(browser: Browser, address: str) -> str:
     """Wait until a replay or purge has ended. Returns its page."""
-    async with asyncio.timeout(20):
-        while True:
-            text = (await browser.get(address)).text
-            if "in progress" not in text:
-                return text
-            await asyncio.sleep(0.01)
+    text = ""
+
+    async def has_ended() -> bool:
+        nonlocal text
+        text = (await browser.get(address)).text
+        return "in progress" not in text
+
+    await polling.until(has_ended, pause=0.01)
+    return text
 
 
-async def test_one_callback_is_sent_again(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
-    await store_callbacks(database, dead=[callback(1, attempt=9)])
-    coreapp.answer(core.ReplayCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+def replay_all(coreapp: FakeCoreapp) -> None:
+    """Let the Coreapp post every callback again."""
+    coreapp.answer(core.ResendCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+
+
+def asked_again(coreapp: FakeCoreapp) -> Sequence[tuple[Sequence[int], bool]]:
+    """Return the callbacks of each replay, and whether those accepted by now are posted again as well."""
+    return [(one.seqs, one.accepted) for one in coreapp.asked(core.ResendCallbacks)]
+
+
+@pytest.mark.parametrize("state", ["failing", "dead", "done"])
+async def test_one_callback_is_sent_again(
+    database: Database, coreapp: FakeCoreapp, browser: Browser, state: str
+) -> None:
+    await store_callbacks(database, **{state: [callback(1, attempt=9, due_at=AT)]})
+    replay_all(coreapp)
     answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
     text = await finished(browser, answer.headers["Location"])
     assert "1 of 1 done" in text
-    assert [(one.seqs, one.by, one.shard) for one in coreapp.asked(core.ReplayCallbacks)] == [
-        ([callback(1).seq], BY, 0)
-    ]
+    (asked,) = coreapp.asked(core.ResendCallbacks)
+    # A callback that the webhook accepts in the meantime is not posted twice.
+    assert (asked.account, asked.seqs, asked.shard, asked.accepted) == (
+        "15550000000",
+        [callback(1).seq],
+        0,
+        state == "done",
+    )
+    assert re.fullmatch(r"admin \(console [0-9a-f]{16}\)", asked.by)
+
+
+async def test_a_callback_that_was_not_tried_yet_is_not_sent_again(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, pending=[callback(1)], dead=[callback(2)])
+    text = (await browser.get(f"/console/callbacks/{callback(1).seq}")).text
+    assert 'action="/console/callbacks/replay"' not in text
+    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [str(callback(1).seq)]})
+    assert answer.headers["Location"] == "/console/callbacks"
+    assert "No callback matches" in (await browser.get("/console/callbacks/change?action=replay&status=pending")).text
+    assert asked_again(coreapp) == []
 
 
 async def test_the_selected_callbacks_of_this_number_are_sent_again(
     database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
-    await store_callbacks(database, dead=[callback(1), callback(2), callback(3), callback(4, account="15559990000")])
-    coreapp.answer(core.ReplayCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+    await store_callbacks(
+        database, dead=[callback(1), callback(2), callback(4, account="15559990000")], done=[callback(3)]
+    )
+    replay_all(coreapp)
     chosen = [str(callback(number).seq) for number in (1, 3, 4)]
-    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [*chosen, "x", "77"]})
+    more = ["x", "77", "9" * 30]
+    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [*chosen, *more]})
     assert "2 of 2 done" in await finished(browser, answer.headers["Location"])
-    assert coreapp.asked(core.ReplayCallbacks)[0].seqs == [callback(1).seq, callback(3).seq]
+    assert asked_again(coreapp) == [([callback(1).seq], False), ([callback(3).seq], True)]
 
 
 async def test_all_that_match_are_sent_again_after_their_count_was_shown(
     database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
-    await store_callbacks(database, dead=[callback(n, attempt=9) for n in range(450)], pending=[callback(900)])
-    coreapp.answer(core.ReplayCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
-    page = "/console/callbacks/change?action=replay&status=dead"
-    assert "450 callbacks are made due now" in (await browser.get(page)).text
+    await store_callbacks(
+        database,
+        dead=[callback(1, attempt=9)],
+        failing=[callback(2, attempt=1, due_at=AT)],
+        done=[callback(3), callback(4)],
+        pending=[callback(5)],
+    )
+    replay_all(coreapp)
+    page = "/console/callbacks/change?action=replay"
+    text = (await browser.get(page)).text
+    assert "4 callbacks are posted again" in text
+    assert re.findall(r"<li>(given up|failing|done|not tried yet): (\d)</li>", text) == [
+        ("done", "2"),
+        ("failing", "1"),
+        ("given up", "1"),
+    ]
     answer = await browser.submit(page, "/console/callbacks/change")
-    change = answer.headers["Location"]
-    await coreapp.until(lambda: coreapp.asked(core.ReplayCallbacks) != [])
-    answer = await browser.submit(change, f"{change}/stop")
+    assert "4 of 4 done" in await finished(browser, answer.headers["Location"])
+    assert asked_again(coreapp) == [
+        ([callback(4).seq, callback(3).seq], True),
+        ([callback(2).seq], False),
+        ([callback(1).seq], False),
+    ]
+
+
+async def test_a_replay_of_many_shows_its_progress_and_stops(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(n, attempt=9) for n in range(450)])
+    replay_all(coreapp)
+    page = "/console/callbacks/change?action=replay&status=given+up"
+    assert "450 callbacks are posted again" in (await browser.get(page)).text
+    change = (await browser.submit(page, "/console/callbacks/change")).headers["Location"]
+    await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
+    await shows(browser, change, "200 of 450 done")
+    assert (await stop(browser, change)).status_code == 303
     text = await finished(browser, change)
     assert "stopped" in text
-    asked = coreapp.asked(core.ReplayCallbacks)
-    assert 0 < sum(len(one.seqs) for one in asked) < 450
-    assert all(len(one.seqs) == 200 for one in asked)
+    await asyncio.sleep(1.2)  # longer than the pause between two pages
+    assert [len(seqs) for seqs, _ in asked_again(coreapp)] in ([200], [200, 200])
+
+
+async def stop(browser: Browser, change: str) -> httpx.Response:
+    """Press the button of a change's page."""
+    path, _, query = change.partition("?")
+    return await browser.submit(change, f"{path}/stop?{query}")
+
+
+async def test_a_replay_goes_on_after_the_coreapp_was_busy(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    coreapp.refuse(core.ResendCallbacks, 1016, "the callback queue is at its limit", 1)
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    change = answer.headers["Location"]
+    text = await shows(browser, change, "the callback queue is at its limit")
+    assert "in progress" in text
+    replay_all(coreapp)
+    text = await finished(browser, change)
+    assert "1 of 1 done" in text
+    assert "at its limit" not in text
+
+
+async def test_a_change_that_waits_for_the_coreapp_stops_at_once(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    coreapp.refuse(core.ResendCallbacks, 1016, "the callback queue is at its limit", 300)
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    change = answer.headers["Location"]
+    await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
+    await stop(browser, change)
+    assert "0 of 1 done" in await finished(browser, change)
+
+
+@pytest.mark.parametrize("is_bug", [False, True])
+async def test_a_change_that_fails_says_why(
+    console: Served,
+    database: Database,
+    coreapp: FakeCoreapp,
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_bug: bool,
+) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    coreapp.refuse(core.ResendCallbacks, 1005, "the shard is not one of this number")
+    if is_bug:
+        monkeypatch.setattr(OperatorLink, "call", None)
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    text = await finished(browser, answer.headers["Location"])
+    assert "stopped" in text
+    assert ("the shard is not one of this number" in text) is not is_bug
+    assert ("TypeError: the log of this Webapp has the cause" in text) is is_bug
+    assert any(record.message == "console.change_failed" for record in caplog.records) is is_bug
 
 
 async def test_a_purge_needs_the_typed_count(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
@@ -273,34 +513,138 @@ async def test_a_purge_needs_the_typed_count(database: Database, coreapp: FakeCo
         answer = await browser.submit(page, action, {"typed": typed})
         assert answer.status_code == 400
         check_page(answer)
+    assert (await browser.submit(page, action, {"typed": "3", "below": ""})).status_code == 400
     assert coreapp.asked(core.PurgeCallbacks) == []
     answer = await browser.submit(page, action, {"typed": "3"})
     text = await finished(browser, answer.headers["Location"])
     assert "2 of 3 done" in text
     assert "1 had changed" in text
     asked = coreapp.asked(core.PurgeCallbacks)[0]
-    assert (sorted(asked.seqs), asked.by, asked.choice) == ([callback(n).seq for n in range(3)], BY, "status dead")
+    assert (sorted(asked.seqs), asked.choice) == ([callback(n).seq for n in range(3)], "status given up")
+    assert re.fullmatch(r"admin \(console [0-9a-f]{16}\)", asked.by)
     assert asked.statuses == ["dead"]
 
 
-async def test_a_change_that_fails_says_why(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
-    await store_callbacks(database, dead=[callback(1)])
-    coreapp.refuse(core.ReplayCallbacks, 1016, "the callback queue is at its limit", 5)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    assert "the callback queue is at its limit" in await finished(browser, answer.headers["Location"])
-
-
-async def test_a_webapp_without_the_operator_key_only_lists(
-    console: Served, database: Database, browser: Browser
+async def test_a_purge_leaves_callbacks_that_came_after_its_count_was_shown(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
-    link = next(part for part in console.parts.console.parts if isinstance(part, OperatorLink))
-    link.operator_key = ""
+    await store_callbacks(database, dead=[callback(n, attempt=9) for n in range(3)])
+    coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
+    page, action = "/console/callbacks/change?action=purge", "/console/callbacks/change"
+    shown = forms((await browser.get(page)).text)
+    fields = next(form for form in shown if form.action == action).fields
+    # One was posted again and deleted meanwhile, and another one came: the count is the same.
+    await store_callbacks(database, dead=[callback(9, attempt=9)])
+    answer = await browser.post(action, {**fields, "typed": "3"})
+    assert "3 of 3 done" in await finished(browser, answer.headers["Location"])
+    assert sorted(coreapp.asked(core.PurgeCallbacks)[0].seqs) == [callback(n).seq for n in range(3)]
+
+
+async def test_a_purge_never_takes_callbacks_of_another_status(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, pending=[callback(1)], dead=[callback(2)], done=[callback(3)])
+    text = (await browser.get("/console/callbacks/change?action=purge&status=done")).text
+    assert "No callback matches." in text
+    token = forms(text)[0].fields["csrf"]
+    fields = {"csrf": token, "action": "purge", "status": "done", "typed": "1", "below": str(callback(9).seq)}
+    answer = await browser.post("/console/callbacks/change", fields)
+    assert answer.headers["Location"] == "/console/callbacks?status=done"
+    assert coreapp.asked(core.PurgeCallbacks) == []
+
+
+async def test_each_number_has_two_changes_at_a_time_and_none_is_forgotten_before_its_end(
+    console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
+    changes = found_part(console, BulkChanges)
+    one = SelectedCallbacks({(0, "given up"): [callback(1).seq]})
+
+    def start(account: str) -> BulkChange:
+        return changes.start("replay", one, account=account, user="ann", choice="all")
+
+    slow = [start("15550000000"), start("15550000000")]
+    with pytest.raises(Overloaded):
+        start("15550000000")
+    others = [start("15559990000"), start("15559990000")]
+    await coreapp.until(lambda: len(coreapp.asked(core.ResendCallbacks)) == 4)
+    slow[1].stop()
+    await until_ended(slow[1])
+    replay_all(coreapp)
+    for _ in range(30):
+        await until_ended(start("15550000000"))
+    listed = changes.list("15550000000")
+    assert slow[0] in listed
+    assert len(listed) <= 21
+    assert changes.list("15559990000") == others[::-1]
+
+
+async def until_ended(change: BulkChange) -> None:
+    async def is_ended() -> bool:
+        return change.is_ended
+
+    await polling.until(is_ended, pause=0.005)
+
+
+async def test_another_webapp_shows_the_progress_of_a_change(
+    console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(n) for n in range(4)])
+    coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
+    answer = await browser.submit("/console/callbacks/change?action=replay", "/console/callbacks/change")
+    change = answer.headers["Location"]
+    await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
+    by = coreapp.asked(core.ResendCallbacks)[0].by
+    now = int(time.time() * 1000)
+    changes = found_part(console, BulkChanges)
+    (own,) = changes.list("15550000000")
+    changes._changes.clear()  # as another Webapp, which knows no change
+    async with database.transaction() as connection:
+        replays = [Replay(callback(n).seq, now, 0, by) for n in range(3)]
+        others = [Replay(callback(8).seq, now, 0, "admin (console 0123456789abcdef)"), Replay(9, now, 32, by)]
+        await callback_replays.add(connection, [*replays, *others])
+    answer = await browser.get(change)
+    check_page(answer)
+    assert "at another Webapp" in answer.text
+    assert "3 of 4 done" in answer.text
+    stopped = await stop(browser, change)
+    assert stopped.status_code == 409
+    assert "Only the Webapp that carries this out stops it." in stopped.text
+    async with database.transaction() as connection:
+        await callback_replays.add(connection, [Replay(callback(3).seq, now, 0, by)])
+    assert "finished" in (await browser.get(change)).text
+    path = change.partition("?")[0]
+    for wrong in (
+        *("", "action=replay&at=1&total=0", "action=replay&at=1&total=x", "action=other&at=1&total=4"),
+        f"action=replay&at=1&total={'9' * 30}",
+    ):
+        assert (await browser.get(f"{path}?{wrong}")).status_code == 404
+    own.stop()
+
+
+def found_part(console: Served, kind: type[Part]) -> Part:
+    """Return a part of the console by its class."""
+    assert console.parts.console is not None
+    return next(part for part in console.parts.console.parts if isinstance(part, kind))
+
+
+async def test_a_webapp_without_the_operator_key_neither_deletes_nor_opens_messages(
+    console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    found_part(console, OperatorLink).operator_key = ""
     await store_callbacks(database, dead=[callback(1)])
-    await store_messages(database, message(1, kept=b"sealed"))
+    sent = message(1, kept=b"sealed")
+    await store_messages(database, sent)
+    replay_all(coreapp)
     text = (await browser.get("/console/callbacks")).text
     assert listed(text) == [str(callback(1).seq)]
-    assert "/console/callbacks/change" not in text
-    assert 'action="/console/callbacks/replay"' not in (await browser.get(f"/console/callbacks/{callback(1).seq}")).text
+    assert "action=purge" not in text
+    assert "/content" not in (await browser.get(f"/console/messages/{sent.id}")).text
+    page = "/console/callbacks/change?action=purge"
+    change = (await browser.submit(page, "/console/callbacks/change", {"typed": "1"})).headers["Location"]
+    assert "this Webapp has no operator key" in await finished(browser, change)
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    assert "1 of 1 done" in await finished(browser, answer.headers["Location"])
 
 
 async def test_the_audit_lists_replays_and_purges_newest_first(database: Database, browser: Browser) -> None:

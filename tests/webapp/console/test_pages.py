@@ -11,9 +11,19 @@ import pytest
 from tests.webapp.conftest import PASSWORD, Served
 from tests.webapp.console.browser import Browser, check_common, check_headers, check_page, forms, links
 from tests.webapp.console.conftest import NUMBER
-from tests.webapp.console.scene import AT, callback, fail_attempts, message, store_callbacks, store_messages
+from tests.webapp.console.scene import (
+    AT,
+    attempt,
+    callback,
+    fail_attempts,
+    message,
+    store_attempts,
+    store_callbacks,
+    store_messages,
+)
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
+from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -33,17 +43,22 @@ MAX_PAGE = 100_000
 async def full(console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser) -> Browser:
     """Browser at a console with rows on every page."""
     sent = message(1, kept=b"sealed")
-    await store_messages(database, sent, message(2, status=int(Status.FAILED)), message(3, status=int(Status.READ)))
+    failed = message(2, status=int(Status.FAILED))
+    await store_messages(database, sent, failed, message(3, status=int(Status.READ)))
+    async with database.transaction() as connection:
+        await messages.note_failures(connection, {failed.id: 470}, AT)
     await fail_attempts(database, sent, "no route")
     await store_callbacks(
         database,
         pending=[callback(1, subject=sent.id)],
         failing=[callback(2, attempt=2, due_at=AT, last_error="HTTP 500")],
         dead=[callback(3, attempt=9, last_error="refused")],
+        done=[callback(4, subject=sent.id)],
     )
-    coreapp.answer(core.ShowCallback, lambda q: core.Shown(q.n, b'{"statuses":[{"id":"1"}]}'))
+    await store_attempts(database, attempt(callback(2), 1, 500, "HTTP 500"), attempt(callback(2), 2, 500, "HTTP 500"))
+    coreapp.answer(core.ReadCallback, lambda q: core.CallbackText(q.n, b'{"statuses":[{"id":"1"}]}', []))
     coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, b'{"type":"text"}'))
-    coreapp.answer(core.ReplayCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+    coreapp.answer(core.ResendCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
     coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
     assert (await console.http.post("/v1/configs/templates", json=TEMPLATE)).status_code == 201
     await ordinary(console)
@@ -201,11 +216,15 @@ async def test_a_hostile_value_is_shown_as_text_everywhere(
     await store_messages(database, sent)
     dead = callback(1, subject=CANARY[:64], kind=short, attempt=1, last_error=CANARY, request_id=CANARY[:64])
     of_message = callback(2, subject=sent.id, event=CANARY[:64])
-    await store_callbacks(database, dead=[dead], pending=[of_message])
+    accepted = callback(3, subject=sent.id, event=CANARY[:64], recipient=CANARY[:40], kind=short)
+    await store_callbacks(database, dead=[dead], pending=[of_message], done=[accepted])
+    tried = attempt(dead, 1, 500, CANARY, b"sealed")
+    await store_attempts(database, tried)
     hostile = f'{{"text":{{"body":"{CANARY.replace(chr(34), "")}"}}}}'.encode()
-    coreapp.answer(core.ShowCallback, lambda q: core.Shown(q.n, hostile))
+    response = core.AttemptResponse(tried.at, CANARY.encode())
+    coreapp.answer(core.ReadCallback, lambda q: core.CallbackText(q.n, hostile, [response]))
     coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, CANARY.encode()))
-    coreapp.refuse(core.ReplayCallbacks, 1016, CANARY)
+    coreapp.refuse(core.ResendCallbacks, 1016, CANARY)
     template = {**TEMPLATE, "components": [{"type": "BODY", "text": CANARY.replace("{{7*7}}", "")}]}
     assert (await console.http.post("/v1/configs/templates", json=template)).status_code == 201
     pages = list((await crawl(browser)).values())

@@ -219,12 +219,6 @@ async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callba
     await write_rows(connection, _REPLACE_BODY, rows)
 
 
-async def list_any(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[Callback]:
-    """List those of the given callbacks of a shard that exist, whatever their state."""
-    query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.seq.in_(any_of("seqs")))
-    return [_callback(row) for row in await select_paged(connection, query, "seqs", seqs)]
-
-
 async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:
     """Count the pending callbacks of a shard, of the given kinds or of all kinds."""
     question = (

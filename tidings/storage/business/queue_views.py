@@ -148,8 +148,23 @@ async def list_callbacks(
 ) -> Sequence[CallbackView]:
     """List callbacks with a `seq` above `after`, in order. Selection by recipient reads all otherwise selected rows."""
     columns = _CALLBACKS.c
+    recipient = sa.func.coalesce(_MESSAGES.c.peer, "")
     query = (
-        select_callbacks()
+        sa.select(
+            columns.seq,
+            columns.shard,
+            _STATUS,
+            columns.kind,
+            columns.subject,
+            recipient,
+            columns.attempt,
+            columns.created_at,
+            columns.due_at,
+            columns.last_error,
+            columns.request_id,
+            sa.func.coalesce(columns.event, ""),
+        )
+        .select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == _MESSAGE_ID))
         .where(columns.seq > after, *_narrowed(_CALLBACKS, choice), *_of_statuses(choice.statuses))
         .order_by(columns.seq)
         .limit(limit)
@@ -162,25 +177,6 @@ async def list_callbacks(
         query = query.where(sa.or_(columns.seq.in_(choice.seqs), columns.event.in_(choice.events)))
     rows: Any = await connection.execute(query)
     return [CallbackView(*row) for row in rows]
-
-
-def select_callbacks() -> sa.Select[Any]:
-    """Return the query of all callbacks, with the columns of `CallbackView`."""
-    columns = _CALLBACKS.c
-    return sa.select(
-        columns.seq,
-        columns.shard,
-        _STATUS,
-        columns.kind,
-        columns.subject,
-        sa.func.coalesce(_MESSAGES.c.peer, ""),
-        columns.attempt,
-        columns.created_at,
-        columns.due_at,
-        columns.last_error,
-        columns.request_id,
-        sa.func.coalesce(columns.event, ""),
-    ).select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == _MESSAGE_ID))
 
 
 async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, str]:

@@ -1,1 +1,1 @@
-"""Requests to Coreapps that need the operator key."""
+"""Requests to the owners of shards."""

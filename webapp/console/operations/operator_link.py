@@ -1,4 +1,4 @@
-"""Requests to the Coreapps with the operator key: replays, purges, and contents."""
+"""Requests to the owners of shards: replays and texts of callbacks, and with the operator key purges and contents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidings.wire import core
 from tidings.wire.codes import ACCESS_DENIED
 from tidings.wire.connection import Connection, Disconnected, connect
 from tidings.wire.requests import Requests
-from webapp.http.errors import CoreappRefused, CoreappUnreachable
+from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
 
 HELLO_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 NO_KEY = "this Webapp has no operator key: set TIDINGS_CONSOLE_KEY, or use `tidings queue` on a machine that has it"
 
-Answer = TypeVar("Answer", core.Replayed, core.Purged, core.Shown)
+Answer = TypeVar("Answer", core.CallbackText, core.Replayed, core.Purged, core.Shown)
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -33,20 +33,25 @@ class OperatorLink:
     calls: LinkCalls  # verification of the Coreapps
     _: dataclasses.KW_ONLY
     link_key: str
-    operator_key: str  # empty: every request is refused
+    operator_key: str  # empty: `operate` is refused
 
     @property
     def is_usable(self) -> bool:
         """Return whether this Webapp has the operator key."""
         return bool(self.operator_key)
 
+    async def operate(self, shard: int, make: Callable[[int], core.Question], expect: type[Answer]) -> Answer:
+        """Send a request that needs the operator key, as `call` does."""
+        if not self.operator_key:
+            raise CoreappRefused(ACCESS_DENIED, NO_KEY)
+        return await self.call(shard, make, expect)
+
     async def call(self, shard: int, make: Callable[[int], core.Question], expect: type[Answer]) -> Answer:
         """Send one request to the owner of a shard, and return its response.
 
-        Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner.
+        Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner. Only `CoreappAway`
+        leaves it unknown whether the request was processed.
         """
-        if not self.operator_key:
-            raise CoreappRefused(ACCESS_DENIED, NO_KEY)
         owner = (await self._owners()).get(shard)
         if owner is None or not owner.address:
             raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
@@ -54,7 +59,7 @@ class OperatorLink:
         if isinstance(answer, core.Refused):
             raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
         if not isinstance(answer, expect):
-            raise CoreappUnreachable(f"the Coreapp at {owner.address} answered with {type(answer).__name__}")
+            raise CoreappAway(f"the Coreapp at {owner.address} answered with {type(answer).__name__}")
         return answer
 
     async def _owners(self) -> Mapping[int, Owner]:
@@ -76,7 +81,7 @@ class OperatorLink:
             await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
             return await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
         except (Disconnected, TimeoutError) as error:
-            raise CoreappUnreachable(f"the Coreapp at {address} does not answer: {error}") from error
+            raise CoreappAway(f"the Coreapp at {address} does not answer: {error}") from error
         finally:
             connection.close("done")
 

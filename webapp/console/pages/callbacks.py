@@ -6,87 +6,107 @@ import json
 import logging
 from collections.abc import Mapping
 
-from tidings.storage.business import callbacks, console_views
-from tidings.storage.business.console_views import CallbackChoice, ListPage
-from tidings.storage.business.queue_views import CALLBACK_STATUSES, DEAD, FAILING, CallbackView
+from tidings.storage.business import callback_views, callbacks, console_views, message_views
+from tidings.storage.business.callback_views import (
+    EXAMINED,
+    GIVEN_UP,
+    PAGE,
+    PENDING,
+    STATES,
+    CallbackFilter,
+    CallbackRecord,
+)
 from tidings.wire import core
 from webapp.console.access.forms import FormFields
 from webapp.console.figures.processes import NumberShards
-from webapp.console.operations.bulk_changes import MAX_SELECTED, PURGE, REPLAY, BulkChange, BulkChanges
-from webapp.console.operations.operator_link import NO_KEY, OperatorLink
+from webapp.console.operations.bulk_changes import (
+    MAX_SELECTED,
+    PURGE,
+    REPLAY,
+    BulkChange,
+    BulkChanges,
+    SelectedCallbacks,
+)
+from webapp.console.operations.operator_link import OperatorLink
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.parts import ConsoleTables
 from webapp.console.render import pages, texts
 from webapp.console.render.pages import PageContent
-from webapp.http.errors import APIError, UnknownPath
+from webapp.http.errors import APIError, CoreappUnreachable, UnknownPath
 
 log = logging.getLogger(__name__)
 
 PATH = "/console/callbacks"
-PAGE, AUDITED = 50, 100  # callbacks of one page, and entries of the audit
-DONE = "done"
+AUDITED = 100  # entries of the audit
 KINDS = ("inbound_message", "status_change", "contact_change", *sorted(callbacks.CLOUD_KINDS))
-FILTERS = ("status", "kind", "message", "since", "until")
+FILTERS = ("status", "kind", "recipient", "id", "since", "until")
 _HIGHEST = (1 << 63) - 1
 
 
 async def show_list(page: PageRequest) -> Result:
     """Show one page of the callbacks that the filters select."""
-    choice = await _choice(page, page.query)
-    before = page.query.text("before")
-    found = await _read(page, choice, int(before) if before.isascii() and before.isdigit() else _HIGHEST)
-    kept = _kept(page.query)
+    account = page.caller.account
+    before = _number(page.query.text("before"))
+    async with page.part(ConsoleTables).database.reading() as connection:
+        found = await callback_views.list_callbacks(
+            connection, account, _choice(page.query), block=page.part(NumberShards).block_of(account), before=before
+        )
     values = {
         "rows": found.rows,
         "older": found.older,
         "filters": {name: page.query.text(name) for name in FILTERS},
-        "kept": kept,
-        "statuses": (*CALLBACK_STATUSES, DONE) if page.part(ConsoleTables).history.keeps_done else CALLBACK_STATUSES,
+        "kept": _kept(page.query),
+        "statuses": STATES,
         "kinds": KINDS,
-        "is_first": not before,
-        "is_filtered": choice.is_filtered,
-        "scanned": console_views.SCANNED,
-        "can_change": page.part(OperatorLink).is_usable,
-        "no_key": NO_KEY,
-        "changes": page.part(BulkChanges).list(page.caller.account)[:5],
-        "problem": "",
+        "is_first": before is None,
+        "is_partial": found.older is not None and len(found.rows) < PAGE,
+        "examined": EXAMINED,
+        "can_purge": page.part(OperatorLink).is_usable,
+        "changes": page.part(BulkChanges).list(account)[:5],
     }
     return PageContent("callbacks.html", values)
 
 
 async def show_one(page: PageRequest) -> Result:
     """Show one callback without its body."""
-    return await _page_of(page, await _require(page), body=None, problem="")
+    return await _page_of(page, await _require(page), None, problem="")
 
 
 async def show_body(page: PageRequest) -> Result:
-    """Show one callback with its body, which is logged."""
-    callback = await _require(page)
-    by = _by(page)
-    log.info("console.content_shown", extra={"event_id": callback.event_id, "by": page.caller.username})
+    """Show one callback with its body and the responses to its attempts, which is logged."""
+    record = await _require(page)
+    entry, account = record.entry, page.caller.account
+    log.info("console.content_shown", extra={"event_id": entry.event_id, "by": page.caller.username})
+    shards = await page.part(NumberShards).of(account)
     try:
+        if not shards:
+            raise CoreappUnreachable("no Coreapp owns a shard of this number")
+        # Any owner of the number opens it. The shard of an earlier layout may be gone.
+        owner = entry.shard if entry.shard in shards else min(shards)
         shown = await page.part(OperatorLink).call(
-            callback.shard, lambda n: core.ShowCallback(n, callback.seq, by, callback.shard), core.Shown
+            owner, lambda n: core.ReadCallback(n, account, entry.seq), core.CallbackText
         )
     except APIError as error:
-        return await _page_of(page, callback, body=None, problem=error.problems[0].details)
-    return await _page_of(page, callback, body=shown.content.decode("utf-8", "replace"), problem="")
+        return await _page_of(page, record, None, problem=error.problems[0].details)
+    return await _page_of(page, record, shown, problem="")
 
 
 async def replay_selected(page: PageRequest) -> Result:
     """Post the ticked callbacks again."""
-    seqs = [int(value) for value in page.form.all("seq") if value.isascii() and value.isdigit()][:PAGE]
+    seqs = [seq for value in page.form.all("seq")[:PAGE] if (seq := _number(value)) is not None]
     account = page.caller.account
-    selected: dict[int, list[int]] = {}
+    shards = await page.part(NumberShards).of(account)
+    selected: dict[tuple[int, str], list[int]] = {}
     async with page.part(ConsoleTables).database.reading() as connection:
         for seq in seqs:
-            found = await console_views.find_callback(connection, account, seq)
-            if found is not None:
-                selected.setdefault(found.shard, []).append(seq)
+            found = await callback_views.read_callback(connection, account, seq)
+            if found is not None and found.entry.state != PENDING and shards:
+                shard = found.entry.shard if found.entry.shard in shards else min(shards)
+                selected.setdefault((shard, found.entry.state), []).append(seq)
     if not selected:
         return redirect(PATH)
-    choice = pages.text("callbacks", "selected", count=sum(map(len, selected.values())))
-    return _started(page.part(BulkChanges).start(REPLAY, selected, account=account, by=_by(page), choice=choice))
+    chosen = SelectedCallbacks(selected)
+    return _start(page, REPLAY, chosen, pages.text("callbacks", "selected", count=chosen.total))
 
 
 async def confirm(page: PageRequest) -> Result:
@@ -96,24 +116,15 @@ async def confirm(page: PageRequest) -> Result:
 
 async def change_all(page: PageRequest) -> Result:
     """Start to replay or purge all callbacks that match, after the count was confirmed."""
-    action = _action(page.form)
-    choice = await _choice(page, page.form, action)
-    changes = page.part(BulkChanges)
-    selected = await changes.select(choice)
-    count = sum(map(len, selected.values()))
-    if not count:
+    action, choice = _action(page.form), _choice(page.form, _action(page.form))
+    # Those that were made after the count was shown stay as they are.
+    below = _number(page.form.text("below"))
+    selected = await page.part(BulkChanges).select(page.caller.account, choice, action, below=below)
+    if not selected.total:
         return redirect(PATH, _kept(page.form))
-    if action == PURGE and page.form.text("typed") != str(count):
-        return await _confirmation(page, page.form, pages.text("callbacks", "count_differs", count=count))
-    started = changes.start(
-        action,
-        selected,
-        account=page.caller.account,
-        by=_by(page),
-        choice=describe(choice),
-        statuses=[choice.status] if choice.status else [],
-    )
-    return _started(started)
+    if action == PURGE and (below is None or page.form.text("typed") != str(selected.total)):
+        return await _confirmation(page, page.form, pages.text("callbacks", "count_differs", count=selected.total))
+    return _start(page, action, selected, describe(choice))
 
 
 async def show_audit(page: PageRequest) -> Result:
@@ -126,94 +137,107 @@ async def show_audit(page: PageRequest) -> Result:
 
 async def show_change(page: PageRequest) -> Result:
     """Show the progress of a replay or purge."""
-    found = page.part(BulkChanges).find(page.caller.account, page.params["id"])
-    if found is None:
-        raise UnknownPath(page.request.scope["path"])
-    return PageContent("callback_change.html", {"change": found})
+    return PageContent("callback_change.html", {"change": await _require_change(page), "problem": ""})
 
 
 async def stop_change(page: PageRequest) -> Result:
     """Stop a replay or purge after the page of callbacks in progress."""
-    found = page.part(BulkChanges).find(page.caller.account, page.params["id"])
-    if found is None:
-        raise UnknownPath(page.request.scope["path"])
-    found.is_stopped = True
-    return _started(found)
+    found = await _require_change(page)
+    if not found.is_here:
+        problem = pages.text("change", "stop_elsewhere")
+        return PageContent("callback_change.html", {"change": found, "problem": problem}, 409)
+    found.stop()
+    return _shown(found)
 
 
-def describe(choice: CallbackChoice) -> str:
+def describe(choice: CallbackFilter) -> str:
     """Return a selection in words, for the audit."""
-    parts = [("status", choice.status), ("kind", choice.kind), ("message", choice.message)]
+    parts = [("status", choice.state), ("kind", choice.kind), ("recipient", choice.recipient), ("id", choice.id)]
     parts += [("since", texts.utc(choice.since) if choice.since else "")]
     parts += [("until", texts.utc(choice.until) if choice.until else "")]
     return ", ".join(f"{name} {value}" for name, value in parts if value) or "all"
 
 
-async def _page_of(page: PageRequest, callback: CallbackView, *, body: str | None, problem: str) -> Result:
-    attempts = await page.part(ConsoleTables).history.attempts(page.caller.account, callback)
-    subject = callback.subject.removeprefix(callbacks.CLOUD_SUBJECT)
+async def _page_of(
+    page: PageRequest, record: CallbackRecord, shown: core.CallbackText | None, *, problem: str
+) -> Result:
+    entry = record.entry
+    async with page.part(ConsoleTables).database.reading() as connection:
+        message = await message_views.read_timeline(connection, page.caller.account, entry.message_id)
+    responses = {one.at: one.content for one in shown.responses} if shown is not None else {}
+    attempts = [
+        (
+            attempt,
+            callback_views.headers_of(entry, attempt),
+            responses[attempt.at].decode("utf-8", "replace") if attempt.at in responses else None,
+        )
+        for attempt in record.attempts
+    ]
     values = {
-        "callback": callback,
-        "message_id": "" if subject.startswith("contacts:") else subject,
+        "callback": entry,
+        "message_id": "" if entry.message_id.startswith("contacts:") else entry.message_id,
+        "is_known": message is not None,
         "attempts": attempts,
-        "body": _indented(body) if body is not None else None,
-        "raw_body": body,
+        "body": _indented(shown.body.decode("utf-8", "replace")) if shown is not None else None,
         "problem": problem,
-        "can_change": page.part(OperatorLink).is_usable,
-        "is_replayable": callback.status in (FAILING, DEAD),
-        "is_cloud": callback.kind in callbacks.CLOUD_KINDS,
+        "is_replayable": entry.state != PENDING,
     }
     return PageContent("callback.html", values, 409 if problem else 200)
 
 
 async def _confirmation(page: PageRequest, wanted: FormFields, problem: str) -> Result:
-    action = _action(wanted)
-    choice = await _choice(page, wanted, action)
-    selected = await page.part(BulkChanges).select(choice)
-    count = sum(map(len, selected.values()))
+    action, choice = _action(wanted), _choice(wanted, _action(wanted))
+    selected = await page.part(BulkChanges).select(page.caller.account, choice, action)
     values = {
         "action": action,
-        "count_of": count,
+        "count_of": selected.total,
+        "by_state": selected.by_state,
+        "below": selected.highest + 1,
         "most": MAX_SELECTED,
         "choice": describe(choice),
-        "kept": {**_kept(wanted), **({"status": choice.status} if choice.status else {})},
+        "kept": {**_kept(wanted), **({"status": choice.state} if choice.state else {})},
         "problem": problem,
     }
     return PageContent("callbacks_confirm.html", values, 400 if problem else 200)
 
 
-async def _read(page: PageRequest, choice: CallbackChoice, before: int) -> ListPage[CallbackView, int]:
-    tables = page.part(ConsoleTables)
-    if choice.status == DONE:
-        return await tables.history.list_done(choice, before=before, limit=PAGE)
-    async with tables.database.reading() as connection:
-        return await console_views.list_callbacks(connection, choice, before=min(before, _HIGHEST), limit=PAGE)
-
-
-async def _require(page: PageRequest) -> CallbackView:
-    given = page.params["seq"]
-    if given.isascii() and given.isdigit() and len(given) < 20:
+async def _require(page: PageRequest) -> CallbackRecord:
+    seq = _number(page.params["seq"])
+    if seq is not None:
         async with page.part(ConsoleTables).database.reading() as connection:
-            found = await console_views.find_callback(connection, page.caller.account, int(given))
+            found = await callback_views.read_callback(connection, page.caller.account, seq)
         if found is not None:
             return found
     raise UnknownPath(page.request.scope["path"])
 
 
-async def _choice(page: PageRequest, wanted: FormFields, action: str = "") -> CallbackChoice:
-    """Return the selection of the filters. A purge without a status selects the dead ones, as `tidings queue` does."""
-    account, status, kind = page.caller.account, wanted.text("status"), wanted.text("kind")
-    known = (*CALLBACK_STATUSES, DONE)
+async def _require_change(page: PageRequest) -> BulkChange:
+    """Return the change that the path names, also one that another Webapp carries out."""
+    changes, account, wanted = page.part(BulkChanges), page.caller.account, page.query
+    found = changes.find(account, page.params["id"])
+    if found is None:
+        found = await changes.find_elsewhere(
+            account,
+            page.params["id"],
+            action=wanted.text("action"),
+            total=_number(wanted.text("total")) or 0,
+            started_at=_number(wanted.text("at")) or 0,
+        )
+    if found is None:
+        raise UnknownPath(page.request.scope["path"])
+    return found
+
+
+def _choice(wanted: FormFields, action: str = "") -> CallbackFilter:
+    """Return the selection of the filters. A purge without a status selects those given up, as `tidings queue` does."""
+    status, kind = wanted.text("status"), wanted.text("kind")
     if not status and action == PURGE:
-        status = DEAD
-    if action == REPLAY and status not in (FAILING, DEAD):
-        status = DEAD
-    return CallbackChoice(
-        account,
-        await page.part(NumberShards).of(account),
-        status=status if status in known else "",
+        status = GIVEN_UP
+    return CallbackFilter(
+        recipient=texts.as_key(wanted.text("recipient").removeprefix("+"))[:40],
+        id=texts.as_key(wanted.text("id"))[:80],
         kind=kind if kind in KINDS else "",
-        message=wanted.text("message")[:64],
+        state=status if status in STATES else "",
         since=texts.parse_utc(wanted.text("since")) or 0,
         until=texts.parse_utc(wanted.text("until")) or 0,
     )
@@ -227,16 +251,30 @@ def _kept(wanted: FormFields) -> Mapping[str, str]:
     return {name: wanted.text(name) for name in FILTERS if wanted.text(name)}
 
 
-def _by(page: PageRequest) -> str:
-    return f"{page.caller.username} (console)"
+def _number(text: str) -> int | None:
+    """Return a number of 63 bits; None for another text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        return None
+    found = int(text)
+    return found if found <= _HIGHEST else None
 
 
-def _started(change: BulkChange) -> Result:
-    return redirect(f"{PATH}/changes/{change.id}")
+def _start(page: PageRequest, action: str, selected: SelectedCallbacks, choice: str) -> Result:
+    caller = page.caller
+    started = page.part(BulkChanges).start(
+        action, selected, account=caller.account, user=caller.username, choice=choice
+    )
+    return _shown(started)
+
+
+def _shown(change: BulkChange) -> Result:
+    """Return the redirection to the page of a change. Its address tells other Webapps what to look for."""
+    about = {"action": change.action, "total": str(change.total), "at": str(change.started_at)}
+    return redirect(f"{PATH}/changes/{change.id}", about)
 
 
 def _indented(body: str) -> str:
     try:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body

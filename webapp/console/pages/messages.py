@@ -6,10 +6,12 @@ import json
 import logging
 import time
 
-from tidings.storage.business import console_views
-from tidings.storage.business.console_views import MessageChoice, MessageEntry
+from tidings.storage.business import callback_views, message_views, queue_views
+from tidings.storage.business.callback_views import CallbackFilter
+from tidings.storage.business.message_views import EXAMINED, PAGE, MessageFilter, MessageTimeline
 from tidings.storage.business.messages import Status
 from tidings.wire import core, ids
+from webapp.console import history
 from webapp.console.access.forms import FormFields
 from webapp.console.figures.processes import NumberShards
 from webapp.console.operations.operator_link import OperatorLink
@@ -21,7 +23,6 @@ from webapp.http.errors import APIError, UnknownPath
 
 log = logging.getLogger(__name__)
 
-PAGE = 50  # messages of one page
 SENT, RECEIVED = "sent", "received"  # directions
 STATUSES = {
     SENT: ("accepted", "sent", "delivered", "read", "failed"),
@@ -31,8 +32,7 @@ KINDS = (
     *("text", "image", "audio", "voice", "video", "document", "sticker", "location", "contacts", "interactive"),
     *("template", "hsm", "button", "order", "reaction", "system", "unknown"),
 )
-# Participants of a group that one page lists.
-_PARTICIPANTS = 200
+FILTERS = ("direction", "recipient", "type", "status", "since", "until")
 # Seconds after now that ids of messages may have, because clocks differ.
 _AHEAD = 3600
 
@@ -42,14 +42,15 @@ async def show_list(page: PageRequest) -> Result:
     wanted = page.query
     if (message_id := wanted.text("id")) and await _find(page, message_id):
         return redirect(f"/console/messages/{message_id}")
-    choice, problem = _choice(page.caller.account, wanted)
-    tables = page.part(ConsoleTables)
-    async with tables.database.reading() as connection:
-        found = await console_views.list_messages(connection, choice, limit=PAGE)
+    choice, problem = _choice(wanted)
+    async with page.part(ConsoleTables).database.reading() as connection:
+        found = await message_views.list_messages(
+            connection, page.caller.account, choice, before=texts.as_key(wanted.text("before"))
+        )
     direction = _direction(wanted)
-    kept = {name: wanted.text(name) for name in ("direction", "recipient", "type", "status", "since", "until")}
+    kept = {name: wanted.text(name) for name in FILTERS}
     values = {
-        "rows": [(row, _status(row)) for row in found.rows],
+        "rows": [(row, row.status.name.lower()) for row in found.rows],
         "older": found.older,
         "filters": kept,
         "kept": {name: value for name, value in kept.items() if value},
@@ -58,9 +59,9 @@ async def show_list(page: PageRequest) -> Result:
         "kinds": KINDS,
         "problem": problem,
         "wanted_id": message_id,
-        "is_filtered": choice.is_filtered,
+        "is_partial": bool(found.older) and len(found.rows) < PAGE,
         "is_first": not wanted.text("before"),
-        "scanned": console_views.SCANNED,
+        "examined": EXAMINED,
     }
     return PageContent("messages.html", values, 400 if problem else 200)
 
@@ -72,44 +73,47 @@ async def show_one(page: PageRequest) -> Result:
 
 async def show_content(page: PageRequest) -> Result:
     """Show one message with its content, which is logged."""
-    message = await _require(page)
-    by = f"{page.caller.username} (console)"
+    timeline = await _require(page)
+    message, by = timeline.message, f"{page.caller.username} (console)"
     log.info("console.content_shown", extra={"id": message.id, "by": page.caller.username})
     try:
-        shown = await page.part(OperatorLink).call(
+        shown = await page.part(OperatorLink).operate(
             message.shard, lambda n: core.ShowMessage(n, message.id, by, message.shard), core.Shown
         )
     except APIError as error:
-        return await _page_of(page, message, content=None, problem=error.problems[0].details)
-    return await _page_of(page, message, content=_indented(shown.content), problem="")
+        return await _page_of(page, timeline, content=None, problem=error.problems[0].details)
+    return await _page_of(page, timeline, content=_indented(shown.content), problem="")
 
 
-async def _page_of(page: PageRequest, message: MessageEntry, *, content: str | None, problem: str) -> Result:
-    tables, account = page.part(ConsoleTables), page.caller.account
-    shards = await page.part(NumberShards).of(account)
-    async with tables.database.reading() as connection:
-        receipts = await console_views.list_receipts(connection, message.id, limit=_PARTICIPANTS)
+async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str | None, problem: str) -> Result:
+    message, account = timeline.message, page.caller.account
+    block = page.part(NumberShards).block_of(account)
+    async with page.part(ConsoleTables).database.reading() as connection:
+        jobs = await queue_views.list_jobs_of(connection, [message.id]) if timeline.is_waiting is not None else []
+        found = await callback_views.list_callbacks(connection, account, CallbackFilter(id=message.id), block=block)
     values = {
         "message": message,
-        "status": _status(message),
-        "steps": await tables.history.timeline(account, message, shards),
-        "callbacks": await tables.history.callbacks_of(account, message.id, shards),
-        "participants": [(receipt.member, Status(receipt.status).name.lower()) for receipt in receipts],
+        "status": message.status.name.lower(),
+        "steps": history.steps(timeline, jobs, found.rows),
+        "callbacks": found.rows,
+        "has_more": found.older is not None,
+        "participants": [(one, Status(one.status).name.lower()) for one in timeline.participants],
         "content": content,
         "problem": problem,
+        "is_kept": message.status in (Status.ACCEPTED, Status.SENT),
         "can_show": page.part(OperatorLink).is_usable,
     }
     return PageContent("message.html", values, 409 if problem else 200)
 
 
-async def _find(page: PageRequest, message_id: str) -> MessageEntry | None:
+async def _find(page: PageRequest, message_id: str) -> MessageTimeline | None:
     if len(message_id) > 64 or not message_id.isascii():
         return None
     async with page.part(ConsoleTables).database.reading() as connection:
-        return await console_views.find_message(connection, page.caller.account, message_id)
+        return await message_views.read_timeline(connection, page.caller.account, message_id)
 
 
-async def _require(page: PageRequest) -> MessageEntry:
+async def _require(page: PageRequest) -> MessageTimeline:
     found = await _find(page, page.params["id"])
     if found is None:
         raise UnknownPath(page.request.scope["path"])
@@ -120,30 +124,20 @@ def _direction(wanted: FormFields) -> str:
     return RECEIVED if wanted.text("direction") == RECEIVED else SENT
 
 
-def _status(message: MessageEntry) -> str:
-    return Status(message.status).name.lower()
-
-
-def _choice(account: str, wanted: FormFields) -> tuple[MessageChoice, str]:
+def _choice(wanted: FormFields) -> tuple[MessageFilter, str]:
     """Return the selection of the filters, and the name of a field whose value is wrong; empty for none."""
     direction = _direction(wanted)
     bound = ids.bound if direction == SENT else ids.bound_of_received
     since, until = (_time(wanted, name) for name in ("since", "until"))
     status = wanted.text("status")
     problem = next((name for name, value in (("since", since), ("until", until)) if value is None), "")
-    if status and status not in STATUSES[direction]:
-        status = ""
-    ends = min(until / 1000, time.time() + _AHEAD) if until else time.time() + _AHEAD
-    below, before = bound(ends), wanted.text("before")
-    if before and before < below:
-        below = before
-    choice = MessageChoice(
-        account,
-        above=bound((since or 0) / 1000),
-        below=below,
-        peer=wanted.text("recipient").removeprefix("+")[:40],
-        kind=wanted.text("type")[:16],
-        status=int(Status[status.upper()]) if status else None,
+    ahead = time.time() + _AHEAD
+    choice = MessageFilter(
+        recipient=texts.as_key(wanted.text("recipient").removeprefix("+"))[:40],
+        kind=texts.as_key(wanted.text("type"))[:16],
+        status=Status[status.upper()] if status in STATUSES[direction] else None,
+        since_id=bound((since or 0) / 1000),
+        until_id=bound(min(until / 1000, ahead) if until else ahead),
     )
     return choice, problem
 
@@ -157,5 +151,5 @@ def _time(wanted: FormFields, name: str) -> int | None:
 def _indented(content: bytes) -> str:
     try:
         return json.dumps(json.loads(content), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return content.decode("utf-8", "replace")

@@ -54,3 +54,8 @@ def rate(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def as_key(value: str) -> str:
+    """Return a text for a search among keys, which are ASCII: other characters become `?`, which no key has."""
+    return value.encode("ascii", "replace").decode("ascii")
