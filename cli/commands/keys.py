@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "action",
         choices=("status", "rotate", "drop", "console"),
         help="show the ids of the keys, encrypt everything with a new key, drop the old key, or print the key for "
-        "TIDINGS_CONSOLE_KEY of Webapps, with which the console replays, purges and shows contents",
+        "TIDINGS_CONSOLE_KEY of Webapps, with which the console purges callbacks and shows messages",
     )
     kinds = (key_checks.MASTER, key_checks.SETTINGS)
     parser.add_argument("kind", nargs="?", choices=kinds, help="the key (default: both)")

@@ -449,6 +449,35 @@ async def test_a_replay_of_many_shows_its_progress_and_stops(
     assert [len(seqs) for seqs, _ in asked_again(coreapp)] in ([200], [200, 200])
 
 
+async def test_ten_thousand_callbacks_are_sent_again_with_progress(
+    database: Database, coreapp: FakeCoreapp, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "REPLAYS_PER_SECOND", 100_000)
+    await store_callbacks(
+        database,
+        dead=[callback(n, attempt=9) for n in range(8_000)],
+        done=[callback(n) for n in range(8_000, 10_000)],
+    )
+    replay_all(coreapp)
+    page = "/console/callbacks/change?action=replay"
+    assert "10,000 callbacks are posted again" in (await browser.get(page)).text
+    change = (await browser.submit(page, "/console/callbacks/change")).headers["Location"]
+    shown = set()
+
+    async def has_ended() -> bool:
+        text = (await browser.get(change)).text
+        shown.update(re.findall(r"([\d,]+) of 10,000 done", text))
+        return "finished" in text
+
+    await polling.until(has_ended, pause=0.001)
+    assert "10,000" in shown
+    assert len(shown) > 3
+    asked = coreapp.asked(core.ResendCallbacks)
+    assert max(len(one.seqs) for one in asked) == 200
+    assert sorted(seq for one in asked for seq in one.seqs) == [callback(n).seq for n in range(10_000)]
+    assert sum(len(one.seqs) for one in asked if one.accepted) == 2_000
+
+
 async def stop(browser: Browser, change: str) -> httpx.Response:
     """Press the button of a change's page."""
     path, _, query = change.partition("?")

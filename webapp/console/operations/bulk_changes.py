@@ -166,7 +166,7 @@ class BulkChanges:
                     connection,
                     account,
                     choice,
-                    block=self._shards.block_of(account),
+                    block=self._shards.block_of(account) or 0,
                     before=before,
                     limit=_LISTED,
                 )

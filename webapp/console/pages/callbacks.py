@@ -49,7 +49,11 @@ async def show_list(page: PageRequest) -> Result:
     before = _number(page.query.text("before"))
     async with page.part(ConsoleTables).database.reading() as connection:
         found = await callback_views.list_callbacks(
-            connection, account, _choice(page.query), block=page.part(NumberShards).block_of(account), before=before
+            connection,
+            account,
+            _choice(page.query),
+            block=page.part(NumberShards).block_of(account) or 0,
+            before=before,
         )
     values = {
         "rows": found.rows,

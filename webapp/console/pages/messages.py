@@ -87,7 +87,7 @@ async def show_content(page: PageRequest) -> Result:
 
 async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str | None, problem: str) -> Result:
     message, account = timeline.message, page.caller.account
-    block = page.part(NumberShards).block_of(account)
+    block = page.part(NumberShards).block_of(account) or 0
     async with page.part(ConsoleTables).database.reading() as connection:
         jobs = await queue_views.list_jobs_of(connection, [message.id]) if timeline.is_waiting is not None else []
         found = await callback_views.list_callbacks(connection, account, CallbackFilter(id=message.id), block=block)
