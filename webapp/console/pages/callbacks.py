@@ -272,7 +272,7 @@ def _start(page: PageRequest, action: str, selected: SelectedCallbacks, choice: 
 
 
 def _shown(change: BulkChange) -> Result:
-    """Return the redirection to the page of a change. Its address tells other Webapps what to look for."""
+    """Return the redirection to the page of a change. Its address has what other Webapps need to find it."""
     about = {"action": change.action, "total": str(change.total), "at": str(change.started_at)}
     return redirect(f"{PATH}/changes/{change.id}", about)
 
