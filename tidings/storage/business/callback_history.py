@@ -213,14 +213,13 @@ def segments_of(ended: Sequence[Ended], seal: SealTexts) -> Iterator[Segment]:
     chosen: list[Ended] = []
     size = 0
     for one in sorted(ended, key=_place):
-        if chosen:
-            first = chosen[0].callback
-            is_apart = _place(one)[:2] != (first.account, first.shard) or one.callback.seq - first.seq > SPAN
-            if is_apart or size + len(one.callback.body) > MAX_TEXTS:
-                yield _segment(chosen, seal)
-                chosen, size = [], 0
+        callback, first = one.callback, (chosen[0] if chosen else one).callback
+        is_apart = callback.account != first.account or callback.shard != first.shard or callback.seq - first.seq > SPAN
+        if is_apart or (chosen and size + len(callback.body) > MAX_TEXTS):
+            yield _segment(chosen, seal)
+            chosen, size = [], 0
         chosen.append(one)
-        size += len(one.callback.body)
+        size += len(callback.body)
     if chosen:
         yield _segment(chosen, seal)
 
