@@ -265,7 +265,7 @@ async def measure_sink(current: Session, milliseconds: int) -> Run:
 
 
 async def _wait_posted(scene: AloneScene, count: int, *, least: float = messages.SLOWEST) -> None:
-    """Wait until so many messages were posted. Raises `Failed`. least: messages per second at which to give up"""
+    """Wait until `count` messages were posted. Raises `Failed`. least: messages per second at which to give up"""
     try:
         await scene.graph.wait_posted(count, seconds=60 + count / least)
     except TimeoutError:

@@ -46,7 +46,7 @@ class GraphProcess(Child):
         await self.close()
 
     async def wait_posted(self, messages: int, *, seconds: float) -> None:
-        """Wait until so many messages were accepted since the last `take`. Raises `TimeoutError`."""
+        """Wait until this number of messages was accepted since the last `take`. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds):
             await self.ask("wait", messages=messages)
 

@@ -1,4 +1,4 @@
-"""TCP proxy that a test can shut, redirect or let cut an exchange: the server behind it runs meanwhile."""
+"""TCP proxy that a test can shut or redirect, and that cuts an exchange: the server behind it runs on."""
 
 from __future__ import annotations
 
