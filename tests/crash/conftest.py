@@ -12,7 +12,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--upstream-messages",
         type=int,
-        default=2_400,
+        default=1_800,
         help="as --messages, through the Cloud API behind, for each unknown outcome (20,000 writes the results)",
     )
     group.addoption("--point-messages", type=int, default=500, help="messages for each crash point")
