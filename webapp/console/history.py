@@ -51,10 +51,11 @@ def _of_sent(timeline: MessageTimeline, jobs: Sequence[JobView]) -> list[Timelin
     made = ids.made_at(message.id)
     found = [TimelineStep("accepted", int(made * 1000))] if made is not None else []
     found.append(TimelineStep("stored", message.stored_at))
-    if message.encrypted_at is not None:
-        found.append(TimelineStep("encrypted", message.encrypted_at))
-    elif any(job.status == queue_views.ENCRYPTED for job in jobs) or Status.SENT <= message.status <= Status.READ:
-        found.append(TimelineStep("encrypted_at_once"))
+    is_encrypted = message.encrypted_at is not None or Status.SENT <= message.status <= Status.READ
+    if is_encrypted or any(job.status == queue_views.ENCRYPTED for job in jobs):
+        # Without a time of its own, though times are kept, it was encrypted when it was accepted.
+        at_once = message.stored_at if message.sent_at is not None else None
+        found.append(TimelineStep("encrypted", message.encrypted_at or at_once))
     if timeline.is_waiting:
         found.append(TimelineStep("waiting"))
     for job in jobs:

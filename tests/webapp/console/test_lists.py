@@ -150,12 +150,23 @@ def steps_of(text: str) -> Sequence[tuple[str, str]]:
     return [(name, at[1] if at is not None else "") for (name, _), at in zip(found, times, strict=True)]
 
 
+async def test_a_message_encrypted_at_once_has_the_time_at_which_it_was_stored(
+    database: Database, browser: Browser
+) -> None:
+    row = message(1)
+    await store_messages(database, row)
+    async with database.transaction() as connection:
+        await messages.advance(connection, {row.id: Status.SENT}, AT + 3000)
+    text = (await browser.get(f"/console/messages/{row.id}")).text
+    assert steps_of(text)[2:] == [("Encrypted for the recipient", "20:26:41"), ("Stored by the network", "20:26:43")]
+
+
 async def test_steps_of_which_no_time_was_kept_are_shown_without(database: Database, browser: Browser) -> None:
     row = message(1, status=int(Status.READ))
     await store_messages(database, row)
     text = (await browser.get(f"/console/messages/{row.id}")).text
     assert steps_of(text)[2:] == [
-        ("Encrypted for the recipient when it was stored", ""),
+        ("Encrypted for the recipient", ""),
         ("Stored by the network", ""),
         ("Delivered", ""),
         ("Read", ""),
