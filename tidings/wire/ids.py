@@ -18,6 +18,7 @@ _STEP = 2**32
 # Ids of messages of recipients: a prefix, 7 characters of Unix milliseconds, random ones (`handset.sending.outbox`).
 _RECIPIENT_PREFIX = "ABGG"
 _RECIPIENT_TIME_LENGTH = 7
+END_OF_RECEIVED = "ABGH"  # sorts after all of them, also after those derived from ids of the Cloud API
 _REPETITION = "~"  # never in our message ids
 
 

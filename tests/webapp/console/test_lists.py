@@ -97,10 +97,12 @@ async def test_the_url_selects_messages(
 
 async def test_received_messages_have_a_list_of_their_own(database: Database, browser: Browser) -> None:
     received = message(1, id="ABGG0Vzzzzz0000000000000001", status=int(Status.RECEIVED))
+    # Its id was derived from one of the Cloud API and has no time.
+    of_upstream = message(3, id="ABGGz" + "7" * 22, status=int(Status.RECEIVED))
     sent = message(2)
-    await store_messages(database, received, sent)
+    await store_messages(database, received, of_upstream, sent)
     assert listed((await browser.get("/console/messages")).text) == [sent.id]
-    assert listed((await browser.get("/console/messages?direction=received")).text) == [received.id]
+    assert listed((await browser.get("/console/messages?direction=received")).text) == [of_upstream.id, received.id]
 
 
 async def test_an_unreadable_time_is_named(browser: Browser) -> None:

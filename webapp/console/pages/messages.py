@@ -132,12 +132,13 @@ def _choice(wanted: FormFields) -> tuple[MessageFilter, str]:
     status = wanted.text("status")
     problem = next((name for name, value in (("since", since), ("until", until)) if value is None), "")
     ahead = time.time() + _AHEAD
+    end = bound(ahead) if direction == SENT else ids.END_OF_RECEIVED
     choice = MessageFilter(
         recipient=texts.as_key(wanted.text("recipient").removeprefix("+"))[:40],
         kind=texts.as_key(wanted.text("type"))[:16],
         status=Status[status.upper()] if status in STATUSES[direction] else None,
         since_id=bound((since or 0) / 1000),
-        until_id=bound(min(until / 1000, ahead) if until else ahead),
+        until_id=bound(min(until / 1000, ahead)) if until else end,
     )
     return choice, problem
 
