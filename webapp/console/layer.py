@@ -85,7 +85,7 @@ class ConsoleSite:
         if (refusal := self._refuse(page, route)) is not None:
             return refusal
         if request.method == "POST":
-            page.form = await forms.read(request)
+            page.form = await forms.read(request, route.max_file)
             given = page.form.text(forms.TOKEN)
             if not forms.is_from_here(request) or not self.cookies.is_form_token(request, session, given):
                 raise AdministratorRequired(pages.text("errors", "form_token"))

@@ -71,6 +71,7 @@ class ConsoleRoute:
     _: dataclasses.KW_ONLY
     is_live: bool = False  # whether a part of the page is replaced while it is open
     is_exclusive: bool = False  # whether one request of a user is served at a time
+    max_file: int = 0  # bytes of a file in the form; 0 for a form without one
 
     def match(self, path: str) -> Mapping[str, str] | None:
         """Return the parameters of a path; `None` for a path of another route."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from webapp.api.profile import schemas
 from webapp.console.page_request import ConsoleRoute, RequiredRole
 from webapp.console.pages import (
+    application,
     callbacks,
     codes,
     faults,
@@ -13,6 +15,7 @@ from webapp.console.pages import (
     message_templates,
     messages,
     overview,
+    profile,
     settings,
     signature,
     try_it,
@@ -64,9 +67,16 @@ ROUTES: Sequence[ConsoleRoute] = (
     ConsoleRoute("POST", "/console/settings/password", settings.set_password),
     ConsoleRoute("POST", "/console/settings/tokens", settings.end_tokens),
     ConsoleRoute("POST", "/console/settings/delete-user", settings.delete_user),
-    ConsoleRoute("POST", "/console/settings/about", settings.set_about),
     ConsoleRoute("POST", "/console/settings/authority", settings.set_authority),
     ConsoleRoute("POST", "/console/settings/delete-authority", settings.delete_authority),
+    ConsoleRoute("GET", application.PATH, application.show),
+    ConsoleRoute("POST", application.PATH, application.change),
+    ConsoleRoute("GET", profile.PATH, profile.show),
+    ConsoleRoute("POST", f"{profile.PATH}/about", profile.set_about),
+    ConsoleRoute("POST", f"{profile.PATH}/business", profile.set_business),
+    ConsoleRoute("GET", f"{profile.PATH}/photo", profile.show_photo),
+    ConsoleRoute("POST", f"{profile.PATH}/photo", profile.set_photo, max_file=schemas.MAX_PHOTO),
+    ConsoleRoute("POST", f"{profile.PATH}/delete-photo", profile.delete_photo),
     ConsoleRoute("GET", "/console/faults", faults.show, _OPERATOR, is_live=True),
     ConsoleRoute("POST", "/console/faults", faults.add, _OPERATOR),
     ConsoleRoute("POST", "/console/faults/delete", faults.delete, _OPERATOR),

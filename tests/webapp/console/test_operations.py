@@ -147,6 +147,7 @@ async def test_the_authority_and_the_about_text_are_set(console: Served, browser
     assert (await console.http.get("/v1/certificates/webhooks/ca")).status_code == 200
     assert (await browser.submit(page, f"{page}/delete-authority")).status_code == 303
     assert (await console.http.get("/v1/certificates/webhooks/ca")).status_code == 404
+    page = "/console/settings/profile"
     assert (await browser.submit(page, f"{page}/about", {"text": "Open <9> to 5"})).status_code == 303
     assert "Open &lt;9&gt; to 5" in (await browser.get(page)).text
     assert (await browser.submit(page, f"{page}/about", {"text": "x" * 1000})).status_code == 400

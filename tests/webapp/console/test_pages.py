@@ -35,6 +35,7 @@ TEMPLATE = {"name": "greeting", "language": "en_US", "components": [{"type": "BO
 # Forms that end the session, and forms of pages that need more than these rows, tested elsewhere.
 SESSION_ENDS = ("/console/logout", "/console/settings/tokens")
 ELSEWHERE = (*SESSION_ENDS, "/console/callbacks/changes/{id}/stop", "/console/settings/delete-authority")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 # Largest page with its style sheet and scripts, bytes.
 MAX_PAGE = 100_000
 
@@ -62,6 +63,8 @@ async def full(console: Served, database: Database, coreapp: FakeCoreapp, browse
     coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
     assert (await console.http.post("/v1/configs/templates", json=TEMPLATE)).status_code == 201
     await ordinary(console)
+    photo = await console.http.post("/v1/settings/profile/photo", content=PNG, headers={"Content-Type": "image/png"})
+    assert photo.status_code == 200
     assert (await browser.submit("/console/faults", "/console/faults")).status_code == 303
     return browser
 
@@ -91,7 +94,8 @@ async def test_every_link_leads_to_a_valid_page(full: Browser) -> None:
     found = await crawl(full)
     paths = {address.partition("?")[0] for address in found}
     for route in ROUTES:
-        if route.method == "GET" and route.role is not RequiredRole.NOBODY and "changes/" not in route.path:
+        is_page = "changes/" not in route.path and not route.path.endswith("/photo")
+        if route.method == "GET" and route.role is not RequiredRole.NOBODY and is_page:
             assert any(route.match(path) is not None for path in paths), f"no link leads to {route.path}"
     for address, text in found.items():
         # The first route of the table that matches serves the page.
@@ -253,6 +257,36 @@ async def test_a_hostile_value_is_shown_as_text_everywhere(
         assert "<img src=x" not in text
         assert "<b onclick" not in text
         assert "49" not in re.findall(r"onerror=alert\(1\)[^<]{0,20}", text)
+
+
+async def test_a_canary_in_every_field_of_every_form_is_escaped(full: Browser) -> None:
+    seen = 0
+    for address, text in (await crawl(full)).items():
+        for form in forms(text):
+            typed = {name: CANARY for name in form.fields if name not in ("csrf", "seq")}
+            if form.action in SESSION_ENDS or not typed:
+                continue
+            if form.method == "get":
+                answer = await full.get(form.action, params=typed)
+            else:
+                answer = await full.post(form.action, {**form.fields, **typed})
+            assert answer.status_code in (200, 303, 400, 401, 403, 404, 409), f"{form.action} of {address}"
+            if answer.status_code == 303:
+                answer = await full.get(answer.headers["Location"])
+            check_page(answer)
+            seen += "canary" in answer.text
+            for hostile in ("<script>alert", "<img src=x"):
+                assert hostile not in answer.text, f"{form.action} of {address}"
+    assert seen > 5
+    await crawl(full)
+
+
+async def test_files_load_nothing_from_another_host(stranger: Browser) -> None:
+    page = await stranger.get("/console/login")
+    for address in {*re.findall(r'(?:src|href)="(/console/static/[^"]+)"', page.text)}:
+        text = (await stranger.get(address)).text
+        assert not re.search(r"@import|url\(|importScripts|sendBeacon", text), address
+        assert "htmx" in address or not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), address
 
 
 async def test_an_administrator_of_another_number_sees_none_of_the_first(

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Request
 
 from tidings.wire.codes import INVALID_REQUEST
-from webapp.http import bodies, headers
+from webapp.http import bodies, headers, pictures
 from webapp.http.errors import InvalidRequest
 
 TOKEN = "csrf"  # noqa: S105
@@ -24,6 +24,7 @@ class FormFields:
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._values: dict[str, list[str]] = {}
+        self.file = b""  # content of the file, if the form has one
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
@@ -52,10 +53,18 @@ def number(given: str) -> int | None:
     return found if found is None or found <= HIGHEST else None
 
 
-async def read(request: Request) -> FormFields:
-    """Read a form. Raises `InvalidRequest` for another kind of body, and for one that is too large."""
-    kind = (headers.find(request.scope, b"content-type") or b"").split(b";")[0].strip().lower()
-    if kind != _TYPE:
+async def read(request: Request, max_file: int = 0) -> FormFields:
+    """Read a form. Raises `InvalidRequest` for another kind of body, and for one that is too large.
+
+    max_file: bytes of the file that the form may have besides its token; 0 for a form without one
+    """
+    kind = headers.find(request.scope, b"content-type") or b""
+    if max_file and pictures.is_multipart(kind):
+        raw = await bodies.receive(request, max_file + MAX_FORM)
+        found = FormFields([(TOKEN, pictures.take_file(kind, raw, TOKEN).decode("ascii", "replace"))])
+        found.file = pictures.take_file(kind, raw, pictures.FIELD)
+        return found
+    if kind.split(b";")[0].strip().lower() != _TYPE:
         raise InvalidRequest.because(INVALID_REQUEST, "the body is not a form")
     raw = await bodies.receive(request, MAX_FORM)
     try:

@@ -1,31 +1,28 @@
-"""Settings: webhook, users and tokens, numbers, profile, certificates; each with what it restarts."""
+"""Settings: webhook, users and tokens, numbers, certificates; each with what it restarts."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tidings.storage.business import numbers
 from webapp.api.application_settings.schemas import Changes
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.certificates.service import Certificates
-from webapp.api.profile.schemas import About
-from webapp.api.profile.service import ProfileService
 from webapp.api.users.schemas import NewPassword, NewUser
 from webapp.api.users.service import Users
 from webapp.auth.authenticator import address_of
 from webapp.console.figures.doctor_runs import DoctorRuns
 from webapp.console.page_request import PageRequest, Result, redirect
+from webapp.console.pages.saving import SAVED, save
 from webapp.console.parts import ConsoleTables
 from webapp.console.render.pages import PageContent
 from webapp.http import bodies
-from webapp.http.answers import error_answer
-from webapp.http.errors import APIError, InvalidRequest
+from webapp.http.errors import InvalidRequest
 
 PATH = "/console/settings"
-SAVED = {"saved": "1"}
 WEBHOOK_CHECK = "webhook"  # name of the check of `tidings doctor`
 
 
@@ -99,17 +96,6 @@ async def delete_user(page: PageRequest) -> Result:
     return await _saved(page, lambda: page.part(Users).delete(page.caller, page.form.text("user")))
 
 
-async def set_about(page: PageRequest) -> Result:
-    """Set the text that recipients see about the business."""
-
-    async def work() -> None:
-        await page.part(ProfileService).set_about(
-            page.caller, bodies.check(About, {"text": page.form.text("text")}).text
-        )
-
-    return await _saved(page, work)
-
-
 async def set_authority(page: PageRequest) -> Result:
     """Store the authority that the webhook's certificate is verified with."""
     pem = page.form.text("pem").encode()
@@ -121,14 +107,8 @@ async def delete_authority(page: PageRequest) -> Result:
     return await _saved(page, lambda: page.part(Certificates).delete_webhook_authorities(page.caller))
 
 
-async def _saved(page: PageRequest, work: Callable[[], Any]) -> Result:
-    """Do a change, and show the page with the problem if it is refused."""
-    try:
-        await work()
-    except APIError as error:
-        words = "; ".join(problem.details for problem in error.problems[:5])
-        return await _page(page, words, error_answer(error).status_code)
-    return redirect(PATH, SAVED)
+async def _saved(page: PageRequest, work: Callable[[], Awaitable[object]]) -> Result:
+    return await save(page, PATH, work, _page)
 
 
 async def _page(page: PageRequest, problem: str, status: int) -> PageContent:
@@ -144,10 +124,9 @@ async def _page(page: PageRequest, problem: str, status: int) -> PageContent:
         "rows": _flat(dataclasses.asdict(found)),
         "users": await page.part(Users).list(caller),
         "numbers": present if is_first else [row for row in present if row.number == caller.account],
-        "about": await page.part(ProfileService).about(caller),
         "authority": await _authority(page),
         "problem": problem,
-        "is_saved": page.query.is_set("saved"),
+        "is_saved": page.query.is_set(SAVED),
         "is_tested": page.query.is_set("tested"),
         "is_running": report.is_running,
         "test": [finding for finding in report.findings if finding.check.startswith(WEBHOOK_CHECK)],
