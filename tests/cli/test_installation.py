@@ -64,18 +64,19 @@ def console() -> Console:
     return Console()
 
 
-def test_loopback_webhooks_no_reengagement_window_and_the_test_mode_need_an_api_on_loopback() -> None:
+def test_the_settings_for_trying_it_need_an_api_on_loopback() -> None:
     on_loopback = {
         "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8,::1",
         "TIDINGS_REENGAGEMENT_WINDOW": "0",
+        "TIDINGS_CONSOLE": "1",
         "TIDINGS_TESTING": "1",
     }
     assert opened({}, "127.0.0.1") == opened({}, "::1") == opened({}, "localhost") == on_loopback
     for host in ("0.0.0.0", "::", "192.0.2.1", "tidings.example"):
         assert opened({}, host) == {}
     chosen = {"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8", "TIDINGS_REENGAGEMENT_WINDOW": "1", "TIDINGS_TESTING": "0"}
-    assert opened(chosen, "127.0.0.1") == {}
-    rest = {"TIDINGS_REENGAGEMENT_WINDOW": "0", "TIDINGS_TESTING": "1"}
+    assert opened({**chosen, "TIDINGS_CONSOLE": "0"}, "127.0.0.1") == {}
+    rest = {"TIDINGS_REENGAGEMENT_WINDOW": "0", "TIDINGS_CONSOLE": "1", "TIDINGS_TESTING": "1"}
     assert opened({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "none"}, "127.0.0.1") == rest
     # A Coreapp that other machines reach refuses the test mode.
     assert "TIDINGS_TESTING" not in opened({"TIDINGS_COREAPP_ADDRESS": "0.0.0.0:6252"}, "127.0.0.1")
@@ -206,6 +207,30 @@ async def test_a_killed_child_is_restarted_on_the_same_address(make: Make, conso
     after = installation.supervisor.pids()
     assert after["network"] != before["network"]
     assert {**after, "network": 0} == {**before, "network": 0}
+
+
+async def test_the_link_to_the_console_ends_with_the_first_webapp(make: Make, console: Console) -> None:
+    installation = await make({})
+    where = await installation.start()
+    assert where.console.startswith(f"{where.api_url}/console/enter?key=")
+    assert up.describe(where, installation, 1.0).count(where.console) == 1
+    async with httpx.AsyncClient() as client:
+        for _ in range(2):
+            # A preview of the link does not use it.
+            assert (await client.get(where.console)).status_code == 200
+        os.kill(installation.supervisor.pids()["webapp"], signal.SIGKILL)
+        await console.wait_for("webapp is back")
+        assert (await client.get(where.console)).status_code == 403
+        assert (await client.get(f"{where.api_url}/console/login")).status_code == 200
+
+
+async def test_the_console_can_be_turned_off(make: Make) -> None:
+    installation = await make({"TIDINGS_CONSOLE": "0"})
+    where = await installation.start()
+    assert where.console == ""
+    assert "console        TIDINGS_CONSOLE=1 before this command" in up.describe(where, installation, 1.0)
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{where.api_url}/console/login")).status_code == 404
 
 
 async def test_the_page_with_handsets_is_served_and_opened_by_its_link(make: Make) -> None:
