@@ -52,6 +52,7 @@ ROUTES: Sequence[ConsoleRoute] = (
     ConsoleRoute("POST", "/console/callbacks/{seq}/body", callbacks.show_body),
     ConsoleRoute("GET", "/console/templates", message_templates.show_list, is_live=True),
     ConsoleRoute("POST", "/console/templates/import", message_templates.import_all),
+    ConsoleRoute("POST", "/console/templates/check", message_templates.check),
     ConsoleRoute("GET", "/console/templates/new", message_templates.show_new),
     ConsoleRoute("POST", "/console/templates/new", message_templates.create),
     ConsoleRoute("GET", _TEMPLATE, message_templates.show_one),

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.authority import Authority
+from tests.pages import document
 from tests.webapp.conftest import PASSWORD, Served, basic
-from tests.webapp.console.browser import Browser, check_page
+from tests.webapp.console.browser import Browser, check_page, forms
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
 from webapp.console.figures.doctor_runs import DoctorRuns
@@ -151,6 +152,29 @@ async def test_the_authority_and_the_about_text_are_set(console: Served, browser
     assert (await browser.submit(page, f"{page}/about", {"text": "Open <9> to 5"})).status_code == 303
     assert "Open &lt;9&gt; to 5" in (await browser.get(page)).text
     assert (await browser.submit(page, f"{page}/about", {"text": "x" * 1000})).status_code == 400
+
+
+async def test_a_template_is_checked_while_it_is_typed(console: Served, browser: Browser) -> None:
+    page = await browser.get("/console/templates/new")
+    editor = document.parse(page.text).one("textarea", id="f-components")
+    assert editor.get("data-hx-post") == "/console/templates/check"
+    assert document.parse(page.text).one("button", formaction="/console/templates/check").text == "Check"
+    form = next(form for form in forms(page.text) if form.action == "/console/templates/new")
+
+    async def check(text: str) -> str:
+        components = json.dumps([{"type": "BODY", "text": text}])
+        fields = {**form.fields, "name": "greeting", "components": components}
+        answer = await browser.post("/console/templates/check", fields)
+        # htmx replaces nothing by a refusal.
+        assert answer.status_code == 200
+        check_page(answer)
+        return str(document.parse(answer.text).one("div", id="checked").text)
+
+    assert "would accept" in await check("x" * 1024)
+    assert "Hello <b>" in await check("Hello <b>")
+    assert "would refuse" in await check("x" * 1025)
+    assert "would refuse" in await check("")
+    assert (await console.http.get("/v1/configs/templates")).json()["templates"] == []
 
 
 async def test_a_template_is_made_previewed_edited_and_deleted(console: Served, browser: Browser) -> None:

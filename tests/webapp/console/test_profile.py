@@ -69,7 +69,7 @@ async def test_the_business_fields_are_set(console: Served, browser: Browser) ->
         answer = await browser.submit(PROFILE, f"{PROFILE}/business", wrong)
         assert answer.status_code == 400
         check_page(answer)
-        # What was typed is not lost.
+        # The form keeps the typed values.
         assert next(iter(wrong.values())).strip() in answer.text
 
 

@@ -110,6 +110,17 @@ async def create(page: PageRequest) -> Result:
     return redirect(_path(made.key))
 
 
+async def check(page: PageRequest) -> Result:
+    """Show whether the API would accept a template, with its preview. The editor requests it while one types."""
+    problem, shown = "", preview([])
+    try:
+        wanted = _definition(page, page.form.text("name"), page.form.text("language"), None)
+        shown = preview(wanted.row(page.caller.account, 0).components)
+    except (APIError, ValueError) as error:
+        problem = _words(error)
+    return PageContent("template_check.html", {"problem": problem, "preview": shown})
+
+
 async def _list(page: PageRequest, problem: str, given: str) -> Result:
     found = await page.part(Templates).list(page.caller)
     imported = page.query.text("imported")

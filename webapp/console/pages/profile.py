@@ -72,7 +72,7 @@ async def _page(page: PageRequest, problem: str, status: int) -> PageContent:
     stored = await service.business(page.caller)
     business = {name: getattr(stored, name) for name in FIELDS}
     business["websites"] = "\n".join(stored.websites)
-    # What was refused is shown again.
+    # Refused values are shown again.
     given = page.form
     values = {
         "about": given.raw("text", await service.about(page.caller)),
