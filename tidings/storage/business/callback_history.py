@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -326,38 +326,35 @@ class StoredCallback:
     part: SealedPart = dataclasses.field(repr=False)
 
 
-async def list_ended(connection: Connection, account: str, seqs: Sequence[int]) -> Mapping[int, SegmentEntries]:
-    """Return the segment of each of these callbacks that the history has, by `seq`."""
-    wanted, found = frozenset(seqs), dict[int, SegmentEntries]()
+def _may_have(account: str, seqs: Sequence[int]) -> sa.ColumnElement[bool]:
+    """Return the condition of the segments that may have one of these callbacks."""
+    ranges = (
+        sa.and_(table.c.last_seq >= seq, table.c.last_seq <= min(seq + SPAN, 2**63 - 1), table.c.first_seq <= seq)
+        for seq in seqs
+    )
+    return sa.and_(table.c.account == account, sa.or_(*ranges))
+
+
+async def list_ended(connection: Connection, account: str, seqs: Sequence[int]) -> set[int]:
+    """Return the `seq` of those of these callbacks that the history has."""
+    wanted, found = frozenset(seqs), set[int]()
     for some in pages(sorted(wanted), FOUND):
-        may_have = (
-            sa.and_(table.c.last_seq >= seq, table.c.last_seq <= min(seq + SPAN, 2**63 - 1), table.c.first_seq <= seq)
-            for seq in some
-        )
-        query = sa.select(table.c.last_seq, table.c.entries).where(table.c.account == account, sa.or_(*may_have))
-        for row in await connection.execute(query):
-            segment = SegmentEntries(row.last_seq, _decode_entries(row.entries))
-            found |= {entry.seq: segment for entry in segment.entries if entry.seq in wanted}
+        for row in await connection.execute(sa.select(table.c.entries).where(_may_have(account, some))):
+            found.update(entry.seq for entry in _decode_entries(row.entries) if entry.seq in wanted)
     return found
 
 
 async def find_all(connection: Connection, account: str, seqs: Sequence[int]) -> Sequence[StoredCallback]:
-    """Find those of these callbacks that the history has, in the order of `seq`. Callbacks whose texts were sealed
-    together share the part. Pass `FOUND` callbacks at most: each part may have `MAX_TEXTS` bytes.
+    """Find those of these callbacks, at most `FOUND`, that the history has, in the order of `seq`. Callbacks whose
+    texts were sealed together share the part.
     """
-    ended = await list_ended(connection, account, seqs)
-    query = sa.select(table.c.last_seq, table.c.texts).where(
-        table.c.account == account, table.c.last_seq.in_(any_of("segments"))
-    )
-    segments = sorted({segment.last_seq for segment in ended.values()})
-    rows = await select_paged(connection, query, "segments", segments)
-    parts = {row.last_seq: _decode_parts(row.texts) for row in rows}
-    return [
-        StoredCallback(entry, parts[segment.last_seq][entry.part])
-        for seq, segment in sorted(ended.items())
-        for entry in segment.entries
-        if entry.seq == seq
-    ]
+    found: list[StoredCallback] = []
+    query = sa.select(table.c.entries, table.c.texts).where(_may_have(account, seqs))
+    for row in await connection.execute(query):
+        chosen = [entry for entry in _decode_entries(row.entries) if entry.seq in seqs]
+        parts = _decode_parts(row.texts) if chosen else []
+        found += [StoredCallback(entry, parts[entry.part]) for entry in chosen]
+    return sorted(found, key=lambda stored: stored.entry.seq)
 
 
 async def find(connection: Connection, account: str, seq: int) -> StoredCallback | None:
@@ -427,7 +424,7 @@ async def read_mergeable(
 
 
 async def replace(connection: Connection, merge: Merge) -> bool:
-    """Replace segments by the merged one. Returns whether it did, False if one was deleted since they were read."""
+    """Replace segments by the merged one. Returns whether it did: False if one was deleted since they were read."""
     segment = merge.segment
     which = (table.c.account == segment.account, table.c.last_seq.in_(merge.replaced))
     if len(list(await connection.execute(sa.select(table.c.last_seq).where(*which)))) < len(merge.replaced):
