@@ -15,7 +15,7 @@ from harness import packages
 
 # Milliseconds for which an action or an expectation waits.
 PATIENCE = 30_000
-# What a page logs when a request fails or a process is away; for `PageWatch.allow`.
+# Log of a page whose request fails or whose process is away, for `PageWatch.allow`.
 AWAY = r"Failed to load resource: (net::ERR_|the server responded with a status of 503)|htmx:error: Failed to fetch"
 
 

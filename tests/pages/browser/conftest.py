@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,9 +15,10 @@ from tests.pages.browser.scene import Scene
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests in the event loop of the browser."""
+    """Run the tests of this folder in the event loop of the browser."""
     for item in items:
-        item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

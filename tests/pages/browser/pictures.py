@@ -79,7 +79,7 @@ async def draw_handset(scene: Scene, page: Page, directory: Path) -> None:
     await expect(messages).to_have_count(3)
     await messages.last.get_by_role("button", name="Yes").click()
     await expect(messages).to_have_count(4)
-    await expect(messages.last.locator(".state")).to_have_attribute("title", "delivered")
+    await expect(messages.last.locator(".state")).to_have_attribute("title", "sent")
     await scene.example(number, "template", "order")
     await expect(messages).to_have_count(5)
     await page.evaluate("document.activeElement.blur()")

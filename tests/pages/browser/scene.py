@@ -76,7 +76,7 @@ class Scene:
                 assert closed.status_code == 200
 
     def new_number(self) -> str:
-        """Return a number that nobody has registered."""
+        """Return an unregistered number."""
         return str(next(self._numbers))
 
     async def register(self, page: Page, *, name: str = "Ada", number: str = "") -> str:
@@ -106,6 +106,7 @@ class Scene:
     async def example(self, number: str, file: str, case: str) -> str:
         """Send an example of tests/data through the API. Returns its id."""
         text = (DATA / "messages" / f"{file}.json").read_text().replace(PICTURE, self.picture)
+        text = re.sub(r'"image": \{"link": "[^"]*"\}', f'"image": {{"id": "{self.picture}"}}', text)
         return await self.send(number, json.loads(text)["good"][case]["body"])
 
     async def upload(self, data: bytes, mime_type: str) -> str:

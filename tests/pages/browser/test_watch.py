@@ -1,4 +1,4 @@
-"""The watch over the pages sees what it is there for."""
+"""The watch over the pages detects violations, errors and failed requests."""
 
 from __future__ import annotations
 
