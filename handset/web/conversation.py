@@ -100,7 +100,7 @@ async def _read(phone: OpenPhone, chat: str, shown: ShownConversation) -> None:
 
 
 def _quote(phone: OpenPhone, row: ChatItemRow, raw: str) -> ShownQuote:
-    author = "You" if row.author == phone.number else f"+{row.author}"
+    author = strings.YOU if row.author == phone.number else f"+{row.author}"
     return ShownQuote(author, view.preview(row.kind, raw), row.position)
 
 
@@ -127,7 +127,7 @@ async def send(page: HandsetRequest) -> Response:
         await phone.send(chat, content)
     except (InvalidAnswer, ClientError) as error:
         status = 503 if isinstance(error, NetworkAway | errors.NotStored) else 422
-        return await _show(page, f"Not sent: {error}.", status)
+        return await _show(page, strings.NOT_SENT.format(reason=error), status)
     return _back(page, chat)
 
 
@@ -264,7 +264,7 @@ async def _group_of(phone: OpenPhone, group: str) -> Mapping[str, Any]:
     try:
         described: DescribedGroup = await phone.fleet.groups.get(phone.number, group)
     except ClientError as error:
-        return {"problem": f"The network does not describe the group: {error}."}
+        return {"problem": strings.GROUP_AWAY.format(reason=error)}
     try:
         return {"group": described, "code": await phone.fleet.groups.get_code(phone.number, group)}
     except ClientError:

@@ -59,9 +59,9 @@ async def _ask(page: HandsetRequest, number: str, error: ClientError) -> Respons
     if isinstance(error, Unauthorized) and not page.field("code"):
         try:
             await page.book.request_code(number)
-            values["problem"] = f"The network has printed a code for +{number} into its log. Type it here."
+            values["problem"] = strings.CODE_PRINTED.format(number=number)
         except TooSoon as reason:
-            values["problem"] = f"{_sentence(reason)} Use that one."
+            values["problem"] = strings.CODE_KNOWN.format(reason=_sentence(reason))
         except ClientError as reason:
             values["problem"] = _sentence(reason)
     needs_code = isinstance(error, Unauthorized | WrongCode | LockedNumber | WrongPin)

@@ -20,6 +20,7 @@ from handset.fleet import Fleet
 from handset.own_number import OwnNumber
 from handset.receiving.sender_keys import SenderKeyStore
 from handset.sending.outbox import OutboxBatch
+from handset.web import strings
 from handset.web.recorder import ChatRecorder
 from tidings.aio import service
 from tidings.aio.clock import Clock
@@ -42,10 +43,6 @@ MAX_KNOWN = 200  # numbers in the list
 MAX_READ = 100  # messages that are marked as read at a time
 MAX_BLOCKED = 100  # numbers that one phone blocks
 STOP_SECONDS = 5.0
-
-# Why a phone does not receive.
-REPLACED = "This number is now in use elsewhere."
-UNKNOWN = "The network no longer knows this registration. Register the number again."
 
 
 class PowerSwitch:
@@ -100,7 +97,7 @@ class OpenPhone(DeviceObserver):
             await service.run_services(self._services, self._stop, grace=STOP_SECONDS)
         except ServiceFailed as failure:
             self._has_ended = True
-            self.problem = f"The phone has stopped: {failure}."
+            self.problem = strings.STOPPED.format(reason=failure)
             self._changed()
 
     def stop(self) -> None:
@@ -151,11 +148,11 @@ class OpenPhone(DeviceObserver):
 
     def unauthorized(self, device: Device) -> None:
         device.token = None
-        self.problem = UNKNOWN
+        self.problem = strings.UNKNOWN_NUMBER
         self._changed()
 
     def replaced(self, device: Device) -> None:
-        self.problem = REPLACED
+        self.problem = strings.REPLACED
         self._changed()
 
     def connected(self) -> None:

@@ -42,6 +42,6 @@ async def change_number(page: HandsetRequest) -> Response:
 
 
 async def _show(page: HandsetRequest, phone: OpenPhone) -> Response:
-    saved = "Saved." if page.query("saved") else ""
+    saved = strings.SAVED if page.query("saved") else ""
     encrypted = strings.ENCRYPTED_TLS if page.site.is_secure else strings.ENCRYPTED
     return page.render("settings.html", {"phone": phone, "saved": saved, "encrypted": encrypted})

@@ -356,14 +356,14 @@ class _ItemMaker:
         row = self._quotes.get(quoted)
         if row is None:
             return ShownQuote("", one_line(quoted)[:PREVIEW], 0)
-        author = "You" if row.author == self._phone.number else f"+{row.author}"
+        author = strings.YOU if row.author == self._phone.number else f"+{row.author}"
         return ShownQuote(author, preview(row.kind, self._phone.own.context.vault.open_chat(row)), row.position)
 
     def _reactions_to(self, message_id: str) -> list[tuple[str, str]]:
         by_emoji: dict[str, list[str]] = {}
         for author, emoji in self._reactions.get(message_id, {}).items():
             if emoji:
-                by_emoji.setdefault(emoji, []).append("You" if author == self._phone.number else f"+{author}")
+                by_emoji.setdefault(emoji, []).append(strings.YOU if author == self._phone.number else f"+{author}")
         return [(emoji, ", ".join(who)) for emoji, who in by_emoji.items()]
 
 
@@ -375,14 +375,14 @@ def one_emoji(text: str) -> str:
 def _origin(inside: Any) -> str:
     context = message_parts.at(inside, "context")
     if message_parts.at(context, "frequently_forwarded") is True:
-        return "Forwarded many times"
+        return strings.FORWARDED_OFTEN
     if message_parts.at(context, "forwarded") is True:
-        return "Forwarded"
+        return strings.FORWARDED
     product = message_parts.words(context, "referred_product", "product_retailer_id")
     if product:
-        return f"About the product {one_line(product)}"
+        return strings.OF_PRODUCT.format(product=one_line(product))
     url = message_parts.words(inside, "referral", "source_url")
-    return f"After the advertisement {one_line(url)[:PREVIEW]}" if url else ""
+    return strings.OF_ADVERTISEMENT.format(url=one_line(url)[:PREVIEW]) if url else ""
 
 
 def _state_words(row: ChatItemRow, words: str) -> str:
@@ -391,7 +391,8 @@ def _state_words(row: ChatItemRow, words: str) -> str:
     if detail:
         return f"{words}: {one_line(detail)}"
     people = row.receipts.get(row.state, ())
-    return f"{words} by {', '.join(f'+{person}' for person in people)}" if people else words
+    shown = ", ".join(f"+{person}" for person in people)
+    return strings.STATE_BY.format(state=words, people=shown) if people else words
 
 
 def geo_of(part: PlacePart) -> str:

@@ -143,7 +143,7 @@
       if (!files.length) return;
       file.files = files;
       const dropped = document.getElementById("dropped");
-      dropped.textContent = `${files[0].name} goes out with the next message.`;
+      dropped.textContent = `${files[0].name} ${dropped.dataset.goes}`;
       dropped.hidden = false;
       say(dropped.textContent);
       text.focus();
@@ -171,8 +171,8 @@
     if (!button || !navigator.clipboard) return;
     event.preventDefault();
     navigator.clipboard.writeText(button.dataset.copy).then(
-      () => say("The code is copied."),
-      () => say("The browser does not let this page copy."),
+      () => say(said.dataset.copied),
+      () => say(said.dataset.refused),
     );
   });
 
