@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.mariadb import free_port
 from tests.handset.business import Recorder
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
@@ -64,7 +65,7 @@ async def test_a_number_is_registered_by_code_without_a_registration_key(
 
 
 async def test_chats_and_sessions_survive_a_restart(live_network: LiveNetwork, tmp_path: Path, shop: Recorder) -> None:
-    settings = settings_for(live_network, tmp_path / "pages")
+    settings = settings_for(live_network, tmp_path / "pages", address=("127.0.0.1", free_port()))
     async with serving(settings) as pages, pages.browser() as browser:
         await register(browser, ADA)
         await shop.send(ADA, "one")
