@@ -9,7 +9,7 @@ from tests.webapp.console.browser import Browser, check_common, check_page, form
 from tests.webapp.console.test_pages import PNG
 
 PROFILE, APPLICATION = "/console/settings/profile", "/console/settings/application"
-MAX_PHOTO = 5 * 1024 * 1024  # bytes, a literal of docs/limits.md
+MAX_PHOTO = 5 * 1024 * 1024  # bytes, a literal of docs/api.md
 
 
 async def send_photo(browser: Browser, content: bytes, token: str | None = None) -> httpx.Response:
