@@ -49,7 +49,10 @@ async def test_the_login_leads_to_no_other_site(stranger: Browser, target: str) 
     assert answer.headers["Location"] == "/console"
 
 
-async def test_a_wrong_password_is_refused_and_guesses_are_limited(stranger: Browser) -> None:
+async def test_a_wrong_password_is_refused_and_guesses_are_limited(serve: Serve) -> None:
+    served = await serve(clock=ManualClock(), console=True)
+    await served.log_in()
+    stranger = Browser.of(served)
     statuses = []
     for number in range(FAMILIAR + 1):
         fields = {"username": "admin", "password": f"guess {number}"}
@@ -61,6 +64,7 @@ async def test_a_wrong_password_is_refused_and_guesses_are_limited(stranger: Bro
     assert statuses[-1] == 429
     assert set(statuses) == {401, 429}
     assert not await is_in(stranger)
+    await stranger.http.aclose()
 
 
 async def test_the_cookie_on_loopback_is_http_only_and_strict(stranger: Browser) -> None:
