@@ -7,8 +7,8 @@ at the network.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, Protocol, TypeAlias
 
 from tidings.client.connection import DeviceConnection, Observer
 from tidings.client.listener import DeviceListener
@@ -40,6 +40,7 @@ class ConnectionMember(Protocol):
         ...
 
 
+Args = ParamSpec("Args")
 # The shard that sent an envelope, and the envelope's id.
 SentBy: TypeAlias = tuple[ConnectionMember, str]
 
@@ -98,12 +99,12 @@ class SharedConnection(DeviceListener[SentBy]):
     def attached(self, number: str) -> None:
         member = self._members.get(number)
         if member is not None:
-            member.attached(number)
+            _notify(member, member.attached, number)
 
     def detached(self, number: str, reason: str, detail: str) -> None:
         member = self._members.get(number)
         if member is not None:
-            member.detached(number, reason, detail)
+            _notify(member, member.detached, number, reason, detail)
 
     def logged_out(self, number: str) -> None:
         self._leaving.discard(number)
@@ -111,32 +112,40 @@ class SharedConnection(DeviceListener[SentBy]):
     def lost(self, reason: str) -> None:
         self._leaving.clear()
         for member in list(self._members.values()):
-            member.lost(reason)
+            _notify(member, member.lost, reason)
 
     def delivered(self, delivery: Deliver) -> None:
         member = self._members.get(delivery.to)
         if member is not None:
-            member.delivered(delivery)
+            _notify(member, member.delivered, delivery)
 
     def accepted(self, sent: Sequence[SentBy]) -> None:
         found: dict[ConnectionMember, list[str]] = {}
         for member, envelope_id in sent:
             found.setdefault(member, []).append(envelope_id)
         for member, ids in found.items():
-            member.accepted(ids)
+            _notify(member, member.accepted, ids)
 
     def refused(self, sent: SentBy, reason: str, detail: str) -> None:
         member, envelope_id = sent
-        member.refused(envelope_id, reason, detail)
+        _notify(member, member.refused, envelope_id, reason, detail)
 
     def held_back(self, sent: SentBy) -> None:
         member, envelope_id = sent
-        member.held_back(envelope_id)
+        _notify(member, member.held_back, envelope_id)
 
     def prekeys_low(self, notice: PreKeysLow) -> None:
         member = self._members.get(notice.number)
         if member is not None:
-            member.prekeys_low(notice)
+            _notify(member, member.prekeys_low, notice)
+
+
+def _notify(member: ConnectionMember, call: Callable[Args, None], *args: Args.args, **named: Args.kwargs) -> None:
+    """Pass on an event. An error of one shard does not end the connection of the others."""
+    try:
+        call(*args, **named)
+    except Exception as error:
+        member.ended(error)
 
 
 class NetworkConnections:
