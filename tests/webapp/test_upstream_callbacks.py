@@ -24,6 +24,7 @@ from tidings.wire import codes, core
 from webapp.api.upstream.service import UpstreamCallbacks
 
 NUMBER, P, W = "15550000000", "106540352242922", "102290129340398"
+OTHER, OTHER_P = "15550000001", "106540352242923"
 SECRET, VERIFY, APP_SECRET, OLD_SECRET = "the-path", "the token", "the app secret", "the old secret"
 PATH = f"/cloud/callbacks/{SECRET}"
 CLOCK_MS = 1_700_000_000_000
@@ -126,9 +127,9 @@ async def test_a_body_over_3_mb_is_refused(api: Served) -> None:
     assert (await post(api, envelope({"messages": [text("wamid.A", "1" * 15)]}))).status_code == 200
 
 
-async def test_an_unknown_path_is_not_found(api: Served) -> None:
-    body = envelope({"messages": [text("wamid.A")]})
-    assert code(await post(api, body, path="/cloud/callbacks/other")) == (404, codes.NOT_FOUND)
+async def test_an_unknown_path_is_not_found_whatever_the_body(api: Served) -> None:
+    for body in (envelope({"messages": [text("wamid.A")]}), b"x" * (3 * 1024 * 1024 + 1)):
+        assert code(await post(api, body, path="/cloud/callbacks/other")) == (404, codes.NOT_FOUND)
 
 
 async def test_a_thousand_events_go_in_bounded_requests_in_their_order(api: Served, coreapp: FakeCoreapp) -> None:
@@ -137,7 +138,15 @@ async def test_a_thousand_events_go_in_bounded_requests_in_their_order(api: Serv
     asked = coreapp.asked(core.TakeUpstreamEvents)
     assert [len(question.events) for question in asked] == [500, 500]
     found = [json.loads(event.body)["id"] for question in asked for event in question.events]
-    assert sorted(found) == sorted(f"wamid.{n}" for n in range(1_000))
+    assert found == [f"wamid.{n}" for n in range(1_000)]
+
+
+async def test_events_after_one_that_is_not_on_disk_are_not_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
+    coreapp.refuse(core.TakeUpstreamEvents, codes.MESSAGE_FAILED, "x")
+    messages = [text(f"wamid.{n}") for n in range(1_000)]
+    assert (await post(api, envelope({"messages": messages}))).status_code >= 400
+    (question,) = coreapp.asked(core.TakeUpstreamEvents)
+    assert len(question.events) == 500
 
 
 async def test_events_of_foreign_numbers_and_of_accounts_are_acknowledged_and_dropped(
@@ -149,16 +158,67 @@ async def test_events_of_foreign_numbers_and_of_accounts_are_acknowledged_and_dr
         envelope({"event": "x"}, field="of_the_future"),
         b'{"object":"whatsapp_business_account","entry":[]}',
         b'{"entry":[{"id":"1"}]}',
+        # Changes that cannot be read are skipped.
+        envelope({"messages": "x"}),
+        b'{"entry":[{"changes":[{"value":{}}]}]}',
     ):
         assert (await post(api, body)).status_code == 200
     assert coreapp.asked(core.TakeUpstreamEvents) == []
 
 
 async def test_a_body_that_is_no_webhook_is_refused(api: Served) -> None:
-    for body in (b"", b"{", b"[]", b"{}", b'{"entry":5}', b"\xff", b'{"entry":[{"changes":[{"value":{}}]}]}'):
+    for body in (b"", b"{", b"[]", b"{}", b'{"entry":5}', b"\xff", b'{"entry":[{"changes":5}]}'):
         assert code(await post(api, body)) == (400, codes.INVALID_REQUEST)
-    wrong = envelope({"messages": "x"})
-    assert code(await post(api, wrong)) == (400, codes.INVALID_REQUEST)
+
+
+async def test_a_change_that_cannot_be_read_does_not_hinder_the_others(api: Served, coreapp: FakeCoreapp) -> None:
+    body = envelope(
+        {"messages": [text("wamid.A")]}, {"messages": "x"}, {"contacts": [5]}, {"messages": [text("wamid.B")]}
+    )
+    assert (await post(api, body)).status_code == 200
+    (question,) = coreapp.asked(core.TakeUpstreamEvents)
+    assert [json.loads(event.body)["id"] for event in question.events] == ["wamid.A", "wamid.B"]
+
+
+async def add_number(api: Served, database: Database, app_secret: str, **more: Any) -> None:
+    """Add a second number that sends through the Cloud API."""
+    credentials = UpstreamCredentials("T", app_secret, "other-path", VERIFY, **more)
+
+    async def work(connection: Connection) -> None:
+        number = await numbers.find(connection, OTHER)
+        if number is None:
+            number = await numbers.add(connection, OTHER)
+        sealed = upstream_credentials.sealed(SecretSealer(b"s" * 32), OTHER, credentials)
+        await upstreams.attach(connection, number, Upstream(OTHER, "http://x", OTHER_P, W, 80, "", 1), sealed)
+
+    await database.commit(work)
+    await api.parts.common.changes.run_once()
+
+
+async def test_events_of_a_number_whose_app_secret_is_not_replaced_yet_are_not_lost(
+    api: Served, coreapp: FakeCoreapp, database: Database, clock: ManualClock
+) -> None:
+    await add_number(api, database, OLD_SECRET)
+    body = envelope({"messages": [text("wamid.A")]}, number=OTHER_P)
+    # The first number accepts both secrets, so both numbers are of one app.
+    assert (await post(api, body)).status_code == 200
+    (question,) = coreapp.asked(core.TakeUpstreamEvents)
+    assert question.account == OTHER
+    # After that time the Cloud API has to repeat the post.
+    clock.advance(2.0)
+    assert code(await post(api, body)) == (503, codes.NOT_READY)
+    await add_number(api, database, APP_SECRET)
+    assert (await post(api, body)).status_code == 200
+    assert len(coreapp.asked(core.TakeUpstreamEvents)) == 2
+
+
+async def test_events_of_a_number_of_another_app_are_acknowledged_and_dropped(
+    api: Served, coreapp: FakeCoreapp, database: Database, clock: ManualClock
+) -> None:
+    await add_number(api, database, "secret of another app")
+    clock.advance(8 * 86_400)
+    assert (await post(api, envelope({"messages": [text("wamid.A")]}, number=OTHER_P))).status_code == 200
+    assert coreapp.asked(core.TakeUpstreamEvents) == []
 
 
 async def test_an_event_that_is_not_on_disk_is_not_answered_with_200(api: Served, coreapp: FakeCoreapp) -> None:

@@ -41,7 +41,7 @@ class _Change(msgspec.Struct, gc=False):
 
 
 class _Entry(msgspec.Struct, gc=False):
-    changes: list[_Change] = []
+    changes: list[msgspec.Raw] = []
 
 
 class _Posted(msgspec.Struct, gc=False):
@@ -57,6 +57,7 @@ class _Addressed(msgspec.Struct, gc=False, rename={"sender": "from"}):
 
 
 _decode = msgspec.json.Decoder(_Posted).decode
+_decode_change = msgspec.json.Decoder(_Change).decode
 _decode_value = msgspec.json.Decoder(_Value).decode
 _decode_addressed = msgspec.json.Decoder(_Addressed).decode
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError)
@@ -84,38 +85,46 @@ class AccountEvent:
     value: str  # JSON, cut
 
 
-def read(body: bytes) -> Iterator[NumberEvent | AccountEvent]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class WrongChange:
+    """Change that cannot be read."""
+
+    error: str
+
+
+def read(body: bytes) -> Iterator[NumberEvent | AccountEvent | WrongChange]:
     """Yield the events of a body in order. Raises `WrongEnvelope` before the first one."""
     try:
         entries = _decode(body).entry
-        changes = [
-            (change, _decode_value(change.value) if change.field == MESSAGES else None)
-            for entry in entries
-            for change in entry.changes
-        ]
     except _MALFORMED as error:
         raise WrongEnvelope(str(error)[:200]) from None
-    return _events(changes)
+    return (event for entry in entries for raw in entry.changes for event in _events(raw))
 
 
-def _events(changes: list[tuple[_Change, _Value | None]]) -> Iterator[NumberEvent | AccountEvent]:
-    for change, value in changes:
-        if value is None:
+def _events(raw: msgspec.Raw) -> Iterator[NumberEvent | AccountEvent | WrongChange]:
+    """Yield the events of a change."""
+    try:
+        change = _decode_change(raw)
+        if change.field != MESSAGES:
             yield AccountEvent(change.field[:64], bytes(change.value).decode("utf-8", "replace")[:MAX_SHOWN])
-            continue
-        number = value.metadata.phone_number_id
-        names = {contact.wa_id: contact.profile.name for contact in value.contacts if contact.profile is not None}
-        for raw in value.messages:
-            sender = _addressed(raw).sender
-            event = core.UpstreamEvent(core.MESSAGE_EVENT, bytes(raw), sender, names.get(sender, ""))
-            yield NumberEvent(number, event)
-        for raw in value.statuses:
-            addressed = _addressed(raw)
-            event = core.UpstreamEvent(core.STATUS_EVENT, bytes(raw), addressed.recipient_id)
-            about = addressed.biz_opaque_callback_data
-            yield NumberEvent(number, event, about if isinstance(about, str) else "")
-        for raw in value.errors:
-            yield NumberEvent(number, core.UpstreamEvent(core.ERROR_EVENT, bytes(raw)))
+            return
+        value = _decode_value(change.value)
+    except _MALFORMED as error:
+        yield WrongChange(str(error)[:200])
+        return
+    number = value.metadata.phone_number_id
+    names = {contact.wa_id: contact.profile.name for contact in value.contacts if contact.profile is not None}
+    for message in value.messages:
+        sender = _addressed(message).sender
+        event = core.UpstreamEvent(core.MESSAGE_EVENT, bytes(message), sender, names.get(sender, ""))
+        yield NumberEvent(number, event)
+    for status in value.statuses:
+        addressed = _addressed(status)
+        event = core.UpstreamEvent(core.STATUS_EVENT, bytes(status), addressed.recipient_id)
+        about = addressed.biz_opaque_callback_data
+        yield NumberEvent(number, event, about if isinstance(about, str) else "")
+    for found in value.errors:
+        yield NumberEvent(number, core.UpstreamEvent(core.ERROR_EVENT, bytes(found)))
 
 
 def _addressed(raw: msgspec.Raw) -> _Addressed:

@@ -27,6 +27,7 @@ async def verify_callback(request: Request, callbacks: Service, secret: str) -> 
 
 @router.post(PATH)
 async def take_webhook(request: Request, callbacks: Service, secret: str) -> Response:
+    callbacks.require_known(secret)
     body = await bodies.receive(request, MAX_BODY)
     signature = headers.find(request.scope, b"x-hub-signature-256") or b""
     callbacks.require_signed(secret, signature, body)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
 import hmac
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 from prometheus_client import Counter
@@ -20,11 +21,11 @@ from tidings.storage.business import messages, upstreams
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
-from tidings.wire.codes import ACCESS_DENIED, INVALID_REQUEST
+from tidings.wire.codes import ACCESS_DENIED, INVALID_REQUEST, NOT_READY
 from webapp.api.upstream import envelope
-from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongEnvelope
+from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongChange, WrongEnvelope
 from webapp.coreapps.interfaces import NumberShardOwners
-from webapp.http.errors import AdministratorRequired, InvalidRequest, Unauthenticated, UnknownPath
+from webapp.http.errors import AdministratorRequired, APIError, InvalidRequest, Problem, Unauthenticated, UnknownPath
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ MIRRORED = "the number's templates are those of its WABA: change them at the Clo
 MAX_BODY = 3 * 1024 * 1024  # bytes
 # Events and bytes of one request to a Coreapp.
 MAX_EVENTS, MAX_BYTES = 500, 1024 * 1024
+# Milliseconds for which the Cloud API repeats a post.
+_REPEATED_MS = 7 * 86_400_000
 _SIGNATURE = b"sha256="
 # Fields with a label in the metrics; the Cloud API may add others at any time.
 _FIELDS = frozenset(
@@ -63,6 +66,14 @@ _OF_TEMPLATES = frozenset(field for field in _FIELDS if field.startswith(("messa
 
 class CallbackForbidden(AdministratorRequired):
     """The verification of the callback names another token."""
+
+
+class SecretsDiffer(APIError):
+    """The post is also about a number whose app secret is another one since it was replaced. It must be repeated."""
+
+    def __init__(self) -> None:
+        details = "X-Hub-Signature-256: is not that of a number in the body; replace its app secret too"
+        super().__init__([Problem(NOT_READY, details)], retry_after=60)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,15 +134,24 @@ class UpstreamCallbacks:
             log.error("upstream.malformed", extra={"number": callback.upstream.account, "error": str(error)})
             raise InvalidRequest.because(INVALID_REQUEST, f"the body is no webhook: {error}") from None
         requests = []
-        for account, found in self._sort(callback, events).items():
+        by_number, has_unmatched = self._sort(callback, events)
+        for account, found in by_number.items():
             addressed = await self._addressed(account, found)
-            requests += [self._pass_on(account, chunk) for chunk in self._chunks(account, addressed)]
+            requests += [self._pass_on(account, of_shard) for of_shard in self._by_shard(account, addressed)]
         results = await asyncio.gather(*requests, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 POSTS.labels("failed").inc()
                 raise result
+        if has_unmatched:
+            POSTS.labels("unmatched").inc()
+            log.error("upstream.unmatched", extra={"number": callback.upstream.account})
+            raise SecretsDiffer
         POSTS.labels("taken").inc()
+
+    def require_known(self, secret: str) -> None:
+        """Raise `UnknownPath` for a path without a callback."""
+        self._find(secret)
 
     def require_signed(self, secret: str, signature: bytes, body: bytes) -> None:
         """Check the signature of a post. Raises `UnknownPath` and `Unauthenticated`."""
@@ -151,15 +171,15 @@ class UpstreamCallbacks:
             raise UnknownPath("/cloud/callbacks/…")
         return callback
 
-    def _sort(self, callback: _Callback, events: Iterator[NumberEvent | AccountEvent]) -> dict[str, list[NumberEvent]]:
-        """Return the events by number, without those of numbers that do not send through this app."""
-        numbers = {
-            other.upstream.phone_number_id: other.upstream.account
-            for other in self._callbacks.values()
-            if hmac.compare_digest(other.credentials.app_secret.encode(), callback.credentials.app_secret.encode())
-        }
+    def _sort(
+        self, callback: _Callback, events: Iterator[NumberEvent | AccountEvent | WrongChange]
+    ) -> tuple[dict[str, list[NumberEvent]], bool]:
+        """Return the events by number, without those of numbers that do not send through this app, and whether there
+        are events of numbers of which this is not known now.
+        """
+        numbers, unmatched = self._numbers_of(callback)
         found: dict[str, list[NumberEvent]] = {}
-        foreign = 0
+        foreign, has_unmatched = 0, False
         for event in events:
             if isinstance(event, AccountEvent):
                 if event.field in _OF_TEMPLATES:
@@ -167,13 +187,33 @@ class UpstreamCallbacks:
                     found.setdefault(callback.upstream.account, []).append(change)
                 ACCOUNT_EVENTS.labels(event.field if event.field in _FIELDS else "other").inc()
                 log.info("upstream.account_event", extra=dict(envelope.shown(event)))
+            elif isinstance(event, WrongChange):
+                POSTS.labels("malformed").inc()
+                log.error("upstream.malformed", extra={"number": callback.upstream.account, "error": event.error})
             elif event.phone_number_id in numbers:
                 found.setdefault(numbers[event.phone_number_id], []).append(event)
+            elif event.phone_number_id in unmatched:
+                has_unmatched = True
             else:
                 foreign += 1
         if foreign:
             log.info("upstream.foreign", extra={"number": callback.upstream.account, "count": foreign})
-        return found
+        return found, has_unmatched
+
+    def _numbers_of(self, callback: _Callback) -> tuple[Mapping[str, str], Set[str]]:
+        """Return the numbers of a callback's app by their ids in the Cloud API, and the ids of those of which this is
+        not known, because their app secret or that of the callback was replaced lately.
+        """
+        now = int(self.clock.now() * 1000)
+        secrets = set(callback.credentials.secrets_at(now))
+        numbers: dict[str, str] = {}
+        unmatched: set[str] = set()
+        for other in self._callbacks.values():
+            if not secrets.isdisjoint(other.credentials.secrets_at(now)):
+                numbers[other.upstream.phone_number_id] = other.upstream.account
+            elif _was_replaced(callback, now) or _was_replaced(other, now):
+                unmatched.add(other.upstream.phone_number_id)
+        return numbers, unmatched
 
     async def _addressed(self, account: str, found: Sequence[NumberEvent]) -> Sequence[core.UpstreamEvent]:
         """Return the events with the numbers that decide about their shards.
@@ -191,8 +231,8 @@ class UpstreamCallbacks:
             for each in found
         ]
 
-    def _chunks(self, account: str, events: Sequence[core.UpstreamEvent]) -> Iterator[list[core.UpstreamEvent]]:
-        """Yield the events of a number by shard, in their order, in requests of a bounded size."""
+    def _by_shard(self, account: str, events: Sequence[core.UpstreamEvent]) -> Iterable[list[core.UpstreamEvent]]:
+        """Return the events of a number by shard, in their order."""
         owners = self.coreapps.of(account)
         by_shard: dict[int, list[core.UpstreamEvent]] = {}
         for event in events:
@@ -202,28 +242,41 @@ class UpstreamCallbacks:
             by_shard.setdefault(shard, []).append(
                 event if peer == event.peer else core.UpstreamEvent(event.kind, event.body)
             )
-        for found in by_shard.values():
-            chunk: list[core.UpstreamEvent] = []
-            size = 0
-            for event in found:
-                if chunk and (len(chunk) >= MAX_EVENTS or size + len(event.body) > MAX_BYTES):
-                    yield chunk
-                    chunk, size = [], 0
-                chunk.append(event)
-                size += len(event.body)
-            if chunk:
-                yield chunk
+        return by_shard.values()
 
-    async def _pass_on(self, account: str, events: list[core.UpstreamEvent]) -> None:
-        def make(n: int) -> core.TakeUpstreamEvents:
-            return core.TakeUpstreamEvents(n, account, events)
-
+    async def _pass_on(self, account: str, events: Sequence[core.UpstreamEvent]) -> None:
+        """Pass the events of a shard to its owner, in one request after the other."""
         owners = self.coreapps.of(account)
-        peer = next((event.peer for event in events if event.peer), "")
-        if peer:
-            await owners.call_repeatable(peer, make, core.Done)
-        else:
-            await owners.call_primary_repeatable(make, core.Done)
+        for chunk in _chunks(events):
+            make = functools.partial(core.TakeUpstreamEvents, account=account, events=chunk)
+            peer = next((event.peer for event in chunk if event.peer), "")
+            if peer:
+                await owners.call_repeatable(peer, make, core.Done)
+            else:
+                await owners.call_primary_repeatable(make, core.Done)
+
+
+def _was_replaced(callback: _Callback, now: int) -> bool:
+    """Return whether the app secret was replaced so lately that posts are repeated for it.
+
+    now: Unix milliseconds
+    """
+    credentials = callback.credentials
+    return bool(credentials.previous_app_secret) and now < credentials.previous_until + _REPEATED_MS
+
+
+def _chunks(events: Sequence[core.UpstreamEvent]) -> Iterator[list[core.UpstreamEvent]]:
+    """Yield the events in lists of a bounded size."""
+    chunk: list[core.UpstreamEvent] = []
+    size = 0
+    for event in events:
+        if chunk and (len(chunk) >= MAX_EVENTS or size + len(event.body) > MAX_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(event)
+        size += len(event.body)
+    if chunk:
+        yield chunk
 
 
 def _hash(secret: str) -> bytes:
