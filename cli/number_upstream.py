@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--waba-id", metavar="W", help="id of the WhatsApp Business Account")
     parser.add_argument(
         "--messages-per-second",
-        type=int,
-        choices=range(1, MAX_RATE + 1),
+        type=_rate,
         metavar="RATE",
         help=f"throughput of the number (default: {RATE})",
     )
@@ -68,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unchecked", action="store_true", help="store the ids and secrets without asking the Cloud API about them"
     )
+
+
+def _rate(given: str) -> int:
+    if not (given.isascii() and given.isdecimal() and 1 <= int(given) <= MAX_RATE):
+        raise argparse.ArgumentTypeError(f"{given[:30]!r} is not a number of messages from 1 to {MAX_RATE}")
+    return int(given)
 
 
 async def run(database: Database, installation: CoreappSettings, number: str, options: argparse.Namespace) -> int:

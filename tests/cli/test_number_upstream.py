@@ -135,6 +135,9 @@ def test_wrong_options_are_refused_in_one_line(graph: Graph, data: dict[str, str
     ids = ("--phone-number-id", P, "--waba-id", W)
     assert_refused(run(*command, *ids, "--base-url", "ftp://x", **data), "--base-url")
     assert_refused(run(*command, *ids, "--base-url", "http://u@x/v25.0", **data), "--base-url")
+    for rate in ("0", "1001", "x", "\u0661"):
+        refused = run(*command, *ids, "--messages-per-second", rate, **data)
+        assert_refused(refused, "is not a number of messages from 1 to 1000")
     without = {**data, "TIDINGS_CLOUD_APP_SECRET": ""}
     assert_refused(run(*command, *ids, **without), "TIDINGS_CLOUD_APP_SECRET is not set")
     assert_refused(run("number", "upstream", "15550000009", **data), "is not a number of this installation")
