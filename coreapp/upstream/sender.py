@@ -394,13 +394,17 @@ class UpstreamSender(Encryption):
         """End the wait for a status: the message fails, or is posted again."""
         del self._timers[job.id]
         lane = self._lanes[job.peer]
-        if self.context.settings.cloud_resends_unknown:
-            SETTLED.labels("resend").inc()
-            self._return(lane, job, UNCONFIRMED)
-            self._pump()
-            return
-        SETTLED.labels("fail").inc()
-        self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, f"{MAYBE_SENT} ({outcome.reason})"[:1000]))
+        try:
+            if self.context.settings.cloud_resends_unknown:
+                SETTLED.labels("resend").inc()
+                self._return(lane, job, UNCONFIRMED)
+                self._pump()
+                return
+            SETTLED.labels("fail").inc()
+            self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, f"{MAYBE_SENT} ({outcome.reason})"[:1000]))
+        except Exception as error:
+            # Such as `BatcherFull`: the job is on disk, and the shard must be reopened.
+            self.context.journal.fail(error)
 
     def _ended(self, job: Job) -> None:
         """Remove a job from its lane, and continue with the next one."""

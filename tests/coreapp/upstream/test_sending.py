@@ -12,6 +12,7 @@ import pytest
 from coreapp.graph_api import pace
 from coreapp.journal import Change
 from coreapp.shard import shard
+from coreapp.upstream import wiring
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
@@ -276,7 +277,16 @@ async def test_messages_wait_while_the_cloud_api_cannot_be_reached(
     running = await bridged.start()
     message_id = await send(running)
     await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 1)
-    await attach(bridged.database, cloud.url, changed_at=3)
+
+    async def correct() -> bool:
+        try:
+            await attach(bridged.database, cloud.url, changed_at=3)
+        except JobsPending:
+            # During an attempt.
+            return False
+        return True
+
+    await polling.until(correct, seconds=10.0, pause=0.01)
     await until_no_jobs(bridged)
     assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id]
 
@@ -313,7 +323,7 @@ async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
     waiting = await send(running, BEN, "waiting")
     await running.killed()
     cloud.policy = lambda body: None
-    make, failures = shard.make_inbox, [ConnectionError("the database is away")]
+    make, failures = wiring.make_inbox, [ConnectionError("the database is away")]
 
     def fail_once(*args: Any, **named: Any) -> Any:
         if failures:
@@ -410,6 +420,43 @@ async def test_switching_is_refused_while_messages_are_unsent(bridged: World, cl
     cloud.released.set()
     await until_no_jobs(bridged)
     await detach(bridged.database)
+
+
+async def test_another_url_is_refused_while_it_is_unknown_whether_a_message_was_sent(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.policy = lambda body: CUT
+    running = await bridged.start(cloud_unknown_wait=60.0)
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    with pytest.raises(JobsPending):
+        await attach(bridged.database, "http://127.0.0.1:1/v25.0", changed_at=2)
+    await attach(bridged.database, cloud.url, token="NEW", changed_at=3)
+    await post(running, status(message_id, "sent"))
+    await until_no_jobs(bridged)
+    await attach(bridged.database, f"{cloud.url}/", changed_at=4)
+
+
+async def test_an_error_at_the_end_of_a_wait_reopens_the_shard(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = itertools.chain([CUT], itertools.repeat(HOLD))
+    cloud.policy = lambda body: next(answers)
+    running = await bridged.start()
+    first = running.shard
+    failures = [ConnectionError("the database is away")]
+    fail = first.sending.transmitter.fail
+
+    def fail_once(*args: Any) -> None:
+        if failures:
+            raise failures.pop()
+        fail(*args)
+
+    monkeypatch.setattr(first.sending.transmitter, "fail", fail_once)
+    message_id = await send(running)
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
+    assert failures == []
+    assert running.shard is not first
 
 
 async def test_a_number_switched_to_the_network_sends_there_and_back_again(

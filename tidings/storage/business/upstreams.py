@@ -58,13 +58,17 @@ async def list_all(connection: AsyncConnection) -> Sequence[Upstream]:
 async def attach(connection: AsyncConnection, number: BusinessNumber, upstream: Upstream, sealed: bytes) -> None:
     """Send a number's messages through an upstream, or change the one that it has.
 
-    Raises `JobsPending` if the number used the network and has unsent messages; nothing is changed then.
+    Raises `JobsPending` if the number used the network and has unsent messages, or if another URL or phone number is to
+    send those whose post has begun; nothing is changed then.
 
     sealed: credentials, sealed under the settings key as `certificates.CLOUD_UPSTREAM`
     """
     await _lock_shards(connection, number)
-    if await find(connection, number.number) is None:
+    present = await find(connection, number.number)
+    if present is None:
         await _suspend(connection, number)
+    elif (present.base_url, present.phone_number_id) != (upstream.base_url, upstream.phone_number_id):
+        await _suspend(connection, number, jobs.table.c.state == jobs.JobForm.POSTED)
     await save_rows(connection, table, [upstream])
     await certificates.set_certificate(connection, number.number, certificates.CLOUD_UPSTREAM, sealed)
     await changes.note(connection, changes.UPSTREAMS)
@@ -98,11 +102,13 @@ async def _lock_shards(connection: AsyncConnection, number: BusinessNumber) -> N
     await connection.execute(sa.select(shards.table.c.shard).where(of_number).with_for_update())
 
 
-async def _suspend(connection: AsyncConnection, number: BusinessNumber) -> None:
+async def _suspend(connection: AsyncConnection, number: BusinessNumber, *hindering: sa.ColumnElement[bool]) -> None:
     """Make the owners of a number's shards claim them again before their next commit, because they opened them for the
     other way of sending. Raises `JobsPending`.
+
+    hindering: conditions of the jobs that must have ended; none for all
     """
-    of_jobs = sa.select(sa.func.count()).where(shards.of_block(number.shard_block, jobs.table.c.shard))
+    of_jobs = sa.select(sa.func.count()).where(shards.of_block(number.shard_block, jobs.table.c.shard), *hindering)
     pending = (await connection.execute(of_jobs.select_from(jobs.table))).scalar_one()
     if pending:
         raise JobsPending(pending)
