@@ -248,6 +248,9 @@ class UpstreamInbox:
             context.count.remove(len(ended))
             committed.add_done_callback(lambda _: self.statuses.tracker.release(ended))
         await committed
+        if context.journal.broken.done():
+            # An earlier commit of the same events may have been refused, which this one does not repeat.
+            context.journal.broken.result()
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         if effects.heard:
             self.peers.window.heard(effects.heard)

@@ -6,7 +6,9 @@ import asyncio
 import functools
 import json
 from collections.abc import Sequence
+from typing import Any
 
+import pymysql
 import pytest
 
 from coreapp.upstream import inbound_ids, link
@@ -48,6 +50,20 @@ async def test_a_message_of_a_recipient_is_posted_once_however_often_it_arrives(
         "contacts": [{"profile": {"name": "Ann"}, "wa_id": ANN}],
         "messages": [{"from": ANN, "id": own, "timestamp": "1749416383", "type": "text", "text": {"body": "hi"}}],
     }
+
+
+async def test_a_repeated_event_is_not_acknowledged_when_the_database_refuses_the_first_one(
+    bridged: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await bridged.start()
+
+    async def refuse(connection: Connection, table: Any, rows: Any) -> None:
+        raise pymysql.err.DataError(1406, "Data too long")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(upstream_ids, "add_rows", refuse)
+        answers = await asyncio.gather(*(post(running, message("wamid.IN=")) for _ in range(5)))
+    assert [type(answer) for answer in answers] == [core.Refused] * 5
 
 
 async def test_statuses_are_reported_in_order_and_once(bridged: World) -> None:
