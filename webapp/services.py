@@ -233,7 +233,7 @@ def assemble(
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
         metrics=metrics,
-        limiter=_limiter(settings, authenticator, logins, links=links, facade=facade, clock=clock),
+        limiter=_limiter(settings, authenticator, logins, links=links, facade=facade, callbacks=callbacks, clock=clock),
         facade=facade,
         console=console,
         common=common,
@@ -428,6 +428,7 @@ def _limiter(
     *,
     links: CoreappLinks,
     facade: Facade | None,
+    callbacks: UpstreamCallbacks,
     clock: Clock,
 ) -> ConnectionLimiter:
     def sends(path: str) -> bool:
@@ -439,6 +440,7 @@ def _limiter(
         connections=affordable(settings.connections, settings.unauthenticated),
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
+        recognise_path=callbacks.recognises,
         tls=settings.tls,
         urgent=envelope.MONITORED,
         is_overloaded=lambda path, delay: sends(path) and links.is_overloaded(delay),

@@ -38,6 +38,23 @@ async def test_unauthenticated_requests_are_delayed_and_authenticated_ones_are_n
         assert server.served - before < 100
 
 
+def test_requests_through_a_proxy_to_a_path_with_a_known_secret_are_not_delayed() -> None:
+    limits = UnauthenticatedSettings(rate=0.0, rate_each=10.0)
+    limiter = ConnectionLimiter(
+        limits, ManualClock(), connections=100, trusted=PROXY, recognise_path=lambda path: path == "/callbacks/secret"
+    )
+    admitted = limiter.enter("127.0.0.1", lambda: None)
+    assert isinstance(admitted, AdmittedConnection)
+
+    def ask(address: bytes, path: str) -> float:
+        return limiter.admit_request(admitted, [(b"x-forwarded-for", address)], path)
+
+    # As many as arrive while the event loop stands still.
+    assert {ask(b"192.0.2.1", "/callbacks/secret") for _ in range(1000)} == {0.0}
+    assert ask(b"192.0.2.2", "/callbacks/guess") == 0.0
+    assert max(ask(b"192.0.2.2", "/callbacks/guess") for _ in range(1000)) > 1.0
+
+
 async def test_a_request_whose_delay_would_be_too_long_is_refused() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.01)
     async with serve(limits=limits) as server, connected(server) as (reader, writer):

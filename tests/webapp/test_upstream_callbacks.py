@@ -132,6 +132,12 @@ async def test_an_unknown_path_is_not_found_whatever_the_body(api: Served) -> No
         assert code(await post(api, body, path="/cloud/callbacks/other")) == (404, codes.NOT_FOUND)
 
 
+async def test_only_a_known_secret_is_recognised_by_its_path(api: Served) -> None:
+    recognises = api.parts.limiter.recognise_path
+    assert recognises(PATH)
+    assert not any(map(recognises, [f"{PATH}x", PATH[:-1], "/cloud/callbacks/", "/cloud/callbacks", f"/v1{PATH}"]))
+
+
 async def test_a_thousand_events_go_in_bounded_requests_in_their_order(api: Served, coreapp: FakeCoreapp) -> None:
     messages = [text(f"wamid.{n}") for n in range(1_000)]
     assert (await post(api, envelope({"messages": messages}))).status_code == 200

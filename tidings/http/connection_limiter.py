@@ -80,6 +80,7 @@ class ConnectionLimiter:
     connections: int  # open at a time, of all kinds
     trusted: Sequence[Network] = ()  # networks of proxies whose `X-Forwarded-For` is believed
     recognise: Callable[[bytes], bool] = lambda authorization: False  # whether an `Authorization` is known to be valid
+    recognise_path: Callable[[str], bool] = lambda path: False  # whether a path has a secret that is known to be valid
     tls: bool = False  # connections use TLS, and count as `_HANDSHAKE` connections each
     urgent: Collection[str] = ()  # paths of requests that are dispatched before others that arrived with them
     # Whether a request to `path`, dispatched `delay` seconds from now, would be refused because too many wait already.
@@ -177,7 +178,9 @@ class ConnectionLimiter:
             UNAUTHENTICATED.set(len(self._unauthenticated))
             self._room()
 
-    def admit_request(self, admitted: AdmittedConnection, headers: Iterable[tuple[bytes, bytes]]) -> float:
+    def admit_request(
+        self, admitted: AdmittedConnection, headers: Iterable[tuple[bytes, bytes]], path: str = ""
+    ) -> float:
         """Admit a request from an unauthenticated client. Returns the seconds to delay it, infinity to reject it."""
         authorization = forwarded = None
         for name, value in headers:
@@ -192,7 +195,7 @@ class ConnectionLimiter:
         if admitted.proxied:
             admitted.payer, admitted.consumed = self._unauthenticated.speaks_for(admitted.host, forwarded), 0.0
             admitted.unnamed = forwarded is None
-        if authorization is not None and self.recognise(authorization):
+        if (authorization is not None and self.recognise(authorization)) or self.recognise_path(path):
             self.mark_authenticated(admitted)
             return 0.0
         wait = self._reserve(admitted, REQUEST)

@@ -147,7 +147,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         return self._is_unauthenticated and not self.admitted.proxied
 
     def _await_turn(self, exchange: HttpExchange) -> None:
-        wait = self.limiter.admit_request(self.admitted, exchange.scope["headers"])
+        wait = self.limiter.admit_request(self.admitted, exchange.scope["headers"], exchange.scope["path"])
         if self.admitted.is_authenticated:
             self._is_unauthenticated = False
         else:

@@ -10,11 +10,12 @@ from webapp.api.upstream.service import MAX_BODY, UpstreamCallbacks
 from webapp.auth import authenticator
 from webapp.http import bodies, headers
 from webapp.http.dependencies import part
+from webapp.http.envelope import CALLBACKS
 
 # Not described: only the Cloud API calls it, and the path is a secret.
 router = APIRouter(include_in_schema=False)
 Service = Annotated[UpstreamCallbacks, part(UpstreamCallbacks)]
-PATH = "/cloud/callbacks/{secret}"
+PATH = f"{CALLBACKS}{{secret}}"
 
 
 @router.get(PATH)

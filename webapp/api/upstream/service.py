@@ -25,6 +25,7 @@ from tidings.wire.codes import ACCESS_DENIED, INVALID_REQUEST, NOT_READY
 from webapp.api.upstream import envelope
 from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongChange, WrongEnvelope
 from webapp.coreapps.interfaces import NumberShardOwners
+from webapp.http.envelope import CALLBACKS
 from webapp.http.errors import AdministratorRequired, APIError, InvalidRequest, Problem, Unauthenticated, UnknownPath
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,10 @@ class UpstreamCallbacks:
             log.error("upstream.unmatched", extra={"number": callback.upstream.account})
             raise SecretsDiffer
         POSTS.labels("taken").inc()
+
+    def recognises(self, path: str) -> bool:
+        """Return whether a path has the secret of a callback, which only the Cloud API knows."""
+        return path.startswith(CALLBACKS) and _hash(path.removeprefix(CALLBACKS)) in self._callbacks
 
     def require_known(self, secret: str) -> None:
         """Raise `UnknownPath` for a path without a callback."""
