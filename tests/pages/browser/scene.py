@@ -26,7 +26,7 @@ DATA = Path(__file__).parents[2] / "data" / "api"
 ACCOUNT = "15550000000"
 FIRST = 15550600001  # number of the first phone; further ones follow
 PICTURE = "00000000-0000-4000-8000-000000000001"  # stored picture of the examples
-VARIABLES = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_CLOUD_API": "1", "TIDINGS_TESTING": "1"}
+VARIABLES = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_CLOUD_API": "1", "TIDINGS_TESTING": "1", "TIDINGS_CONSOLE": "1"}
 
 
 class Scene:
