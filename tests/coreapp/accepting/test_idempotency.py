@@ -247,11 +247,14 @@ class Breaking(Database):
 
     @contextlib.asynccontextmanager
     async def transaction(self, **limits: Any) -> AsyncIterator[Connection]:
+        executed: list[str] = []
+        async with super().transaction(**limits) as connection:
+            # Of this transaction alone: leases are renewed at the same time.
+            listened = connection.sync_connection
+            sa.event.listen(listened, "before_cursor_execute", lambda _, cursor, text, *more: executed.append(text))
+            yield connection
         # Only a journal writes keys.
-        with statements.noted("idempotency_keys") as noted:
-            async with super().transaction(**limits) as connection:
-                yield connection
-        if self.breaks and any("INSERT" in statement for statement in noted):
+        if self.breaks and any("INSERT" in text and "idempotency_keys" in text for text in executed):
             self.breaks -= 1
             async with super().transaction() as connection:
                 await connection.execute(shards.table.update().values(epoch=shards.table.c.epoch + 1))
