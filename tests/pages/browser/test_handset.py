@@ -141,7 +141,8 @@ async def test_each_type_from_the_api_appears_on_the_open_page(handsets: Scene, 
         await handsets.send(number, body)
         await expect(messages(page)).to_have_count(min(count + 1, 30))
         await expect(last(page).locator(".bubble")).to_contain_text(words)
-    assert await page.locator("figure.image img").last.evaluate("each => each.decode().then(() => each.naturalWidth)") == 1
+    image = page.locator("figure.image img").last
+    assert await image.evaluate("each => each.decode().then(() => each.naturalWidth)") == 1
     async with page.expect_download() as started:
         await page.get_by_role("link", name="Save bill.pdf").click()
     download = await started.value
