@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import getpass
 import os
 import socket
-import ssl
 from collections.abc import Callable
 from typing import Any
 
 from cli import guard
 from cli.settings import CoreappSettings
 from tidings.installation.settings import InstallationSettings
-from tidings.net import exposure, tls
+from tidings.net import exposure
 from tidings.net.exposure import LinkCalls
 from tidings.secrets import operator_key
-from tidings.wire import core
-from tidings.wire.connection import Connection, Disconnected, connect
-from tidings.wire.requests import Requests
-
-HELLO_SECONDS = 10.0
-ANSWER_SECONDS = 30.0
+from tidings.wire import core, single_requests
+from tidings.wire.single_requests import NoAnswer, NoConnection
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -45,23 +39,12 @@ class CoreappClient:
 
         make: returns the request with the given request number.
         """
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        caller = _Caller()
         try:
-            connection = await connect(host, int(port), core.Answer, caller, tls=self.calls.context_for(host))
-        except ssl.SSLError as error:
-            raise guard.CommandFailure(f"the Coreapp at {address}: {tls.describe(error)}") from error
-        except OSError as error:
-            raise guard.CommandFailure(f"the Coreapp at {address} cannot be reached: {error}") from error
-        try:
-            hello = functools.partial(core.Hello, key=self.key, operator_key=self.operator_key)
-            await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
-            answer = await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
-        except (Disconnected, TimeoutError) as error:
-            raise guard.CommandFailure(f"the Coreapp at {address} does not answer: {error}") from error
-        finally:
-            connection.close("done")
+            answer = await single_requests.ask(
+                address, make, calls=self.calls, link_key=self.key, operator_key=self.operator_key
+            )
+        except (NoConnection, NoAnswer) as error:
+            raise guard.CommandFailure(str(error)) from error
         if isinstance(answer, core.Refused):
             raise guard.CommandFailure(f"the Coreapp at {address} refuses: {answer.details}")
         return answer
@@ -70,22 +53,6 @@ class CoreappClient:
 def calls_of(settings: InstallationSettings) -> LinkCalls:
     """Return the verification of the Coreapps of an installation. Raises `UnusableCertificate`."""
     return exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
-
-
-class _Caller:
-    """Owner of the connection to one Coreapp."""
-
-    def __init__(self) -> None:
-        self.requests: Requests[Any] = Requests()
-
-    def opened(self, connection: Connection) -> None:
-        """Ignore the event: `CoreappClient.call` sends the requests."""
-
-    def received(self, connection: Connection, frame: Any) -> None:
-        self.requests.answered(frame.n, frame)
-
-    def closed(self, connection: Connection, reason: str) -> None:
-        self.requests.lost(reason)
 
 
 def who() -> str:

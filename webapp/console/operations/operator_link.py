@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tidings.net import tls
 from tidings.net.exposure import LinkCalls
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
-from tidings.wire import core
+from tidings.wire import core, single_requests
 from tidings.wire.codes import ACCESS_DENIED
-from tidings.wire.connection import Connection, Disconnected, connect
-from tidings.wire.requests import Requests
+from tidings.wire.single_requests import NoAnswer, NoConnection
 from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
 
-HELLO_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 NO_KEY = "this Webapp has no operator key: set TIDINGS_CONSOLE_KEY, or use `tidings queue` on a machine that has it"
 
 Answer = TypeVar("Answer", core.CallbackText, core.Replayed, core.Purged, core.Shown)
@@ -55,7 +50,14 @@ class OperatorLink:
         owner = (await self._owners()).get(shard)
         if owner is None or not owner.address:
             raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
-        answer = await self._call(owner.address, make)
+        try:
+            answer = await single_requests.ask(
+                owner.address, make, calls=self.calls, link_key=self.link_key, operator_key=self.operator_key
+            )
+        except NoConnection as error:
+            raise CoreappUnreachable(str(error)) from error
+        except NoAnswer as error:
+            raise CoreappAway(str(error)) from error
         if isinstance(answer, core.Refused):
             raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
         if not isinstance(answer, expect):
@@ -65,38 +67,3 @@ class OperatorLink:
     async def _owners(self) -> Mapping[int, Owner]:
         async with self.database.reading() as connection:
             return {owner.shard: owner for owner in await shards.list_owners(connection)}
-
-    async def _call(self, address: str, make: Callable[[int], core.Question]) -> Any:
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        caller = _LinkCaller()
-        try:
-            connection = await connect(host, int(port), core.Answer, caller, tls=self.calls.context_for(host))
-        except ssl.SSLError as error:
-            raise CoreappUnreachable(f"the Coreapp at {address}: {tls.describe(error)}") from error
-        except OSError as error:
-            raise CoreappUnreachable(f"the Coreapp at {address} cannot be reached: {error}") from error
-        try:
-            hello = functools.partial(core.Hello, key=self.link_key, operator_key=self.operator_key)
-            await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
-            return await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
-        except (Disconnected, TimeoutError) as error:
-            raise CoreappAway(f"the Coreapp at {address} does not answer: {error}") from error
-        finally:
-            connection.close("done")
-
-
-class _LinkCaller:
-    """Owner of the connection to one Coreapp."""
-
-    def __init__(self) -> None:
-        self.requests: Requests[Any] = Requests()
-
-    def opened(self, connection: Connection) -> None:
-        """Ignore the event: `OperatorLink` sends the requests."""
-
-    def received(self, connection: Connection, frame: Any) -> None:
-        self.requests.answered(frame.n, frame)
-
-    def closed(self, connection: Connection, reason: str) -> None:
-        self.requests.lost(reason)
