@@ -62,6 +62,18 @@ class FaultRequest(pydantic.BaseModel):
     code: int = pydantic.Field(131000, ge=0, le=9_999_999)
     retry_after_s: int = pydantic.Field(0, ge=0, le=86_400)
 
+    def add_to(self, faults: FaultFile) -> Fault:
+        """Add the fault, with the status of its code unless another one is given. Raises `TooManyFaults`."""
+        http = self.http if self.http is not None else max(400, find_code(self.code).status)
+        return faults.add(
+            self.target,
+            self.times,
+            every=self.every,
+            http=http,
+            code=self.code,
+            retry_after_s=self.retry_after_s,
+        )
+
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class TestMode:
@@ -140,16 +152,8 @@ class TestMode:
             return answers.answer({"faults": [_described(fault) for fault in self.faults.list_all()]})
         value = await bodies.read_json(request, limit=dependencies.find(request, BodyLimit).bytes)
         asked = bodies.check(FaultRequest, value)
-        http = asked.http if asked.http is not None else max(400, find_code(asked.code).status)
         try:
-            fault = self.faults.add(
-                asked.target,
-                asked.times,
-                every=asked.every,
-                http=http,
-                code=asked.code,
-                retry_after_s=asked.retry_after_s,
-            )
+            fault = asked.add_to(self.faults)
         except TooManyFaults as error:
             raise Overloaded("100 faults exist: delete one first") from error
         return answers.answer({"faults": [_described(fault)]}, status=201)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidings.testing.faults import FaultFile, FaultTarget, TooManyFaults
-from tidings.wire.cloud.codes import find_code
 from webapp.api.testing.mode import FaultRequest
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.parts import FaultCount
@@ -29,16 +28,7 @@ async def add(page: PageRequest) -> Result:
     given = {name: page.form.text(name) for name in FIELDS}
     numbers: dict[str, Any] = {name: value for name, value in given.items() if value}
     try:
-        asked = bodies.check(FaultRequest, numbers)
-        http = asked.http if asked.http is not None else max(400, find_code(asked.code).status)
-        _faults(page).add(
-            asked.target,
-            asked.times,
-            every=asked.every,
-            http=http,
-            code=asked.code,
-            retry_after_s=asked.retry_after_s,
-        )
+        bodies.check(FaultRequest, numbers).add_to(_faults(page))
     except InvalidRequest as error:
         return _page(page, given, "; ".join(problem.details for problem in error.problems))
     except TooManyFaults:
