@@ -22,14 +22,22 @@ BESIDE = {
     "config",
     "heartbeat",
     "job-expiry",
+    "limit-events",
     "look",
     "membership",
     "prekeys",
     "renew",
+    "template-events",
     "undecrypted",
     "used-keys",
     "watch",
 }
+# Likewise, in tasks without a name: the runs of services that `service.repeat` starts.
+RUNS_BESIDE = {"LimitEvents.run_once", "PreKeyMaintenance._pass", "TemplateEvents.run_once"}
+
+
+def _coroutine(task: asyncio.Task[object]) -> str:
+    return str(getattr(task.get_coro(), "__qualname__", ""))
 
 
 @contextlib.contextmanager
@@ -43,7 +51,7 @@ def entered() -> Iterator[set[str]]:
             return
         with contextlib.suppress(RuntimeError):
             task = asyncio.current_task()
-            if task is not None and task.get_name() in BESIDE:
+            if task is not None and (task.get_name() in BESIDE or _coroutine(task) in RUNS_BESIDE):
                 return
         found.add(str(Path(name).relative_to(ROOT)))
 
