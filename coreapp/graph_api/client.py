@@ -98,6 +98,10 @@ class GraphClient:
         """
         return await self._call("GET", url, token, b"", limit)
 
+    async def delete(self, url: str, token: str) -> CloudResponse:
+        """Delete an object. Raises `NotPosted` and `AnswerMissing`."""
+        return await self._call("DELETE", url, token, b"", RESPONSE_LIMIT)
+
     def close(self) -> None:
         """Close the kept connections."""
         while self._idle:

@@ -177,8 +177,8 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             return await self._health(question.n, question.account)
-        if isinstance(question, core.TakeUpstreamEvents):
-            return await self._take_upstream_events(question)
+        if isinstance(question, core.TakeUpstreamEvents | core.ChangeTemplate):
+            return await self._ask_upstream(question)
         if isinstance(question, _ABOUT_THE_NUMBER):
             if self._number(question.account).config.upstream is not None:
                 raise RequestRefused(codes.ACCESS_DENIED, NOT_OF_NETWORK)
@@ -237,13 +237,17 @@ class LinkHandler:
         letters, seqs = shard.webhook.dead_letters, question.seqs[:1000]
         return core.Replayed(question.n, await letters.replay(seqs, question.by, accepted=question.accepted))
 
-    async def _take_upstream_events(self, question: core.TakeUpstreamEvents) -> core.Answer:
-        peer = next((event.peer for event in question.events if event.peer), "")
-        shard = self._of(question.account, peer)
+    async def _ask_upstream(self, question: core.TakeUpstreamEvents | core.ChangeTemplate) -> core.Answer:
+        """Carry out a request about a number that sends through the Cloud API."""
+        events = question.events if isinstance(question, core.TakeUpstreamEvents) else ()
+        shard = self._of(question.account, next((event.peer for event in events if event.peer), ""))
         if shard.upstream is None:
             # The number was switched to the network, or this process does not know of the switch from it yet.
             raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, f"{question.account} does not use the Cloud API", 1)
-        await shard.upstream.take(question.events)
+        if isinstance(question, core.ChangeTemplate):
+            await shard.upstream.templates.carry_out(question)
+        else:
+            await shard.upstream.take(question.events)
         return core.Done(question.n)
 
     def _number(self, account: str) -> NumberParts:

@@ -22,6 +22,7 @@ from coreapp.statuses.wiring import Statuses
 from coreapp.upstream import inbound_ids, received
 from coreapp.upstream.received import PostedMessage, PostedStatus, Unusable
 from coreapp.upstream.sender import UpstreamSender
+from coreapp.upstream.template_changes import TemplateChanges
 from coreapp.upstream.templates import TemplateMirror
 from coreapp.webhook import bodies, events
 from coreapp.webhook.inbound import InboundSystem
@@ -67,7 +68,11 @@ class UpstreamInbox:
     peers: ShardPeers
     media: ShardMedia
     sender: UpstreamSender
-    mirror: TemplateMirror
+    templates: TemplateChanges
+
+    @property
+    def mirror(self) -> TemplateMirror:
+        return self.templates.mirror
 
     async def take(self, given: Sequence[core.UpstreamEvent]) -> None:
         """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 from prometheus_client import Counter
@@ -31,30 +32,41 @@ RETRY_SECONDS = 30.0  # seconds after a failed read
 PAGE = 50  # templates per call
 MAX_PAGES = 200
 PAGE_BYTES = 4 * 1024 * 1024  # of one response
-_FIELDS = "name,language,status,category,parameter_format,components,rejected_reason,quality_score"
+FIELDS = "name,language,status,category,parameter_format,components,rejected_reason,quality_score"
+
+# Gets a path of the Cloud API, and returns its object of the given type.
+Fetch = Callable[[str, type[Any]], Awaitable[Any]]
 
 
 class MirrorFailed(Exception):
     """The templates cannot be read now. Nothing was changed; try again later."""
 
 
+# Strings of at most as many characters as the columns of ours have.
+Text16 = Annotated[str, msgspec.Meta(max_length=16)]
+Text32 = Annotated[str, msgspec.Meta(max_length=32)]
+
+
 class _Waba(msgspec.Struct):
-    message_template_namespace: str = ""
+    message_template_namespace: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class _Quality(msgspec.Struct):
-    score: str = ""
+    score: Text16 = ""
 
 
-class _Template(msgspec.Struct):
-    name: str
-    language: str
-    status: str
-    category: str
+class WabaTemplate(msgspec.Struct):
+    """Template in the Cloud API."""
+
+    name: Annotated[str, msgspec.Meta(max_length=512)]
+    language: Text16
+    status: Text16
+    category: Text32
     components: list[dict[str, Any]] = []
-    parameter_format: str = templates.POSITIONAL
-    rejected_reason: str | None = None
+    parameter_format: Text16 = templates.POSITIONAL
+    rejected_reason: Text32 | None = None
     quality_score: _Quality | None = None
+    id: str = ""
 
 
 class _Cursors(msgspec.Struct):
@@ -67,11 +79,11 @@ class _Paging(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    data: list[_Template]
+    data: list[WabaTemplate]
     paging: _Paging | None = None
 
 
-def row_of(found: _Template, account: str, namespace: str, now: int) -> TemplateRow:
+def row_of(found: WabaTemplate, account: str, namespace: str, now: int) -> TemplateRow:
     """Return a template of the WABA as ours.
 
     now: Unix milliseconds
@@ -97,21 +109,32 @@ def _is_same(stored: TemplateRow, fresh: TemplateRow) -> bool:
     return all(getattr(stored, name) == getattr(fresh, name) for name in ours)
 
 
-async def replace(connection: Connection, account: str, fresh: Sequence[TemplateRow]) -> int:
-    """Replace the templates of an account by these. Returns the number of changed, new and deleted ones."""
-    await templates.lock(connection, account)
-    stored = {row.key: row for row in await templates.list_templates(connection, account)}
-    wanted = {row.key: row for row in fresh}
-    changed = [
-        dataclasses.replace(row, created_at=stored[key].created_at) if key in stored else row
-        for key, row in wanted.items()
-        if key not in stored or not _is_same(stored[key], row)
-    ]
-    await templates.put_templates(connection, account, changed)
-    gone = [row for key, row in stored.items() if key not in wanted]
+async def replace(connection: Connection, account: str, fresh: Sequence[TemplateRow], version: int) -> int | None:
+    """Replace the templates of an account by these. Returns the number of changed, new and deleted ones.
+
+    Does nothing and returns None if they were changed since they had this version: `fresh` may not have that change.
+    """
+    if await templates.lock(connection, account) != version:
+        return None
+    wanted = {row.key for row in fresh}
+    gone = [row for row in await templates.list_templates(connection, account) if row.key not in wanted]
+    changed = await keep(connection, account, fresh)
     for row in gone:
         await templates.delete_templates(connection, account, row.name, row.language, row.namespace)
-    return len(changed) + len(gone)
+    return changed + len(gone)
+
+
+async def keep(connection: Connection, account: str, fresh: Sequence[TemplateRow]) -> int:
+    """Add templates of an account, or replace those with the same keys. Returns the number of changed and new ones."""
+    await templates.lock(connection, account)
+    stored = {row.key: row for row in await templates.list_templates(connection, account)}
+    changed = [
+        dataclasses.replace(row, created_at=stored[row.key].created_at) if row.key in stored else row
+        for row in {row.key: row for row in fresh}.values()
+        if row.key not in stored or not _is_same(stored[row.key], row)
+    ]
+    await templates.put_templates(connection, account, changed)
+    return len(changed)
 
 
 async def read(client: GraphClient, access: UpstreamAccess, account: str, now: int) -> Sequence[TemplateRow]:
@@ -120,15 +143,31 @@ async def read(client: GraphClient, access: UpstreamAccess, account: str, now: i
     account: number whose templates they become
     now: Unix milliseconds
     """
-    waba = access.upstream.waba_id
-    described = _decoded(await _get(client, access, f"{waba}?fields=message_template_namespace"), _Waba)
-    found: list[TemplateRow] = []
+    waba, fetch = access.upstream.waba_id, functools.partial(_fetch, client, access)
+    namespace = await fetch_namespace(fetch, waba)
+    return [row_of(each, account, namespace, now) for each in await fetch_all(fetch, waba)]
+
+
+async def fetch_namespace(fetch: Fetch, waba_id: str) -> str:
+    """Return the namespace of the templates of a WABA. Raises the errors of `fetch`."""
+    described = await fetch(f"{waba_id}?fields=message_template_namespace", _Waba)
+    namespace: str = described.message_template_namespace
+    return namespace
+
+
+async def fetch_all(fetch: Fetch, waba_id: str, **filters: str) -> Sequence[WabaTemplate]:
+    """Return the templates of a WABA that pass the filters. Raises the errors of `fetch`, and `MirrorFailed`."""
+    found: list[WabaTemplate] = []
     after = ""
     for _ in range(MAX_PAGES):
-        query: Mapping[str, str] = {"fields": _FIELDS, "limit": str(PAGE), **({"after": after} if after else {})}
-        path = f"{waba}/message_templates?{urllib.parse.urlencode(query)}"
-        page = _decoded(await _get(client, access, path), _Page)
-        found += [row_of(each, account, described.message_template_namespace, now) for each in page.data]
+        query: Mapping[str, str] = {
+            "fields": FIELDS,
+            "limit": str(PAGE),
+            **filters,
+            **({"after": after} if after else {}),
+        }
+        page = await fetch(f"{waba_id}/message_templates?{urllib.parse.urlencode(query)}", _Page)
+        found += page.data
         # The URL in `next` is not called: another host would get the token.
         has_more = page.paging is not None and bool(page.paging.next)
         after = page.paging.cursors.after if page.paging is not None and page.paging.cursors is not None else ""
@@ -137,7 +176,7 @@ async def read(client: GraphClient, access: UpstreamAccess, account: str, now: i
     raise MirrorFailed(f"the WABA has more than {MAX_PAGES * PAGE} templates")
 
 
-async def _get(client: GraphClient, access: UpstreamAccess, path: str) -> CloudResponse:
+async def _fetch(client: GraphClient, access: UpstreamAccess, path: str, kind: type[Any]) -> Any:
     try:
         answer = await client.get(access.url(path), access.token, limit=PAGE_BYTES)
     except (NotPosted, AnswerMissing) as error:
@@ -145,10 +184,11 @@ async def _get(client: GraphClient, access: UpstreamAccess, path: str) -> CloudR
     if answer.status != 200:
         found = outcomes.find_error(answer.content)
         raise MirrorFailed(found.shown if found is not None else f"HTTP {answer.status}")
-    return answer
+    return decode(answer, kind)
 
 
-def _decoded(answer: CloudResponse, kind: type[Any]) -> Any:
+def decode(answer: CloudResponse, kind: type[Any]) -> Any:
+    """Return the object in a response. Raises `MirrorFailed`."""
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -186,8 +226,11 @@ class TemplateMirror:
         try:
             async with self.context.database.reading() as connection:
                 owner = await numbers.find_waba_owner(connection, account)
+                version = await templates.find_version(connection, owner)
             fresh = await read(self.client, access, owner, self.context.now())
-            count = await self.context.persist(lambda connection: replace(connection, owner, fresh), patience=10.0)
+            count = await self.context.persist(
+                lambda connection: replace(connection, owner, fresh, version), patience=10.0
+            )
         except MirrorFailed as error:
             MIRRORED.labels("failed").inc()
             log.warning("upstream.templates_not_read", extra={"number": account, "error": str(error)})
@@ -198,6 +241,8 @@ class TemplateMirror:
             log.warning("upstream.templates_not_stored", extra={"number": account, "error": outages.brief(error)})
             return False
         MIRRORED.labels("read").inc()
+        if count is None:
+            return False
         if count:
             log.info("upstream.templates", extra={"number": account, "templates": len(fresh), "changed": count})
         return True

@@ -18,6 +18,7 @@ from coreapp.upstream.contents import NoKeptContents
 from coreapp.upstream.files import UpstreamQueue, exchange_of
 from coreapp.upstream.inbox import UpstreamInbox
 from coreapp.upstream.sender import UpstreamSender
+from coreapp.upstream.template_changes import TemplateChanges
 from coreapp.upstream.templates import TemplateMirror
 
 
@@ -53,5 +54,6 @@ def make_inbox(
     """Return the inbound side; None for a number that uses the network."""
     if context.upstream is None or not isinstance(sending.encryption, UpstreamSender):
         return None
-    mirror = TemplateMirror(context, context.upstream.client)
-    return UpstreamInbox(context, statuses, peers=peers, media=media, sender=sending.encryption, mirror=mirror)
+    client = context.upstream.client
+    changes = TemplateChanges(context, client, TemplateMirror(context, client))
+    return UpstreamInbox(context, statuses, peers=peers, media=media, sender=sending.encryption, templates=changes)

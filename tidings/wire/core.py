@@ -221,6 +221,23 @@ class TakeUpstreamEvents(Frame, tag="take_upstream_events"):
     events: list[UpstreamEvent]
 
 
+CREATE_TEMPLATE, EDIT_TEMPLATE, DELETE_TEMPLATE = "create", "edit", "delete"
+
+
+class ChangeTemplate(Frame, tag="change_template"):
+    """One change of a template of a number that sends through the real Cloud API.
+
+    The response is `Done` once the WABA has made it and the number's templates show it, or `Refused`, which names what
+    is known about an unfinished change.
+    """
+
+    account: str
+    action: str  # `CREATE_TEMPLATE`, `EDIT_TEMPLATE` or `DELETE_TEMPLATE`
+    name: str
+    language: str = ""  # empty to delete the template in all languages
+    definition: bytes = b""  # JSON object for the Graph API: a new template, or the changed fields; empty to delete
+
+
 class RequestCode(Frame, tag="request_code"):
     """POST /v1/account: have the network send a code to the account's number. The response is `Done` or `Refused`."""
 
@@ -480,6 +497,7 @@ Question = (
     | ShowMessage
     | EmptyQueues
     | TakeUpstreamEvents
+    | ChangeTemplate
     | RequestCode
     | VerifyCode
     | ExportKeys

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import BodyPartReader, web
 
 from tests.coreapp.signals import Signals
+from tests.coreapp.upstream.scripted_templates import ScriptedTemplates
 from tests.web_server import serving
 
 PHONE_NUMBER_ID, WABA_ID = "106540352242922", "102290129340398"
@@ -45,6 +46,7 @@ class ScriptedCloud:
         self.file_status = 200
         self.templates: list[dict[str, Any]] = []
         self.template_answer: tuple[int, str] | None = None  # instead of the templates
+        self.template_changes = ScriptedTemplates(self)
         self.url = self._origin = ""
         self._web = contextlib.AsyncExitStack()
 
@@ -54,6 +56,7 @@ class ScriptedCloud:
         app.router.add_post("/v25.0/{number}/media", self._upload)
         app.router.add_get(f"/v25.0/{WABA_ID}", self._describe_waba)
         app.router.add_get(f"/v25.0/{WABA_ID}/message_templates", self._list_templates)
+        self.template_changes.add_to(app, WABA_ID)
         app.router.add_get("/v25.0/{media}", self._describe_file)
         app.router.add_get("/files/{media}", self._give_file)
         self._origin = await self._web.enter_async_context(serving(app))
