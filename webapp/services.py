@@ -80,6 +80,7 @@ from webapp.api.stickerpacks.service import Stickerpacks
 from webapp.api.support import Support
 from webapp.api.templates.review import TemplateReview
 from webapp.api.templates.service import Templates
+from webapp.api.templates.upstream_changes import UpstreamChanges
 from webapp.api.testing.mode import TestMode
 from webapp.api.testing.robots_link import RobotsLink
 from webapp.api.testing.rules import NumberRules
@@ -192,7 +193,7 @@ def assemble(
     logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
     callbacks = _upstream_callbacks(common.changes, database, links, safe=safe, clock=clock)
-    templates = _templates(settings, database, clock, numbers=numbers, callbacks=callbacks)
+    templates = _templates(settings, database, clock, numbers=numbers, links=links)
     tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)
     media_watch = StoreWatch(media)
@@ -243,7 +244,7 @@ def assemble(
 
 
 def _templates(
-    settings: Settings, database: Database, clock: Clock, *, numbers: Numbers, callbacks: UpstreamCallbacks
+    settings: Settings, database: Database, clock: Clock, *, numbers: Numbers, links: CoreappLinks
 ) -> Templates:
     review = TemplateReview(settings.template_review_ms)
     return Templates(
@@ -251,8 +252,8 @@ def _templates(
         settings.account,
         clock,
         review=review,
+        upstream=UpstreamChanges(database, links),
         owner_of=numbers.waba_owner,
-        require_own=callbacks.require_own_templates,
     )
 
 

@@ -137,7 +137,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     _rejected("POST /v1/media", "^body: ", "files that are what they say", "tests/webapp/test_media.py"),
     _rejected(
-        "POST /v1/configs/templates",
+        "(POST|PATCH) /v1/configs/templates.*",
         r"^components.*: (should have one BODY|has two components of one type|has the variable "
         r"|should number its variables|has more than one variable|should have no variables"
         r"|should have its variable at the end|.* is missing, which )",
@@ -145,14 +145,14 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_templates.py",
     ),
     _rejected(
-        "POST /v1/configs/templates",
+        "(POST|PATCH) /v1/configs/templates.*",
         r"^components: (text is missing in (BODY|FOOTER)|should have (one button|nothing but|no FOOTER|a HEADER|a BODY)"
         r"|has a button of type OTP|has the variable )",
         "what components are to each other, to the category and to the format of parameters",
         "tests/webapp/test_templates.py",
     ),
     _rejected(
-        "POST /v1/configs/templates",
+        "(POST|PATCH) /v1/configs/templates.*",
         r"^components\[[0-9]\]\.cards(: should have the same|\[[0-9]\]\.components: (has two|should have one HEADER))"
         r"|: (flow_id or flow_name|supported_apps) is missing, which|: zero_tap_terms_accepted should be",
         "cards that are compared, fields that need each other",
@@ -171,9 +171,15 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_templates.py",
     ),
     _rejected(
-        "DELETE /v1/configs/templates/.*",
+        "(PATCH|DELETE) /v1/configs/templates/.*",
         "^name: should be the name of a template$",
         "a name that nothing can have",
+        "tests/webapp/test_templates.py",
+    ),
+    _rejected(
+        "PATCH /v1/configs/templates/.*",
+        "^components: is missing$|^language, namespace: name one of|^category: that of an approved template",
+        _STATE,
         "tests/webapp/test_templates.py",
     ),
     _rejected(

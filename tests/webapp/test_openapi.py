@@ -23,6 +23,7 @@ ENDPOINTS = {
     ("get", "/v1/configs/templates"),
     ("post", "/v1/configs/templates"),
     ("post", "/v1/configs/templates/import"),
+    ("patch", "/v1/configs/templates/{name}"),
     ("delete", "/v1/configs/templates/{name}"),
     ("post", "/v1/contacts"),
     ("get", "/v1/contacts/{wa_id}/identity"),

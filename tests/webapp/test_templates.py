@@ -178,3 +178,40 @@ async def test_templates_created_elsewhere_work_at_once_and_deletions_after_one_
         assert await templates.delete_templates(connection, "15550000000", "plain") == 1
     await api.parts.templates.run_once()
     assert code(await api.http.post("/v1/messages", json=sending())) == (404, 2001)
+
+
+async def test_a_template_is_edited_in_one_language(api: Served) -> None:
+    for language in ("en_US", "de"):
+        assert (await api.http.post(PATH, json=PLAIN | {"language": language})).status_code == 201
+    changed = {"components": [{"type": "body", "text": "Hi!"}]}
+    answer = await api.http.patch(f"{PATH}/plain", json=changed)
+    assert code(answer) == (400, 1008)
+    assert errors(answer)[0]["details"] == "language, namespace: name one of the 2 templates plain"
+    answer = await api.http.patch(f"{PATH}/plain?language=de", json=changed)
+    assert answer.status_code == 200, answer.text
+    [edited] = answer.json()["templates"]
+    assert (edited["language"], edited["components"]) == ("de", [{"type": "BODY", "text": "Hi!"}])
+    english = next(one for one in (await api.http.get(PATH)).json()["templates"] if one["language"] == "en_US")
+    assert english["components"] == [{"type": "BODY", "text": "Welcome!"}]
+    assert (await api.http.delete(f"{PATH}/plain?language=en_US")).status_code == 200
+    assert (await api.http.patch(f"{PATH}/plain", json=changed)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "expected"),
+    [
+        ("plain", {}, (400, 1008)),
+        ("plain", {"components": []}, (400, 1008)),
+        ("plain", {"components": [{"type": "BODY"}]}, (400, 1008)),
+        ("plain", {"category": "SALES"}, (400, 1009)),
+        ("plain", {"category": "MARKETING"}, (400, 1009)),
+        ("nothing", {"category": "UTILITY"}, (404, 1006)),
+        ("plain?language=de", {"category": "UTILITY"}, (404, 1006)),
+        ("pl%C3%A4in", {"category": "UTILITY"}, (400, 1009)),
+    ],
+)
+async def test_an_invalid_edit_is_refused(
+    api: Served, path: str, changes: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    assert (await api.http.post(PATH, json=PLAIN)).status_code == 201
+    assert code(await api.http.patch(f"{PATH}/{path}", json=changes)) == expected

@@ -257,14 +257,6 @@ async def test_a_change_of_a_template_is_passed_on(api: Served, coreapp: FakeCor
     assert [(event.kind, event.peer) for question in asked for event in question.events] == [("template", "")] * 2
 
 
-async def test_templates_of_such_a_number_are_not_changed_here(api: Served) -> None:
-    await api.log_in()
-    body = {"name": "t", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "x"}]}
-    assert code(await api.http.post("/v1/configs/templates", json=body)) == (403, codes.ACCESS_DENIED)
-    assert code(await api.http.delete("/v1/configs/templates/t")) == (403, codes.ACCESS_DENIED)
-    assert (await api.http.get("/v1/configs/templates")).status_code == 200
-
-
 class TwoShards:
     """Owners of two shards: numbers that end in an even digit belong to the first."""
 

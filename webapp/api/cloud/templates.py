@@ -34,8 +34,6 @@ _OPTIONAL = (
     "correct_category",
     "degrees_of_freedom_spec",
 )
-# Fields of a definition. Those of v1 that set the status or the namespace are ignored.
-_DEFINED = ("name", "language", "category", "parameter_format", "components")
 
 
 def id_of(template: TemplateRow) -> str:
@@ -129,7 +127,7 @@ async def create(call: CloudCall) -> Response:
     for name in ("name", "language", "category", "components"):
         if parameters.get(name) is None:
             raise errors.missing(name)
-    definition = bodies.check(Definition, {name: parameters[name] for name in _DEFINED if name in parameters})
+    definition = bodies.check(Definition, {name: parameters[name] for name in schemas.DEFINED if name in parameters})
     await handles.check_samples(call, parameters["components"])
     try:
         created = await call.find(Templates).create(call.caller, definition)
@@ -156,7 +154,7 @@ async def edit(call: CloudCall) -> Response:
     templates = call.find(Templates)
 
     def change(present: TemplateRow, now: int) -> TemplateRow:
-        wanted = bodies.check(Definition, {**schemas.describe(present), **changes})
+        wanted = bodies.check(Definition, {**schemas.defined(present), **changes})
         return templates.review.edit(present, wanted.row(present.account, present.created_at), now)
 
     try:

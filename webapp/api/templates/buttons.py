@@ -91,6 +91,7 @@ class Button(Body):
     package_name: PackageName | None = None
     signature_hash: SignatureHash | None = None
     supported_apps: Annotated[list[App], pydantic.Field(min_length=1, max_length=5)] | None = None
+    example: Any = None
 
     @pydantic.model_validator(mode="after")
     def _has_what_its_type_needs(self) -> Button:

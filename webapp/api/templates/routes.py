@@ -1,4 +1,4 @@
-"""`GET`, `POST` and `DELETE /v1/configs/templates`."""
+"""`GET`, `POST`, `PATCH` and `DELETE /v1/configs/templates`."""
 
 from __future__ import annotations
 
@@ -52,12 +52,36 @@ async def import_templates(
     return answers.answer({"templates": [schemas.describe(template) for template in kept]}, status=201)
 
 
+@router.patch(
+    PATH + "/{name}",
+    summary="Replace components or category of a template in one language",
+    response_model=schemas.TemplatesAnswer,
+)
+async def edit_template(
+    caller: Administrator,
+    fields: Annotated[schemas.TemplateEdit, json_body(schemas.TemplateEdit)],
+    templates: Service,
+    name: str,
+    language: str | None = None,
+    namespace: str | None = None,
+) -> Response:
+    _require_names(name, language, namespace)
+    edited = await templates.edit(caller, name, language, namespace, fields.model_dump(exclude_none=True))
+    return answers.answer({"templates": [schemas.describe(edited)]})
+
+
 @router.delete(PATH + "/{name}", summary="Delete a template, in one language or in all", response_model=MetaAnswer)
 async def delete_template(
     caller: Administrator, templates: Service, name: str, language: str | None = None, namespace: str | None = None
 ) -> Response:
-    # Stored names are ASCII, and databases treat other text differently.
-    if len(name) > MAX_NAME or not (given := name + (language or "") + (namespace or "")).isascii() or "\0" in given:
-        raise InvalidRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
+    _require_names(name, language, namespace)
     await templates.delete(caller, name, language, namespace)
     return answers.answer({})
+
+
+def _require_names(name: str, language: str | None, namespace: str | None) -> None:
+    """Raise `InvalidRequest` for text that no template has. Stored names are ASCII, and databases treat other text
+    differently.
+    """
+    if len(name) > MAX_NAME or not (given := name + (language or "") + (namespace or "")).isascii() or "\0" in given:
+        raise InvalidRequest.because(PARAMETER_INVALID, "name: should be the name of a template")

@@ -20,6 +20,9 @@ _CODE = "*{{1}}* is your verification code."
 _RECOMMENDATION = " For your security, do not share this code."
 _EXPIRES = "This code expires in {minutes} minutes."
 
+# Fields of a definition that the Graph API has as well.
+DEFINED = ("name", "language", "category", "parameter_format", "components")
+
 Status = Literal[
     "APPROVED",
     "PENDING",
@@ -114,6 +117,22 @@ class Definition(Body):
         )
 
 
+Components = list[components.Component]
+
+
+class TemplateEdit(Body):
+    """Fields of a template to replace: its components as a whole, its category, or both."""
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={
+            "examples": [{"components": [{"type": "BODY", "text": "Hello {{1}}, your order came on {{2}}."}]}]
+        }
+    )
+
+    category: Annotated[Category, UPPER] | None = None
+    components: Components | None = None
+
+
 def _spoken(part: dict[str, Any]) -> dict[str, Any]:
     """Add the standard texts that the definition of a one-time password may omit."""
     if part["type"] == "BODY" and "text" not in part:
@@ -137,6 +156,12 @@ def describe(template: templates.TemplateRow) -> dict[str, Any]:
         "parameter_format": template.parameter_format,
         "components": template.components,
     }
+
+
+def defined(template: templates.TemplateRow) -> dict[str, Any]:
+    """Return what defines a stored template, without its namespace and its status."""
+    described = describe(template)
+    return {name: described[name] for name in DEFINED}
 
 
 class Described(pydantic.BaseModel):

@@ -6,19 +6,22 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tidings.aio.clock import Clock
 from tidings.storage import database_clock, outages
 from tidings.storage.business import templates
 from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
-from tidings.wire.codes import ALREADY_EXISTS, NOT_FOUND
-from webapp.api.templates import importing
+from tidings.wire.codes import ACCESS_DENIED, ALREADY_EXISTS, NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.api.templates import importing, schemas
 from webapp.api.templates.importing import Import
-from webapp.api.templates.review import TemplateReview
+from webapp.api.templates.review import EditRefused, TemplateReview, redefine
 from webapp.api.templates.schemas import Definition
+from webapp.api.templates.upstream_changes import MIRRORED, UpstreamChanges
 from webapp.auth.tokens import Caller
-from webapp.http.errors import InvalidRequest
+from webapp.http import bodies
+from webapp.http.errors import CoreappAway, InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +47,21 @@ class Templates:
         clock: Clock,
         *,
         review: TemplateReview,
+        upstream: UpstreamChanges,
         owner_of: Callable[[str], str] = lambda number: number,
-        require_own: Callable[[str], None] = lambda number: None,
     ) -> None:
         """Create the service.
 
         account: number whose templates are cached from the start; those of others are when they are first used
         review: review that created and edited templates pass through
+        upstream: changes of templates of numbers that send through the Cloud API
         owner_of: returns the number that owns the WABA of a number
-        require_own: raises an error for a number whose templates are mirrored from elsewhere
         """
         self.review = review
         self._database = database
         self._clock = clock
         self._owner_of = owner_of
-        self._require_own = require_own
+        self._upstream = upstream
         # By number: version and templates by name.
         self._cached: dict[str, tuple[int, Mapping[str, Languages]]] = {account: (-1, {})}
         self._loading = asyncio.Lock()
@@ -88,9 +91,21 @@ class Templates:
     async def create(self, caller: Caller, definition: Definition) -> TemplateRow:
         """Create a template. Without a `status` it passes through the review.
 
-        Raises `InvalidRequest` when one of this name, language and namespace exists.
+        Raises `InvalidRequest` when one of this name, language and namespace exists. That of a number that sends
+        through the Cloud API is created there; this and all other changes then raise the errors of the Coreapp link.
         """
-        account = self._changeable(caller)
+        account = self._owner_of(caller.account)
+        if await self._upstream.concerns(caller.account):
+            await self._upstream.create(caller.account, definition)
+            made = await self._mirrored(account, definition.name, definition.language)
+        else:
+            made = await self._add(account, definition)
+        log.info(
+            "template.created", extra={"template": made.name, "language": made.language, "username": caller.username}
+        )
+        return made
+
+    async def _add(self, account: str, definition: Definition) -> TemplateRow:
         row = definition.row(account, int(self._clock.now() * 1000))
 
         async def work(connection: Connection) -> TemplateRow | None:
@@ -104,14 +119,22 @@ class Templates:
             details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
         await self._refresh(account)
-        log.info(
-            "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
-        )
         return made
 
     async def change(self, caller: Caller, key: Key, change: Change) -> TemplateRow | None:
         """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`."""
-        account = self._changeable(caller)
+        if await self._upstream.concerns(caller.account):
+            changed = await self._change_upstream(caller, key, change)
+        else:
+            changed = await self._change(self._owner_of(caller.account), key, change)
+        if changed is not None:
+            log.info(
+                "template.changed",
+                extra={"template": changed.name, "language": changed.language, "username": caller.username},
+            )
+        return changed
+
+    async def _change(self, account: str, key: Key, change: Change) -> TemplateRow | None:
         made: TemplateRow | None = None
 
         async def work(connection: Connection) -> TemplateRow | None:
@@ -130,10 +153,6 @@ class Templates:
         changed = await self._database.persist(work, patience=5.0)
         if changed is not None:
             await self._refresh(account)
-            log.info(
-                "template.changed",
-                extra={"template": changed.name, "language": changed.language, "username": caller.username},
-            )
         return changed
 
     async def import_all(self, caller: Caller, wanted: Import) -> Sequence[TemplateRow]:
@@ -142,7 +161,9 @@ class Templates:
         Returns the stored ones in order, then the unchanged ones. Raises `InvalidRequest` that names each entry that
         cannot be stored. Nothing is stored then.
         """
-        account = self._changeable(caller)
+        if await self._upstream.concerns(caller.account):
+            raise InvalidRequest.because(ACCESS_DENIED, MIRRORED)
+        account = self._owner_of(caller.account)
         now = int(self._clock.now() * 1000)
 
         async def work(connection: Connection) -> importing.ImportPlan:
@@ -167,20 +188,75 @@ class Templates:
 
         Raises `InvalidRequest` when none exists.
         """
-        account = self._changeable(caller)
-        deleted = await self._database.persist(
+        account = self._owner_of(caller.account)
+        if await self._upstream.concerns(caller.account):
+            is_known = namespace is None or any(one.namespace == namespace for one in await self.list(caller))
+            if language == "" or not is_known:
+                raise _missing(name)
+            await self._upstream.delete(caller.account, name, language)
+        elif not await self._database.persist(
             lambda connection: templates.delete_templates(connection, account, name, language, namespace),
             patience=5.0,
-        )
-        if not deleted:
-            raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
+        ):
+            raise _missing(name)
         await self._refresh(account)
-        log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
+        log.info("template.deleted", extra={"template": name, "language": language, "username": caller.username})
 
-    def _changeable(self, caller: Caller) -> str:
-        """Return the number that owns the caller's templates. Raises an error if they cannot be changed here."""
-        self._require_own(caller.account)
-        return self._owner_of(caller.account)
+    async def edit(
+        self, caller: Caller, name: str, language: str | None, namespace: str | None, fields: Mapping[str, Any]
+    ) -> TemplateRow:
+        """Replace components or category of a template, and return it as it is then. Raises `InvalidRequest`.
+
+        language, namespace: None if the name has only one
+        fields: `components`, `category` or both
+        """
+        if not fields:
+            raise InvalidRequest.because(PARAMETER_MISSING, "components: is missing")
+        named = [
+            template
+            for template in await self.list(caller)
+            if template.name == name
+            and language in (None, template.language)
+            and namespace in (None, template.namespace)
+        ]
+        if len(named) > 1:
+            raise InvalidRequest.because(
+                PARAMETER_MISSING, f"language, namespace: name one of the {len(named)} templates {name[:100]}"
+            )
+        is_upstream = await self._upstream.concerns(caller.account)
+
+        def change(present: TemplateRow, now: int) -> TemplateRow:
+            wanted = bodies.check(Definition, {**schemas.defined(present), **fields})
+            row = wanted.row(present.account, present.created_at)
+            # The Cloud API limits edits itself.
+            return redefine(present, row) if is_upstream else self.review.edit(present, row, now)
+
+        try:
+            changed = await self.change(caller, named[0].key, change) if named else None
+        except EditRefused as refused:
+            raise InvalidRequest.because(PARAMETER_INVALID, str(refused)) from None
+        if changed is None:
+            raise _missing(name)
+        return changed
+
+    async def _change_upstream(self, caller: Caller, key: Key, change: Change) -> TemplateRow | None:
+        account = self._owner_of(caller.account)
+        stored = next((template for template in await self.list(caller) if template.key == key), None)
+        if stored is None:
+            return None
+        wanted = change(stored, int(self._clock.now() * 1000))
+        if wanted == stored:
+            return stored
+        await self._upstream.edit(caller.account, stored, wanted)
+        return await self._mirrored(account, stored.name, stored.language)
+
+    async def _mirrored(self, account: str, name: str, language: str) -> TemplateRow:
+        """Return a template that the Coreapp has mirrored. Raises `CoreappAway` if it cannot be read."""
+        await self._refresh(account)
+        found = next(iter(self._of(account).get(name, {}).get(language, {}).values()), None)
+        if found is None:
+            raise CoreappAway(f"the WABA has changed the template {name[:100]}, which cannot be read now")
+        return found
 
     def _of(self, account: str) -> Mapping[str, Languages]:
         cached = self._cached.get(account)
@@ -211,3 +287,7 @@ class Templates:
             for template in await templates.list_templates(connection, account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
             self._cached[account] = version, by_name
+
+
+def _missing(name: str) -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")

@@ -21,7 +21,7 @@ from tidings.storage.business import messages, upstreams
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
-from tidings.wire.codes import ACCESS_DENIED, INVALID_REQUEST, NOT_READY
+from tidings.wire.codes import INVALID_REQUEST, NOT_READY
 from webapp.api.upstream import envelope
 from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongChange, WrongEnvelope
 from webapp.coreapps.interfaces import NumberShardOwners
@@ -35,7 +35,6 @@ ACCOUNT_EVENTS = Counter(
     "tidings_cloud_account_events_total", "Events of accounts that the Cloud API posted", ["field"]
 )
 
-MIRRORED = "the number's templates are those of its WABA: change them at the Cloud API, from where they are mirrored"
 MAX_BODY = 3 * 1024 * 1024  # bytes
 # Events and bytes of one request to a Coreapp.
 MAX_EVENTS, MAX_BYTES = 500, 1024 * 1024
@@ -108,11 +107,6 @@ class UpstreamCallbacks:
                 if credentials is not None:
                     found[_hash(credentials.callback_secret)] = _Callback(upstream, credentials)
         self._callbacks = found
-
-    def require_own_templates(self, account: str) -> None:
-        """Raise `InvalidRequest` for a number whose templates are those of its WABA at the Cloud API."""
-        if any(callback.upstream.account == account for callback in self._callbacks.values()):
-            raise InvalidRequest.because(ACCESS_DENIED, MIRRORED)
 
     def verify(self, secret: str, mode: str, token: str) -> None:
         """Check the verification of a callback. Raises `UnknownPath`, and `CallbackForbidden` for a wrong token."""

@@ -42,7 +42,7 @@ _GROUP_ID = "$response.body#/groups/0/id"
 LINKS: tuple[OperationLink, ...] = (
     *_of_one(_NEW_USER, _USER, "get put delete", username="$response.body#/users/0/username"),
     *_of_one(_NEW_USER, f"{_USER}/tokens", "delete", username="$response.body#/users/0/username"),
-    *_of_one(_NEW_TEMPLATE, "/v1/configs/templates/{name}", "delete", name=f"{_TEMPLATE}/name"),
+    *_of_one(_NEW_TEMPLATE, "/v1/configs/templates/{name}", "patch delete", name=f"{_TEMPLATE}/name"),
     OperationLink(
         _NEW_TEMPLATE,
         _MESSAGES,

@@ -1,0 +1,184 @@
+"""`/v1/configs/templates` of a number that sends through the real Cloud API: its Coreapp changes the WABA."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from tests.webapp.cloud.conftest import WABA
+from tests.webapp.conftest import Serve, Served, code, errors
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.keys import upstream_credentials
+from tidings.keys.upstream_credentials import UpstreamCredentials
+from tidings.storage.business import numbers, templates, upstreams
+from tidings.storage.business.templates import TemplateRow
+from tidings.storage.business.upstreams import Upstream
+from tidings.storage.database import Connection, Database
+from tidings.wire import codes, core
+
+NUMBER, NAMESPACE = "15550000000", "9d1f930f_bea0_4e35"
+PATH = "/v1/configs/templates"
+BODY = [{"type": "BODY", "text": "Hello {{1}}", "example": {"body_text": [["Ann"]]}}]
+URL_BUTTON = {"type": "URL", "text": "Track", "url": "https://example.com/{{1}}", "example": ["https://example.com/7"]}
+ORDER = {"name": "order", "language": "en_US", "category": "UTILITY", "components": BODY}
+
+
+def row(**changes: Any) -> TemplateRow:
+    """Return a template as the Coreapp has mirrored it."""
+    stored = TemplateRow(NUMBER, "order", "en_US", NAMESPACE, "UTILITY", "APPROVED", BODY, 1)
+    return dataclasses.replace(stored, **changes)
+
+
+async def put(database: Database, *rows: TemplateRow) -> None:
+    """Store templates as the Coreapp does."""
+    async with database.transaction() as connection:
+        await templates.put_templates(connection, NUMBER, rows)
+
+
+@pytest.fixture
+async def api(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Served:
+    """Webapp of a number that sends through the Cloud API, with a Coreapp that makes every change."""
+    coreapp.answer(core.ChangeTemplate, lambda question: core.Done(question.n))
+    sealed = upstream_credentials.sealed(SecretSealer(b"s" * 32), NUMBER, UpstreamCredentials("T", "s", "path", "v"))
+
+    async def work(connection: Connection) -> None:
+        await numbers.add_first(connection, NUMBER)
+        number = await numbers.find(connection, NUMBER)
+        assert number is not None
+        await upstreams.attach(connection, number, Upstream(NUMBER, "http://x", "1", "2", 80, "", 1), sealed)
+
+    await database.commit(work)
+    served = await serve(cloud_api=True)
+    await served.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    return served
+
+
+def asked(coreapp: FakeCoreapp) -> list[tuple[str, str, str, Any]]:
+    """Return action, name, language and definition of each requested change."""
+    return [
+        (question.action, question.name, question.language, json.loads(question.definition or b"null"))
+        for question in coreapp.asked(core.ChangeTemplate)
+    ]
+
+
+async def test_a_template_is_created_by_the_coreapp_and_returned_as_the_waba_has_it(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row(status="PENDING"))
+    answer = await api.http.post(PATH, json={**ORDER, "namespace": "another", "status": "APPROVED"})
+    assert answer.status_code == 201, answer.text
+    (made,) = answer.json()["templates"]
+    assert (made["namespace"], made["status"], made["components"]) == (NAMESPACE, "PENDING", BODY)
+    assert (await api.http.get(PATH)).json()["templates"] == [made]
+    assert asked(coreapp) == [("create", "order", "en_US", {**ORDER, "parameter_format": "POSITIONAL"})]
+    assert coreapp.asked(core.ChangeTemplate)[0].account == NUMBER
+
+
+async def test_samples_of_buttons_reach_the_waba(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await put(database, row())
+    components = [*BODY, {"type": "BUTTONS", "buttons": [URL_BUTTON]}]
+    assert (await api.http.post(PATH, json={**ORDER, "components": components})).status_code == 201
+    assert asked(coreapp)[0][3]["components"] == components
+
+
+async def test_the_texts_of_one_time_passwords_are_left_to_the_waba(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row(category="AUTHENTICATION"))
+    parts: list[dict[str, Any]] = [
+        {"type": "BODY", "add_security_recommendation": True},
+        {"type": "FOOTER", "code_expiration_minutes": 10},
+        {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": "COPY_CODE", "text": "Copy"}]},
+    ]
+    definition = {**ORDER, "category": "AUTHENTICATION", "components": parts}
+    assert (await api.http.post(PATH, json=definition)).status_code == 201
+    parts[1]["code_expiration_minutes"] = 5
+    assert (await api.http.patch(f"{PATH}/order", json={"components": parts})).status_code == 200
+    created, edited = asked(coreapp)
+    assert created[3]["components"] == [parts[0], {**parts[1], "code_expiration_minutes": 10}, parts[2]]
+    assert edited == ("edit", "order", "en_US", {"components": parts})
+
+
+async def test_a_template_is_edited_by_the_coreapp(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await put(database, row(status="REJECTED"), row(language="de"))
+    changed = {"category": "marketing", "components": [{"type": "body", "text": "Hi"}]}
+    answer = await api.http.patch(f"{PATH}/order", params={"language": "en_US"}, json=changed)
+    assert answer.status_code == 200, answer.text
+    definition = {"category": "MARKETING", "components": [{"type": "BODY", "text": "Hi"}]}
+    assert asked(coreapp) == [("edit", "order", "en_US", definition)]
+    # The Coreapp of this test has mirrored no change.
+    assert answer.json()["templates"][0]["status"] == "REJECTED"
+
+
+async def test_a_template_is_deleted_by_the_coreapp(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await put(database, row())
+    assert (await api.http.delete(f"{PATH}/order?language=en_US&namespace={NAMESPACE}")).status_code == 200
+    assert (await api.http.delete(f"{PATH}/created_elsewhere")).status_code == 200
+    assert asked(coreapp) == [("delete", "order", "en_US", None), ("delete", "created_elsewhere", "", None)]
+
+
+@pytest.mark.parametrize("query", ["namespace=another", "language="])
+async def test_nothing_is_deleted_in_another_namespace_or_an_empty_language(
+    api: Served, coreapp: FakeCoreapp, database: Database, query: str
+) -> None:
+    await put(database, row())
+    assert code(await api.http.delete(f"{PATH}/order?{query}")) == (404, codes.NOT_FOUND)
+    assert asked(coreapp) == []
+
+
+@pytest.mark.parametrize(("refusal", "status"), [(1004, 400), (1009, 400), (1015, 429), (1011, 503), (1000, 500)])
+async def test_a_refusal_is_reported_and_stores_nothing(
+    api: Served, coreapp: FakeCoreapp, refusal: int, status: int
+) -> None:
+    coreapp.refuse(core.ChangeTemplate, refusal, "the reason", 7)
+    answer = await api.http.post(PATH, json=ORDER)
+    assert code(answer) == (status, refusal)
+    assert errors(answer)[0]["details"] == "the reason"
+    assert answer.headers["Retry-After"] == "7"
+    assert (await api.http.get(PATH)).json()["templates"] == []
+
+
+async def test_a_lost_response_is_not_repeated(api: Served, coreapp: FakeCoreapp) -> None:
+    def cut(question: core.ChangeTemplate) -> None:
+        coreapp.drop()
+
+    coreapp.answer(core.ChangeTemplate, cut)
+    assert code(await api.http.post(PATH, json=ORDER)) == (500, codes.INTERNAL_ERROR)
+    assert len(coreapp.asked(core.ChangeTemplate)) == 1
+
+
+async def test_an_invalid_definition_does_not_reach_the_coreapp(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row())
+    assert code(await api.http.post(PATH, json={**ORDER, "components": []})) == (400, codes.PARAMETER_MISSING)
+    assert code(await api.http.patch(f"{PATH}/order", json={"components": []})) == (400, codes.PARAMETER_MISSING)
+    assert code(await api.http.patch(f"{PATH}/nothing", json={"category": "UTILITY"})) == (404, codes.NOT_FOUND)
+    assert asked(coreapp) == []
+
+
+async def test_an_import_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
+    answer = await api.http.post(f"{PATH}/import", json={"data": [ORDER]})
+    assert code(answer) == (403, codes.ACCESS_DENIED)
+    assert "one by one" in errors(answer)[0]["details"]
+    assert (await api.http.get(PATH)).json()["templates"] == []
+
+
+async def test_calls_of_the_cloud_api_change_the_waba_as_well(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row())
+    made = await api.http.post(f"/v25.0/{WABA}/message_templates", json=ORDER)
+    assert (made.status_code, made.json()["status"]) == (200, "APPROVED")
+    template = f"/v25.0/{made.json()['id']}"
+    assert (await api.http.post(template, json={"components": [{"type": "BODY", "text": "Hi"}]})).status_code == 200
+    deleted = await api.http.delete(f"/v25.0/{WABA}/message_templates", params={"name": "order"})
+    assert deleted.json() == {"success": True}
+    assert [action for action, *_ in asked(coreapp)] == ["create", "edit", "delete"]
+    await put(database, row(status="PAUSED"))
+    assert (await api.http.post(f"{template}/unpause")).status_code == 403
