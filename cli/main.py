@@ -66,7 +66,7 @@ COMMANDS = {
     "robots": "run the simulated recipients",
     "listen": "run a webhook receiver that prints callbacks",
     "number": "add, list, pause and remove the numbers of an installation",
-    "template": "create, list, review and delete message templates",
+    "template": "create, edit, list, review and delete message templates",
     "callbacks": "list dead letters, or replay them",
     "queue": "inspect the queues; replay or delete callbacks by time, status and recipient",
     "top": "show rates, queues, latencies and processes of an installation, live",

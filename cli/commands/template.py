@@ -1,4 +1,4 @@
-"""`tidings template`: creates, imports, lists, reviews and deletes message templates."""
+"""`tidings template`: creates, edits, imports, lists, reviews and deletes message templates."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pydantic
 
-from cli import chosen_number, guard, template_decisions
-from cli.settings import NumberSettings
+from cli import chosen_number, guard, template_decisions, upstream_templates
+from cli.coreapp_client import CoreappClient
+from cli.settings import CoreappSettings, NumberSettings
+from cli.upstream_templates import TemplateOwner, UpstreamTemplates
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import templates
+from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
 from webapp.api.templates.importing import Import, ImportPlan, plan
+from webapp.api.templates.review import redefine
 from webapp.api.templates.schemas import Definition, describe
+from webapp.api.templates.upstream_changes import MIRRORED
 from webapp.http import bodies
 from webapp.http.errors import InvalidRequest
 
@@ -35,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     create = actions.add_parser("create", help="create a template from a JSON file")
-    create.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
+    edit = actions.add_parser("edit", help="give existing templates the category and components of a JSON file")
+    for action in (create, edit):
+        action.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
     importing = actions.add_parser("import", help="create all templates of an export of the Graph API, or none")
     importing.add_argument("file", metavar="FILE", help='{"data": [...]} or the list alone; - reads standard input')
     importing.add_argument("--namespace", help="namespace of templates without one (default: the account's own)")
@@ -48,20 +55,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("--language", help="only in this language (default: in all)")
     delete.add_argument("--namespace", help="only in this namespace (default: in all)")
     decisions = template_decisions.add_actions(actions.add_parser)
-    for action in (create, importing, listing, delete, *decisions):
+    for action in (create, edit, importing, listing, delete, *decisions):
         chosen_number.add_option(action)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read or change the database. Webapps notice a change within 1 second."""
     found = NumberSettings.read(os.environ)
-    where, account = found.business, asyncio.run(_account(found, options.number))
-    if options.action == "create":
-        return _create(where, account, options.file)
-    if options.action == "import":
-        return _import(where, account, options)
+    where, of = found.business, asyncio.run(_find_owner(found, options.number))
+    account = of.owner
     if options.action == "list":
         return _list(where, account, as_json=options.json)
+    if of.is_upstream:
+        return asyncio.run(_change_upstream(CoreappSettings.read(os.environ), of, options))
+    if options.action in ("create", "edit"):
+        return _define(where, account, options)
+    if options.action == "import":
+        return _import(where, account, options)
     if options.action in template_decisions.ACTIONS:
         decide = functools.partial(template_decisions.decide, account=account, options=options)
         print(*asyncio.run(_change(where, decide)), sep="\n")
@@ -69,26 +79,67 @@ def run(options: argparse.Namespace) -> int:
     return _delete(where, account, options.name, options.language, options.namespace)
 
 
-async def _account(settings: NumberSettings, given: str | None) -> str:
-    """Return the number that the templates belong to. The first number always has a WABA of its own."""
-    if given is None:
-        return settings.account
+async def _find_owner(settings: NumberSettings, given: str | None) -> TemplateOwner:
     database = Database(settings.business, "business")
     try:
-        return await chosen_number.find_waba_owner(database, settings.account, given)
+        return await upstream_templates.find_owner(database, settings.account, given)
     finally:
         await database.close()
 
 
-def _create(where: DatabaseSettings, account: str, file: str) -> int:
-    found = _read(file)
-    definitions = [_checked(Definition, one) for one in (found if isinstance(found, list) else [found])]
-    for definition in definitions:
-        row = definition.row(account, int(time.time() * 1000))
-        if not asyncio.run(_change(where, lambda connection, row=row: templates.add_template(connection, row))):  # type: ignore[misc]
-            raise guard.CommandFailure(f"a template {row.name} in {row.language} already exists")
-        print(f"{row.name}  {row.language}  {row.status}  namespace {row.namespace}")
+async def _change_upstream(settings: CoreappSettings, of: TemplateOwner, options: argparse.Namespace) -> int:
+    database = Database(settings.business, "business")
+    try:
+        known = UpstreamTemplates(database, CoreappClient.of(settings), of)
+        if options.action in ("create", "edit"):
+            change = known.create if options.action == "create" else known.edit
+            for definition in _definitions(options.file):
+                _print(await change(definition))
+        elif options.action == "delete":
+            await known.delete(options.name, options.language, options.namespace)
+            print(f"{options.name} is deleted")
+        else:
+            raise guard.CommandFailure(MIRRORED)
+    finally:
+        await database.close()
     return 0
+
+
+def _define(where: DatabaseSettings, account: str, options: argparse.Namespace) -> int:
+    """Create or edit templates. Each is committed at once."""
+    is_new = options.action == "create"
+    for definition in _definitions(options.file):
+        row = definition.row(account, int(time.time() * 1000))
+        made = asyncio.run(_change(where, functools.partial(_add if is_new else _replace, row=row)))
+        if made is None:
+            problem = "a template {} in {} already exists" if is_new else "there is no template {} in {}"
+            raise guard.CommandFailure(problem.format(row.name, row.language))
+        _print(made)
+    return 0
+
+
+async def _add(connection: Connection, row: TemplateRow) -> TemplateRow | None:
+    return row if await templates.add_template(connection, row) else None
+
+
+async def _replace(connection: Connection, row: TemplateRow) -> TemplateRow | None:
+    """Give the template with the key of `row` its definition. Returns it, or None if there is none."""
+    await templates.lock(connection, row.account)
+    stored = {one.key: one for one in await templates.list_templates(connection, row.account)}.get(row.key)
+    if stored is None:
+        return None
+    edited = redefine(stored, row)
+    await templates.put_templates(connection, row.account, [edited])
+    return edited
+
+
+def _definitions(file: str) -> Sequence[Definition]:
+    found = _read(file)
+    return [_checked(Definition, one) for one in (found if isinstance(found, list) else [found])]
+
+
+def _print(row: TemplateRow) -> None:
+    print(f"{row.name}  {row.language}  {row.status}  namespace {row.namespace}")
 
 
 def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) -> int:

@@ -126,3 +126,35 @@ def test_impossible_decisions_change_nothing_and_are_explained(data: dict[str, s
     listed = run("template", "list", **data).stdout
     assert "order  en  UTILITY  APPROVED" in listed
     assert "order  fr  UTILITY  PENDING" in listed
+
+
+def test_templates_are_edited_from_a_file(data: dict[str, str], tmp_path: Path) -> None:
+    definition = {"name": "order", "language": "en", "components": [{"type": "BODY", "text": "Hi"}]}
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(definition | {"status": "PAUSED"}))
+    assert run("template", "create", str(file), **data).returncode == 0
+    file.write_text(json.dumps(definition | {"category": "MARKETING", "components": [{"type": "BODY", "text": "Yo"}]}))
+    edited = run("template", "edit", str(file), **data)
+    assert edited.returncode == 0, edited.stderr
+    assert edited.stdout.startswith("order  en  PAUSED  namespace ")
+    [stored] = json.loads(run("template", "list", "--json", **data).stdout)
+    assert (stored["category"], stored["components"]) == ("MARKETING", [{"type": "BODY", "text": "Yo"}])
+    file.write_text(json.dumps(definition | {"name": "other"}))
+    assert_one_line(run("template", "edit", str(file), **data), 1, ".*there is no template other in en")
+    assert len(json.loads(run("template", "list", "--json", **data).stdout)) == 1
+
+
+def test_templates_of_the_cloud_api_are_changed_by_a_coreapp_only(data: dict[str, str], tmp_path: Path) -> None:
+    ids = ("--phone-number-id", "106540352242922", "--waba-id", "102290129340398", "--unchecked")
+    secrets = {"TIDINGS_CLOUD_TOKEN": "T0KEN", "TIDINGS_CLOUD_APP_SECRET": "S3CRET"}
+    switched = run("number", "upstream", "15550000000", "cloud", *ids, **data, **secrets)
+    assert switched.returncode == 0, switched.stderr
+    file = tmp_path / "order.json"
+    file.write_text('{"name": "order", "language": "en", "components": [{"type": "BODY", "text": "Hi"}]}')
+    assert_one_line(run("template", "create", str(file), **data), 1, ".*no Coreapp of 15550000000 runs")
+    assert_one_line(run("template", "edit", str(file), **data), 1, ".*there is no template order in en")
+    assert_one_line(run("template", "delete", "order", **data), 1, ".*no Coreapp of 15550000000 runs")
+    assert_one_line(run("template", "delete", "order", "--namespace", "x", **data), 1, ".*no template order in x")
+    for words in (("import", str(EXPORTED)), ("approve", "order")):
+        assert_one_line(run("template", *words, **data), 1, ".*those of its WABA at the Cloud API")
+    assert run("template", "list", **data).stdout == "0 templates\n"
