@@ -1,0 +1,103 @@
+"""Templates of A's number are those of the WABA at B: over v1 and by the command they are changed there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.client import Business, Unexpected
+from harness.cloud_client import VERSION
+from harness.cloud_pair import CloudPair
+from harness.proxy import Proxy
+
+pytestmark = pytest.mark.whole_system
+
+PATH = "/v1/configs/templates"
+ORDER = {"name": "order", "language": "en_US", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hello"}]}
+EDITED = [{"type": "BODY", "text": "Good morning"}]
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[CloudPair]:
+    async with CloudPair(tmp_path, b={"TIDINGS_ROBOTS_PER_KIND": "1"}) as prepared:
+        yield prepared
+
+
+async def listed(business: Business, path: str, field: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    found = (await business.must("GET", path))[field]
+    return {(one["name"], one["language"]): one for one in found}
+
+
+async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(pair: CloudPair, tmp_path: Path) -> None:
+    business, owner = await pair.start(), await pair.b.business()
+    edge = f"/{VERSION}/{pair.a.ids.waba_id}/message_templates"
+
+    async def agreed() -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """Return the templates at B, after a check that A shows the same."""
+        at_b = await listed(owner, edge, "data")
+        at_a = await listed(business, PATH, "templates")
+        assert at_a.keys() == at_b.keys()
+        assert all(at_a[key]["components"] == at_b[key]["components"] for key in at_b)
+        assert {one["namespace"] for one in at_a.values()} <= {namespace}
+        return at_b
+
+    waba = await owner.must("GET", f"/{VERSION}/{pair.a.ids.waba_id}?fields=message_template_namespace")
+    namespace = waba["message_template_namespace"]
+    made = await business.must("POST", PATH, ORDER)
+    assert made["templates"][0]["namespace"] == namespace
+    await business.must("POST", PATH, {**ORDER, "language": "de"})
+    assert (await agreed()).keys() == {("order", "en_US"), ("order", "de")}
+    with pytest.raises(Unexpected, match="1004"):
+        await business.must("POST", PATH, ORDER)
+    await business.must("PATCH", f"{PATH}/order?language=de", {"components": EDITED})
+    assert (await agreed())["order", "de"]["components"] == EDITED
+    await business.must("DELETE", f"{PATH}/order?language=de")
+    assert (await agreed()).keys() == {("order", "en_US")}
+
+    file = tmp_path / "templates.json"
+    file.write_text(json.dumps([{**ORDER, "components": EDITED}]))
+    edited = await pair.run("template", "edit", str(file))
+    assert edited == f"order  en_US  APPROVED  namespace {namespace}\n"
+    assert (await agreed())["order", "en_US"]["components"] == EDITED
+    file.write_text(json.dumps([{**ORDER, "name": "one"}, {**ORDER, "name": "two"}]))
+    await pair.run("template", "create", str(file))
+    assert (await agreed()).keys() == {("order", "en_US"), ("one", "en_US"), ("two", "en_US")}
+    assert await pair.run("template", "delete", "one") == "one is deleted\n"
+    assert (await agreed()).keys() == {("order", "en_US"), ("two", "en_US")}
+    with pytest.raises(Unexpected, match="already exists"):
+        await pair.run("template", "create", str(file))
+    with pytest.raises(Unexpected, match="one by one"):
+        await pair.run("template", "import", str(file))
+    with pytest.raises(Unexpected, match="one by one"):
+        await pair.run("template", "pause", "two")
+
+
+async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(pair: CloudPair) -> None:
+    proxy = Proxy("127.0.0.1", pair.b.api_port)
+    await proxy.start()
+    try:
+        business = await pair.start(f"{proxy.url}/{VERSION}")
+        await business.must("POST", PATH, ORDER)
+        proxy.shut()
+        for method, path, body in (
+            ("POST", PATH, {**ORDER, "language": "de"}),
+            ("PATCH", f"{PATH}/order", {"components": EDITED}),
+            ("DELETE", f"{PATH}/order", None),
+        ):
+            started_at = time.monotonic()
+            status, answer = await business.call(method, path, body)
+            assert (status, answer["errors"][0]["code"]) == (503, 1011)
+            assert time.monotonic() - started_at < 9.0
+        assert (await listed(business, PATH, "templates")).keys() == {("order", "en_US")}
+        # What was held back is lost.
+        proxy.cut()
+        proxy.open()
+        await business.must("DELETE", f"{PATH}/order")
+        assert await listed(business, PATH, "templates") == {}
+    finally:
+        await proxy.stop()
