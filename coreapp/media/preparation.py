@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from prometheus_client import Counter
@@ -61,6 +61,8 @@ class Preparation:
     linked: MediaOrigin  # files by link
     clock: Clock
     parse: Callable[[bytes], MediaContent] = MediaContent  # finds the files to prepare
+    # Blobs that do not exist any more before their time.
+    lost: LRU[str, bool] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
     _known: LRU[MediaSource, FoundMedia] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED), init=False)
     _under_way: dict[MediaSource, asyncio.Task[FilePointer | SourceFailed]] = dataclasses.field(
         default_factory=dict, init=False
@@ -108,6 +110,11 @@ class Preparation:
                 self._forget(source, held_up)
         return parsed.encoded()
 
+    def forget(self, blobs: Iterable[str]) -> None:
+        """Use no pointers to these blobs any more: they do not exist, and their files are uploaded again."""
+        for blob in blobs:
+            self.lost.put(blob, True)
+
     async def close(self) -> None:
         """Cancel all transfers. Waiting callers are cancelled, and their messages are on disk."""
         await service.cancel(self._under_way.values())
@@ -119,7 +126,7 @@ class Preparation:
 
     def _remembered(self, source: MediaSource) -> FilePointer | None:
         found = self._known.get(source)
-        if found is None or found.until <= self.clock.now():
+        if found is None or found.until <= self.clock.now() or found.pointer.blob in self.lost:
             return None
         return found.pointer
 

@@ -15,10 +15,11 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import MediaSource
-from coreapp.media.preparation import FoundMedia
+from coreapp.media.preparation import REMEMBERED, FoundMedia
 from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
 from tidings.aio.batcher import Batcher
+from tidings.aio.lru import LRU
 from tidings.objects.store import FileStore, open_reader
 from tidings.storage.business import media
 from tidings.storage.business.media import MediaRow
@@ -53,6 +54,8 @@ class StoredMedia:
     uploader: Uploader
     _: dataclasses.KW_ONLY
     sealed_as: str = OF_NETWORK  # name of the sealed pointers; one of another name is not used
+    # Blobs that do not exist any more before their time.
+    lost: LRU[str, bool] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
 
     def __post_init__(self) -> None:
         self._rows: Batcher[str, MediaRow | None] = Batcher("media_wanted", self._read)
@@ -67,7 +70,7 @@ class StoredMedia:
             raise SourceFailed(codes.NOT_FOUND, "id", f"there is no media {source.id}")
         now = self.context.now()
         pointer, expires_at, blob = self._kept(found), found.blob_expires_at or 0, found.blob
-        if pointer is None or expires_at - now < LEAST_LEFT_MS:
+        if pointer is None or pointer.blob in self.lost or expires_at - now < LEAST_LEFT_MS:
             pointer, expires_at = await self.uploader.upload(
                 functools.partial(open_reader, self.files, found.file),
                 found.size,

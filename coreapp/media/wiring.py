@@ -64,12 +64,9 @@ def wire_media(context: ShardContext, sending: Sending, exchange: FileExchange |
     """
     exchange = exchange or FileExchange.of_network(context)
     settings, files, working = context.settings, context.files, context.working
-    preparation = Preparation(
-        StoredMedia(context, files, exchange.uploader, sealed_as=exchange.sealed_as),
-        LinkedMedia(context, working, exchange.uploader),
-        context.clock,
-        exchange.parse,
-    )
+    stored = StoredMedia(context, files, exchange.uploader, sealed_as=exchange.sealed_as)
+    linked = LinkedMedia(context, working, exchange.uploader)
+    preparation = Preparation(stored, linked, context.clock, exchange.parse, stored.lost)
     queue = PreparationQueue(
         preparation,
         forward=sending.encryption.enqueue,

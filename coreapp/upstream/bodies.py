@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 # Fields that v1 has, or that we add, and the Cloud API does not have.
 _OF_TEMPLATES = ("namespace", "filled")
 _OF_CONTACTS = ("ims",)
-_OF_POINTERS = ("blob", "key", "digest", "size", "mime_type", "sha256", "provider")
+OF_POINTERS = ("blob", "key", "digest", "size", "mime_type", "sha256", "provider", "source")
 TEMPLATE, HSM, REACTION = "template", "hsm", "reaction"
 
 
@@ -89,7 +89,7 @@ class OutboundMessage:
             return self.kind, [_without(card, _OF_CONTACTS) for card in self._object]
         for _, _, media in media_objects.find(self.kind, self._object):
             blob = media.get("blob")
-            for name in _OF_POINTERS:
+            for name in OF_POINTERS:
                 media.pop(name, None)
             if blob is not None:
                 media["id"] = blob

@@ -15,6 +15,8 @@ _CREDENTIALS = frozenset({0, 3, 10, 33, 104, 190, 131005, 131045, 133010, *range
 UNKNOWN_OBJECT = 33
 # The whole number sends too much, or the service is overloaded or in maintenance. The message was not accepted.
 _NUMBER_WAITS = frozenset({2, 4, 17, 613, 80007, 80008, 130429, 131016, 131057, 133004, 2494100})
+# A file of the message cannot be used.
+_OF_FILES = frozenset({131052, 131053})
 # Too many messages to one recipient.
 _RECIPIENT_WAITS = frozenset({131056})
 # Code of v1 for a message that was refused with an error that the Cloud API reports at the call only. All other codes
@@ -45,6 +47,16 @@ _MISSING = re.compile(r"\(#100\) The parameter \S+ is required")
 def stops_number(code: int, subcode: int) -> bool:
     """Return whether no message of the number can be sent until an operator has repaired something."""
     return code in _CREDENTIALS or (code == 100 and subcode == UNKNOWN_OBJECT)
+
+
+def may_be_file(code: int, subcode: int, details: str) -> bool:
+    """Return whether the reason may be that the Cloud API does not have a file of the message.
+
+    details: what is wrong, in words
+    """
+    if code == 100 and subcode == UNKNOWN_OBJECT:
+        return True
+    return code in _OF_FILES or (code in (100, 131009) and "media" in details.lower())
 
 
 def delays_number(code: int) -> bool:

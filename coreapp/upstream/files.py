@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,11 +21,13 @@ from coreapp.graph_api.pace import MAX_BACKOFF
 from coreapp.media.errors import DownloadFailed, SourceFailed
 from coreapp.media.fetching import Fetcher
 from coreapp.media.pointers import MediaContent
+from coreapp.media.preparation import Preparation
 from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.media.uploads import HeldUp, Uploader
 from coreapp.media.wiring import FileExchange
 from coreapp.sending import failures
 from coreapp.upstream import error_codes, outcomes
+from coreapp.upstream.bodies import OF_POINTERS
 from coreapp.upstream_access import UpstreamAccess
 from tidings.client.errors import NetworkUnreached
 from tidings.egress.download import Downloader, DownloadTooLarge
@@ -35,7 +38,7 @@ from tidings.media.reading import MediaReader, OpenReader
 from tidings.objects.store import BLOCK, StoredObject
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.media_downloads import Download
-from tidings.wire import codes
+from tidings.wire import codes, media_objects
 from tidings.wire.media_objects import FilePointer, Pointer
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,48 @@ class UploadedFiles(MediaContent):
         super().__init__(encoded)
         self.objects = {path: (kind, found) for path, (kind, found) in self.objects.items() if _is_uploaded(found)}
 
+    def point(self, path: str, pointer: FilePointer) -> None:
+        """Replace `id` or `link` by a pointer, and keep them as `source`, from which a lost file is uploaded again."""
+        found = self.objects[path][1]
+        source = {name: found[name] for name in ("id", "link", "provider") if name in found}
+        super().point(path, pointer)
+        found["source"] = source
+
+
+def has_uploaded(content: bytes) -> bool:
+    """Return whether a message has files that were uploaded."""
+    return bool(_without_pointers(content)[1])
+
+
+async def upload_again(preparation: Preparation, content: bytes, held_up: HeldUp) -> bytes:
+    """Return the content of a message whose files the Cloud API has lost, after they were uploaded again, at most once
+    for all messages that name them. Raises `MediaFailed`.
+
+    held_up: called for each attempt that will be repeated
+    """
+    original, blobs = _without_pointers(content)
+    preparation.forget(blobs)
+    return await preparation.prepare(original, held_up)
+
+
+def _without_pointers(content: bytes) -> tuple[bytes, Sequence[str]]:
+    """Return a content as it was before its files were uploaded, and their ids in the Cloud API."""
+    try:
+        fields = msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return content, ()
+    kind = str(fields.get("type"))
+    blobs = []
+    for _, _, found in media_objects.find(kind, fields.get(kind), kinds.KINDS):
+        source = found.get("source")
+        if "blob" not in found or not isinstance(source, dict):
+            continue
+        blobs.append(str(found["blob"]))
+        for name in OF_POINTERS:
+            found.pop(name, None)
+        found.update(source)
+    return msgspec.json.encode(fields), blobs
+
 
 def _is_uploaded(found: object) -> bool:
     if not isinstance(found, dict):
@@ -75,7 +120,7 @@ def _is_uploaded(found: object) -> bool:
 
 
 class UpstreamQueue(PreparationQueue):
-    """Messages whose files are being uploaded. A message whose post has begun needs its files no more."""
+    """Messages whose files are being uploaded. A message whose post has begun needs them only if it is posted again."""
 
     @classmethod
     def like(cls, queue: PreparationQueue) -> UpstreamQueue:

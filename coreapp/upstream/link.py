@@ -15,7 +15,7 @@ from coreapp.graph_api.number import NumberUpstream
 from coreapp.graph_api.pace import backoff
 from coreapp.network_connection import DeliveryListener, SendListener
 from coreapp.upstream import bodies, outcomes
-from coreapp.upstream.outcomes import Outcome, PostAccepted, PostRefused
+from coreapp.upstream.outcomes import FileMissing, Outcome, PostAccepted, PostRefused
 from tidings import e2ee
 from tidings.aio import service
 from tidings.storage.business import upstream_ids
@@ -135,7 +135,8 @@ class UpstreamLink:
             return None
         if 200 <= answer.status < 300:
             return PostAccepted("")
-        return outcomes.of_response(answer.status, answer.content)
+        outcome = outcomes.of_response(answer.status, answer.content)
+        return outcome.otherwise if isinstance(outcome, FileMissing) else outcome
 
     async def _find_newest(self, refs: Sequence[str]) -> UpstreamId | None:
         """Find the newest of these messages: with it the Cloud API marks those before it."""

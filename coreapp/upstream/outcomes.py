@@ -54,7 +54,14 @@ class OutcomeOpen:
     reason: str
 
 
-Outcome = PostAccepted | PostRefused | PostDelayed | NumberStopped | OutcomeOpen
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileMissing:
+    """The message was refused, perhaps because the Cloud API does not have a file of it."""
+
+    otherwise: PostRefused | NumberStopped  # the outcome for a message without an uploaded file
+
+
+Outcome = PostAccepted | PostRefused | PostDelayed | NumberStopped | OutcomeOpen | FileMissing
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -117,6 +124,16 @@ def of_response(status: int, content: bytes, retry_after: str = "") -> Outcome:
             return OutcomeOpen(f"HTTP {status} without an error of the Cloud API")
         # Not the Cloud API has answered: a proxy, or another server at a wrong base URL.
         return PostDelayed(f"HTTP {status} without an error of the Cloud API", seconds=_seconds(retry_after))
+    code, subcode = error.code, error.error_subcode or 0
+    outcome = _of_error(error, status, retry_after)
+    if isinstance(outcome, PostRefused | NumberStopped) and error_codes.may_be_file(code, subcode, error.details):
+        return FileMissing(outcome)
+    return outcome
+
+
+def _of_error(
+    error: CloudError, status: int, retry_after: str
+) -> PostRefused | PostDelayed | NumberStopped | OutcomeOpen:
     code, subcode = error.code, error.error_subcode or 0
     if error_codes.stops_number(code, subcode):
         return NumberStopped(error.shown)

@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import Counter
 
@@ -21,10 +21,14 @@ from coreapp.graph_api.client import AnswerMissing, CloudResponse, NotPosted
 from coreapp.graph_api.number import NumberUpstream
 from coreapp.graph_api.pace import backoff
 from coreapp.journal import Change
+from coreapp.media.errors import MediaFailed
+from coreapp.media.uploads import HeldUp
 from coreapp.sending.encryption import Encryption
 from coreapp.upstream import outcomes
 from coreapp.upstream.bodies import OutboundMessage, Untranslatable
+from coreapp.upstream.files import has_uploaded
 from coreapp.upstream.outcomes import (
+    FileMissing,
     NumberStopped,
     Outcome,
     OutcomeOpen,
@@ -55,6 +59,7 @@ STOPPED = "the number is stopped: see `tidings number upstream`"
 DELAYED = "the Cloud API does not accept it now"
 UNCONFIRMED = "the Cloud API did not confirm it"
 INTERRUPTED = "the Coreapp ended during the post"
+FILE_MISSING = "the Cloud API may have lost its file: it is uploaded again"
 NO_CREDENTIALS = "the credentials cannot be opened: set them again with `tidings number upstream`"
 
 _results = {
@@ -63,6 +68,7 @@ _results = {
     PostDelayed: POSTS.labels("delayed"),
     NumberStopped: POSTS.labels("stopped"),
     OutcomeOpen: POSTS.labels("unknown"),
+    FileMissing: POSTS.labels("file missing"),
 }
 
 
@@ -74,6 +80,7 @@ class _Lane:
     is_busy: bool = False  # the first job is in flight, or its outcome is open
     is_waiting: bool = False  # the first job waits for the recipient's rate or back-off
     failures: int = 0  # consecutive delays of the first job
+    renewed: str = ""  # id of the first job if its files were uploaded again
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -81,6 +88,8 @@ class UpstreamSender(Encryption):
     """Takes the place of encryption in a shard whose number sends through the Cloud API."""
 
     number: NumberUpstream = dataclasses.field(kw_only=True)
+    # Uploads the files of a content again, and returns the content with their new ids. Set before a job is enqueued.
+    upload_again: Callable[[bytes, HeldUp], Awaitable[bytes]] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -272,6 +281,8 @@ class UpstreamSender(Encryption):
         if job.id not in self._posted:
             return
         outcome = await self._post(body)
+        if isinstance(outcome, FileMissing) and not has_uploaded(content):
+            outcome = outcome.otherwise
         crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
         _results[type(outcome)].inc()
         if job.id not in self._posted:
@@ -320,6 +331,8 @@ class UpstreamSender(Encryption):
             seconds = pace.delayed()
             log.warning("upstream.unknown", extra={"id": job.id, "error": outcome.reason, "pause_s": seconds})
             self._leave_open(job, outcome)
+        elif isinstance(outcome, FileMissing):
+            self._upload_again(lane, job, outcome)
         elif isinstance(outcome, NumberStopped):
             self._stop(outcome.reason)
             self._return(lane, job, STOPPED)
@@ -361,6 +374,49 @@ class UpstreamSender(Encryption):
         if outcome.of_recipient:
             self._hold(job.peer, lane, pause)
 
+    def _upload_again(self, lane: _Lane, job: Job, outcome: FileMissing) -> None:
+        """Upload the files of a message again, once, and post it with their new ids."""
+        if lane.renewed == job.id:
+            refusal = outcome.otherwise
+            if isinstance(refusal, NumberStopped):
+                # The phone number is known, because it has taken the files.
+                refusal = PostRefused(codes.NOT_FOUND, refusal.reason)
+            self._handle(lane, job, refusal)
+            return
+        log.warning("upstream.file_missing", extra={"id": job.id})
+        lane.renewed = job.id
+        self._renew(lane, job, FILE_MISSING)
+
+    def _renew(self, lane: _Lane, job: Job, why: str) -> None:
+        """Upload those files of a lane's first job that the Cloud API does not have, and post it then."""
+        self.failures.note((job.id,), why)
+        fresh = dataclasses.replace(job, state=JobForm.NEW)
+        self.context.journal.put(Change(self.context.account, enqueued_jobs=(fresh,)))
+        if self._is_closed:
+            return
+        task = asyncio.get_running_loop().create_task(self._replace_files(lane, fresh))
+        self._tasks.add(task)
+        task.add_done_callback(self._renewed)
+
+    async def _replace_files(self, lane: _Lane, job: Job) -> None:
+        try:
+            content = await self.upload_again(lane.jobs[0][1], lambda why: self.failures.note((job.id,), why))
+        except MediaFailed as error:
+            if job.id in self._posted:
+                self._refuse(lane, job, PostRefused(error.code, error.details))
+            return
+        # A status of an earlier post may have settled it.
+        if self._posted.pop(job.id, None) is not None:
+            lane.jobs[0] = (job, content)
+            lane.is_busy = False
+            self._ready.append(job.peer)
+            self._pump()
+
+    def _renewed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.context.journal.fail(error)
+
     def _return(self, lane: _Lane, job: Job, why: str) -> None:
         """Return a job that was not accepted to the head of its lane. It is `NEW` on disk before its next post."""
         self.failures.note((job.id,), why)
@@ -397,6 +453,10 @@ class UpstreamSender(Encryption):
         try:
             if self.context.settings.cloud_resends_unknown:
                 SETTLED.labels("resend").inc()
+                if outcome.reason == INTERRUPTED:
+                    # Its files have no ids of the Cloud API: the earlier owner had these in memory.
+                    self._renew(lane, job, UNCONFIRMED)
+                    return
                 self._return(lane, job, UNCONFIRMED)
                 self._pump()
                 return

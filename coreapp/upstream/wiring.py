@@ -15,7 +15,7 @@ from coreapp.sending.wiring import MakeEncryption, Sending
 from coreapp.statuses.wiring import Statuses
 from coreapp.upstream.checks import UpstreamChecks
 from coreapp.upstream.contents import NoKeptContents
-from coreapp.upstream.files import UpstreamQueue, exchange_of
+from coreapp.upstream.files import UpstreamQueue, exchange_of, upload_again
 from coreapp.upstream.inbox import UpstreamInbox
 from coreapp.upstream.sender import UpstreamSender
 from coreapp.upstream.template_changes import TemplateChanges
@@ -30,8 +30,9 @@ def make_sender(context: ShardContext) -> MakeEncryption | None:
 def make_media(context: ShardContext, sending: Sending) -> ShardMedia:
     """Return the media parts, of which a number of the Cloud API exchanges its files with it."""
     media = wire_media(context, sending, exchange_of(context))
-    if context.upstream is None:
+    if not isinstance(sending.encryption, UpstreamSender):
         return media
+    sending.encryption.upload_again = functools.partial(upload_again, media.preparation)
     return dataclasses.replace(media, preparation_queue=UpstreamQueue.like(media.preparation_queue))
 
 

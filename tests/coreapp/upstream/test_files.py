@@ -11,7 +11,7 @@ import pytest
 from coreapp.upstream import files
 from tests.coreapp.conftest import World
 from tests.coreapp.media_scene import PNG, failure, find, read, send, send_image, upload
-from tests.coreapp.upstream.conftest import message, post, until_no_jobs
+from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud, refused
 
 ANN, BEN = "15550110001", "15550110002"
@@ -49,6 +49,95 @@ async def test_a_file_is_uploaded_once_however_many_messages_name_it(bridged: Wo
 
 async def test_an_id_of_the_cloud_api_is_kept_for_29_days() -> None:
     assert files.LIFETIME_MS == 29 * 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        refused(100, "Unsupported post request", error_subcode=33),
+        refused(131053, "Media upload error"),
+        refused(100, error_data={"details": "Param image['id'] is not a valid media attachment ID"}),
+    ],
+)
+async def test_a_file_that_the_cloud_api_has_lost_is_uploaded_again(
+    bridged: World, cloud: ScriptedCloud, lost: Any
+) -> None:
+    cloud.policy = lambda body: lost if body.get("image", {}).get("id") == "701" else None
+    running = await bridged.start()
+    row = await upload(bridged)
+    first = await send_image(running, ANN, row.id, caption="c")
+    behind = await running.client.send(ANN, "behind")
+    await until_no_jobs(bridged)
+    assert [body.get("image") for body in cloud.posts] == [
+        {"id": "701", "caption": "c"},
+        {"id": "702", "caption": "c"},
+        None,
+    ]
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [first.id, first.id, behind.id]
+    # Later messages use the new id, also those of the next owner.
+    await send_image(running, BEN, row.id)
+    await until_no_jobs(bridged)
+    await running.stopped()
+    again = await bridged.start(node="second")
+    await send_image(again, BEN, row.id)
+    await until_no_jobs(bridged)
+    assert [body["image"]["id"] for body in cloud.to(BEN)] == ["702", "702"]
+    assert len(cloud.uploads) == 2
+    assert bridged.sink.labels() == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "code"), [(refused(100, error_subcode=33), 1006), (refused(131053, "Media upload error"), 400)]
+)
+async def test_a_file_is_uploaded_again_only_once_for_a_message(
+    bridged: World, cloud: ScriptedCloud, lost: Any, code: int
+) -> None:
+    cloud.policy = lambda body: lost if "image" in body else None
+    running = await bridged.start()
+    row = await upload(bridged)
+    message_id = (await send_image(running, ANN, row.id)).id
+    assert (await failure(bridged, message_id))["code"] == code
+    assert len(cloud.uploads) == 2
+    assert len(cloud.posts) == 2
+    # The number itself works.
+    await running.client.send(ANN, "behind")
+    await until_no_jobs(bridged)
+    assert not running.shard.is_stopped
+
+
+async def test_a_status_settles_a_message_whose_file_is_uploaded_again(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: refused(131053, "Media upload error") if "image" in body else None
+    running = await bridged.start()
+    row = await upload(bridged)
+    cloud.upload_policy = lambda: refused(4) if len(cloud.uploads) > 1 else None
+    first = await send_image(running, ANN, row.id)
+    await cloud.signals.until(lambda: len(cloud.uploads) == 2)
+    await post(running, status(first.id, "delivered"))
+    behind = await running.client.send(ANN, "behind")
+    await until_no_jobs(bridged)
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(first.id) == ["sent", "delivered"])
+    cloud.upload_policy = lambda: None
+    # The upload ends, and posts nothing.
+    await send_image(running, BEN, row.id)
+    await cloud.signals.until(lambda: len(cloud.to(BEN)) == 1)
+    assert [body["biz_opaque_callback_data"] for body in cloud.to(ANN)] == [first.id, behind.id]
+
+
+async def test_a_post_that_a_crash_interrupted_is_repeated_with_the_ids_of_its_files(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start()
+    row = await upload(bridged)
+    message_id = (await send_image(running, ANN, row.id, caption="c")).id
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    await running.killed()
+    cloud.policy = lambda body: None
+    await bridged.start(node="second", cloud_resends_unknown=True)
+    await until_no_jobs(bridged)
+    assert [body["image"] for body in cloud.posts] == [{"id": "701", "caption": "c"}] * 2
+    assert [body["biz_opaque_callback_data"] for body in cloud.posts] == [message_id] * 2
+    assert len(cloud.uploads) == 1
 
 
 async def test_a_pointer_of_the_network_is_not_taken_for_an_id(bridged: World, cloud: ScriptedCloud) -> None:

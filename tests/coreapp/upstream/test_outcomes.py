@@ -9,6 +9,7 @@ import pytest
 
 from coreapp.upstream import outcomes
 from coreapp.upstream.outcomes import (
+    FileMissing,
     NumberStopped,
     OutcomeOpen,
     PostAccepted,
@@ -68,11 +69,26 @@ def test_an_unclear_response_leaves_the_outcome_open(status: int, content: bytes
         (400, error(33)),
         (400, error(133010)),
         (500, error(131045)),
-        (400, error(100, error_subcode=33)),
     ],
 )
 def test_a_fault_of_credentials_or_number_stops_the_number(status: int, content: bytes) -> None:
     assert isinstance(of_response(status, content), NumberStopped)
+
+
+@pytest.mark.parametrize(
+    ("content", "otherwise"),
+    [
+        # The phone number id may be wrong as well.
+        (error(100, error_subcode=33), NumberStopped),
+        (error(131053), PostRefused),
+        (error(131052), PostRefused),
+        (error(100, error_data={"details": "Param image['id'] is not a valid media attachment ID"}), PostRefused),
+    ],
+)
+def test_an_error_that_may_be_about_a_file_says_what_it_is_otherwise(content: bytes, otherwise: type) -> None:
+    found = of_response(400, content)
+    assert isinstance(found, FileMissing)
+    assert isinstance(found.otherwise, otherwise)
 
 
 @pytest.mark.parametrize("code", [2, 4, 80007, 130429, 131016, 131057, 133004, 2494100])
