@@ -47,6 +47,7 @@ from tidings.storage.business import (
     service_windows,
     sessions,
     shards,
+    standins,
     template_events,
     undecrypted,
     upstream_ids,
@@ -308,6 +309,8 @@ class Change:
     )
     # ids of the real Cloud API beside our own
     new_upstream_ids: Sequence[upstream_ids.UpstreamId] = merging.rows(upstream_ids.add)
+    # numbers that stand for senders of these messages
+    new_standins: Sequence[standins.StandIn] = merging.rows_by_account(standins.add)
     # quarantined deliveries, which the network may delete
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined

@@ -123,6 +123,8 @@ class Settings(settings.ProcessSettings):
     cloud_unknown_wait: Annotated[float, env.number(0.0, 86_400.0)] = env.variable("TIDINGS_CLOUD_UNKNOWN_WAIT_S", 60.0)
     # post such a message again after that time instead of failing it
     cloud_resends_unknown: Annotated[bool, _is("resend", "fail")] = env.variable("TIDINGS_CLOUD_UNKNOWN_OUTCOME", False)
+    # first digits of numbers that stand for users whose number the real Cloud API does not show
+    cloud_standin: Annotated[int, env.integer(100, 999_999)] = env.variable("TIDINGS_CLOUD_STANDIN", 999)
     # start sessions only with recipients whose keys have post-quantum protection
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     # continue with recipients whose keys had post-quantum protection and no longer have it

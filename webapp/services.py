@@ -192,7 +192,7 @@ def assemble(
     links = _links(settings, shard_map, calls, numbers)
     logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
-    callbacks = _upstream_callbacks(common.changes, database, links, safe=safe, clock=clock)
+    callbacks = _upstream_callbacks(settings, common.changes, database, links, safe=safe, clock=clock)
     templates = _templates(settings, database, clock, numbers=numbers, links=links)
     tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)
@@ -258,9 +258,9 @@ def _templates(
 
 
 def _upstream_callbacks(
-    watch: Watch, database: Database, links: CoreappLinks, *, safe: SecretSealer, clock: Clock
+    settings: Settings, watch: Watch, database: Database, links: CoreappLinks, *, safe: SecretSealer, clock: Clock
 ) -> UpstreamCallbacks:
-    callbacks = UpstreamCallbacks(database, links, safe=safe, clock=clock)
+    callbacks = UpstreamCallbacks(database, links, safe=safe, clock=clock, standin_prefix=str(settings.cloud_standin))
     watch.on(changes.UPSTREAMS, callbacks.poll)
     return callbacks
 

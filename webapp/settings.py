@@ -180,6 +180,8 @@ class Settings(settings.ProcessSettings):
     cloud_pair_limit: env.Flag = env.variable("TIDINGS_CLOUD_PAIR_LIMIT", False)
     # accept users' ids in messages of the Cloud API
     cloud_user_ids: env.Flag = env.variable("TIDINGS_CLOUD_BSUID", False)
+    # first digits of numbers that stand for users whose number the real Cloud API does not show
+    cloud_standin: Annotated[int, env.integer(100, 999_999)] = env.variable("TIDINGS_CLOUD_STANDIN", 999)
     # limit the management calls of the Cloud API
     cloud_management_limit: env.Flag = env.variable("TIDINGS_CLOUD_MANAGEMENT_LIMIT", False)
     # messaging limit in the Cloud API of numbers without an individual one

@@ -167,7 +167,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
         # The settings were read under this lease. A later change of the way of sending ends it.
         is_upstream = config.upstream is not None
         link = (
-            UpstreamLink(config, database, process.upstream)
+            UpstreamLink(config, database, process.upstream, standin_prefix=str(settings.cloud_standin))
             if is_upstream
             else NetworkLink(process.connections, device, lease)
         )

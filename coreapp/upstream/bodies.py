@@ -53,7 +53,7 @@ class OutboundMessage:
         """Return our own ids of the messages that this one names."""
         return [message_id for message_id in (self.answered, self.target) if message_id]
 
-    def body(self, to: str, message_id: str, *, wamids: Mapping[str, str]) -> bytes:
+    def body(self, to: str, message_id: str, *, wamids: Mapping[str, str], user_id: str = "") -> bytes:
         """Return the body of the post. Raises `Untranslatable`.
 
         Files of the message are links, which the Cloud API fetches itself, or pointers whose blob is the id of an
@@ -61,12 +61,13 @@ class OutboundMessage:
 
         message_id: our own id, which each status of the message returns
         wamids: ids of the Cloud API by our own, for those of `named` that are known
+        user_id: business-scoped id of the user that `to` stands for; empty for a telephone number
         """
         kind, content = self._translated(wamids)
         body: dict[str, Any] = {
             "messaging_product": "whatsapp",
             "recipient_type": "individual",
-            "to": to,
+            **({"recipient": user_id} if user_id else {"to": to}),
             "type": kind,
             kind: content,
         }

@@ -33,6 +33,7 @@ from tidings.storage.business.jobs import Job
 from tidings.storage.business.media_downloads import Download
 from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.standins import StandIn
 from tidings.storage.business.upstream_ids import UpstreamId
 from tidings.wire import codes, core
 from tidings.wire.cloud.codes import UNDELIVERABLE
@@ -48,6 +49,7 @@ class _Effects:
 
     new_messages: list[MessageRow] = dataclasses.field(default_factory=list)
     ids: list[UpstreamId] = dataclasses.field(default_factory=list)
+    standins: list[StandIn] = dataclasses.field(default_factory=list)
     heard: dict[str, int] = dataclasses.field(default_factory=dict)
     unread: list[Unread] = dataclasses.field(default_factory=list)
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
@@ -92,6 +94,8 @@ class UpstreamInbox:
         tracker.hold(about)
         try:
             await self._load(about)
+            hidden = {message.sender: message.user_id for message in found_messages if message.user_id}
+            await self.sender.standins.prepare(hidden)
             try:
                 await self._carry_out(parsed, own_ids)
             except Exception as error:
@@ -118,7 +122,8 @@ class UpstreamInbox:
     def _parse(self, event: core.UpstreamEvent) -> PostedMessage | PostedStatus | tuple[int, str] | None:
         try:
             if event.kind == core.MESSAGE_EVENT:
-                return received.read_message(event.body, event.name)
+                stand_in = event.peer if event.user_id else ""
+                return received.read_message(event.body, event.name, stand_in=stand_in, user_id=event.user_id)
             if event.kind == core.STATUS_EVENT:
                 return received.read_status(event.body)
             return received.read_error(event.body)
@@ -185,6 +190,8 @@ class UpstreamInbox:
             )
         )
         effects.ids.append(UpstreamId(context.account, message_id, message.wamid, milliseconds))
+        if message.user_id:
+            effects.standins += self.sender.standins.issue(message.sender, message.user_id)
         if message.sender in context.config.blocked:
             EVENTS.labels(core.MESSAGE_EVENT, "blocked").inc()
             return
@@ -246,6 +253,7 @@ class UpstreamInbox:
                 new_downloads=effects.downloads,
                 checked_contacts=[*contacts.met(effects.heard), *contacts.missed(effects.invalid)],
                 new_upstream_ids=effects.ids,
+                new_standins=effects.standins,
             ),
             urgent=True,
         )

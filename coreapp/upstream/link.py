@@ -16,6 +16,7 @@ from coreapp.graph_api.pace import backoff
 from coreapp.network_connection import DeliveryListener, SendListener
 from coreapp.upstream import bodies, outcomes
 from coreapp.upstream.outcomes import FileMissing, Outcome, PostAccepted, PostRefused
+from coreapp.upstream.standins import StandInNumbers
 from tidings import e2ee
 from tidings.aio import service
 from tidings.storage.business import upstream_ids
@@ -36,10 +37,12 @@ class UpstreamLink:
 
     name = "upstream-link"
 
-    def __init__(self, config: Config, database: Database, number: NumberUpstream) -> None:
+    def __init__(self, config: Config, database: Database, number: NumberUpstream, *, standin_prefix: str) -> None:
+        """standin_prefix: first digits of numbers that stand for users"""
         self._config = config
         self._database = database
         self._number = number
+        self._standins = StandInNumbers(database, config.account, standin_prefix)
         self._sends: SendListener
         self._is_running = False
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -79,8 +82,12 @@ class UpstreamLink:
             await service.cancel(self._tasks)
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
-        """Return all numbers: the Cloud API has no check. Those that a status found invalid are cached as such."""
-        return set(numbers)
+        """Return all numbers except those of the reserved range that stand for no user: the Cloud API has no check.
+        Those that a status found invalid are cached as such.
+        """
+        reserved = {number for number in numbers if self._standins.is_reserved(number)}
+        issued = await self._standins.find(reserved) if reserved else {}
+        return {number for number in numbers if number not in reserved or number in issued}
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
         """Return no keys."""

@@ -52,10 +52,11 @@ class PostedMessage:
     """Message of a recipient. Ids that it names are those of the Cloud API until `translated` is called."""
 
     wamid: str
-    sender: str
+    sender: str  # number, or the one that stands for it
     timestamp: int  # Unix seconds
     fields: Mapping[str, Any] = dataclasses.field(repr=False)
     name: str = ""  # name in the sender's profile; empty without one
+    user_id: str = ""  # business-scoped id of a sender for whom `sender` stands; empty where it is their number
 
     @property
     def named(self) -> Sequence[str]:
@@ -109,6 +110,9 @@ class PostedMessage:
         if isinstance(found.get("referred_product"), dict):
             context["referred_product"] = found["referred_product"]
         wamid, author = _text(found, "id"), _text(found, "from")
+        if self.user_id and wamid and author == _text(self.fields, "from"):
+            # Of the sender, unless the message is known to be another one's. The number may be hidden in both places.
+            author = self.sender if own_ids.get(wamid, derive(wamid)) == derive(wamid) else ""
         own = own_ids.get(wamid) or (derive(wamid) if wamid and author == self.sender else "")
         if own:
             # The id of an own message that is not known any more is left out.
@@ -137,7 +141,6 @@ class PostedStatus:
     """Status of a message of the business."""
 
     wamid: str
-    recipient: str
     reached: Status
     timestamp: int  # Unix seconds
     own_id: str = ""  # our id, as the post named it; empty where the Cloud API does not return it
@@ -146,27 +149,28 @@ class PostedStatus:
     pricing: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # conversation and pricing, as v1 shows them
 
 
-def read_message(body: bytes, name: str = "") -> PostedMessage:
+def read_message(body: bytes, name: str = "", *, stand_in: str = "", user_id: str = "") -> PostedMessage:
     """Parse one of `value.messages`. Raises `Unusable`.
 
     name: name in the sender's profile; empty without one
+    stand_in: number that stands for the sender, with their business-scoped id; empty for the sender's own number
     """
     try:
         fields = _decode(body)
-        wamid, sender, timestamp = _id(fields["id"]), str(fields["from"]), _time(fields["timestamp"])
+        wamid, timestamp = _id(fields["id"]), _time(fields["timestamp"])
+        sender = stand_in or str(fields["from"])
     except _FAILURES as error:
         raise Unusable(f"malformed message: {error!r}"[:200]) from None
     if not addresses.is_wa_id(sender):
         raise Unusable("the sender has no number")
-    return PostedMessage(wamid, sender, timestamp, fields, name)
+    return PostedMessage(wamid, sender, timestamp, fields, name, user_id)
 
 
 def read_status(body: bytes) -> PostedStatus:
     """Parse one of `value.statuses`. Raises `Unusable`."""
     try:
         fields = _decode(body)
-        wamid, recipient = _id(fields["id"]), str(fields["recipient_id"])
-        timestamp, name = _time(fields["timestamp"]), str(fields["status"])
+        wamid, timestamp, name = _id(fields["id"]), _time(fields["timestamp"]), str(fields["status"])
     except _FAILURES as failure:
         raise Unusable(f"malformed status: {failure!r}"[:200]) from None
     reached = _REACHED.get(name)
@@ -180,7 +184,6 @@ def read_status(body: bytes) -> PostedStatus:
     own = fields.get("biz_opaque_callback_data")
     return PostedStatus(
         wamid,
-        recipient,
         reached,
         timestamp,
         own if isinstance(own, str) and own.isascii() and len(own) <= inbound.MAX_ID else "",

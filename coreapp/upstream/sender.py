@@ -36,6 +36,7 @@ from coreapp.upstream.outcomes import (
     PostDelayed,
     PostRefused,
 )
+from coreapp.upstream.standins import StandInNumbers
 from coreapp.upstream_access import UpstreamAccess
 from tidings.aio import crashpoints, service
 from tidings.aio.lru import LRU
@@ -59,6 +60,7 @@ STOPPED = "the number is stopped: see `tidings number upstream`"
 DELAYED = "the Cloud API does not accept it now"
 UNCONFIRMED = "the Cloud API did not confirm it"
 INTERRUPTED = "the Coreapp ended during the post"
+NOT_ISSUED = "the number stands for no user"
 FILE_MISSING = "the Cloud API may have lost its file: it is uploaded again"
 NO_CREDENTIALS = "the credentials cannot be opened: set them again with `tidings number upstream`"
 
@@ -102,6 +104,7 @@ class UpstreamSender(Encryption):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pair_rate = PairRate(self.context.clock) if settings.cloud_pair_pacing else None
+        self.standins = StandInNumbers(self.context.database, self.context.account, str(settings.cloud_standin))
         self._wamids: LRU[str, str] = LRU(REMEMBERED)
         self._pump_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -297,7 +300,10 @@ class UpstreamSender(Encryption):
         try:
             message = OutboundMessage(content)
             wamids = await self.find_wamids(message.named) if message.named else {}
-            return message.body(job.peer, job.id, wamids=wamids)
+            user_id = (await self.standins.find([job.peer])).get(job.peer, "")
+            if not user_id and self.standins.is_reserved(job.peer):
+                return PostRefused(codes.INVALID_USER, NOT_ISSUED)
+            return message.body(job.peer, job.id, wamids=wamids, user_id=user_id)
         except Untranslatable as error:
             return PostRefused(error.code, error.details)
         except Exception as error:

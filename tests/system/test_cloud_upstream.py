@@ -18,6 +18,7 @@ from tests.system.webhook import Webhook
 pytestmark = pytest.mark.whole_system
 
 READER, ECHO, MISSING, ANSWERING = "15550110001", "15550140001", "15550160001", "15550180001"
+NAMED = "15550370007"  # of a user with a user name, whose number is hidden
 
 
 @pytest.fixture
@@ -92,6 +93,29 @@ async def test_messages_of_other_types_arrive(pair: CloudPair, webhook: tuple[We
     assert message["from"] == ANSWERING
     if word == "reaction":
         assert message["reaction"]["message_id"] == message_id
+
+
+async def test_a_user_without_a_visible_number_is_answered_at_the_number_that_stands_for_them(
+    tmp_path: Path, webhook: tuple[Webhook, str]
+) -> None:
+    received, url = webhook
+    variables = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_CLOUD_BSUID": "1", "TIDINGS_TESTING": "1"}
+    async with CloudPair(tmp_path, b=variables) as pair:
+        business = await pair.start()
+        await business.set_webhook(url)
+        first = await send(business, NAMED)
+        reply = await received.received("text")
+        stand_in = reply["from"]
+        assert (len(stand_in), stand_in[:3]) == (15, "999")
+        answer = await business.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{stand_in}"]})
+        assert answer["contacts"] == [{"input": f"+{stand_in}", "status": "valid", "wa_id": stand_in}]
+        second = await send(business, stand_in, text={"body": "to the number that stands for the user"})
+        await received.until(lambda _: len(statuses(received, second)) == 3)
+        echoed = await received.until(lambda body: "to the number that stands" in str(body.get("messages")))
+        assert echoed["contacts"][0]["wa_id"] == echoed["messages"][0]["from"] == stand_in
+        found = [status for body in received.bodies for status in body.get("statuses", ())]
+        assert {status["recipient_id"] for status in found if status["id"] == second} == {stand_in}
+        await received.until(lambda _: len(statuses(received, first)) == 3)
 
 
 async def test_a_coreapp_that_is_killed_sends_nothing_twice(pair: CloudPair, webhook: tuple[Webhook, str]) -> None:

@@ -16,11 +16,12 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import upstream_credentials
 from tidings.keys.upstream_credentials import UpstreamCredentials
-from tidings.storage.business import messages, numbers, upstreams
+from tidings.storage.business import messages, numbers, standins, upstreams
 from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.standins import StandIn
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Connection, Database
-from tidings.wire import codes, core
+from tidings.wire import codes, core, standin_numbers
 from webapp.api.upstream.service import UpstreamCallbacks
 
 NUMBER, P, W = "15550000000", "106540352242922", "102290129340398"
@@ -282,7 +283,13 @@ async def test_a_status_goes_to_the_shard_of_the_number_that_the_message_was_sen
     sent = MessageRow("gBEG1", NUMBER, 1, "5215550000001", "text", Status.ACCEPTED, 1, "")
     await database.commit(lambda connection: messages.add(connection, [sent]))
     owners = TwoShards()
-    callbacks = UpstreamCallbacks(database, owners, safe=SecretSealer(b"s" * 32), clock=clock)  # type: ignore[arg-type]
+    callbacks = UpstreamCallbacks(
+        database,
+        owners,  # type: ignore[arg-type]
+        safe=SecretSealer(b"s" * 32),
+        clock=clock,
+        standin_prefix="999",
+    )
     await callbacks.poll()
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "525550000002"}
     known = status | {"biz_opaque_callback_data": "gBEG1"}
@@ -290,3 +297,91 @@ async def test_a_status_goes_to_the_shard_of_the_number_that_the_message_was_sen
     found = {event.peer: peer for peer, question in owners.calls for event in question.events}
     assert found.keys() == {"5215550000001", "525550000002", "16505551234"}
     assert all(owners.shard_of(event) == owners.shard_of(call) for event, call in found.items())
+
+
+USER, STAND_IN = "US.13491208655302741918", "999844650983059"
+
+
+def hidden(wamid: str, user_id: Any = USER) -> dict[str, Any]:
+    message = text(wamid)
+    del message["from"]
+    return message | ({"from_user_id": user_id} if user_id else {})
+
+
+async def issue(database: Database, number: str, user_id: str) -> None:
+    """Let a number stand for a user, as the owner of its shard does."""
+    row = StandIn(NUMBER, number, user_id)
+    await database.commit(lambda connection: standins.add(connection, NUMBER, [row]))
+
+
+def passed_on(coreapp: FakeCoreapp) -> list[tuple[str, str, str]]:
+    """Return number, user and name of the events, in their order."""
+    asked = coreapp.asked(core.TakeUpstreamEvents)
+    return [(event.peer, event.user_id, event.name) for question in asked for event in question.events]
+
+
+@pytest.mark.parametrize("in_message", [USER, None, "no id", 5])
+async def test_a_sender_without_a_number_gets_one_that_stands_for_them(
+    api: Served, coreapp: FakeCoreapp, in_message: Any
+) -> None:
+    contacts = [{"profile": {"name": "Ann", "username": "ann"}, "user_id": USER}]
+    body = envelope({"contacts": contacts, "messages": [hidden("wamid.A", in_message)]})
+    for _ in range(2):
+        # The same one before and after it is issued, and in every Webapp.
+        assert (await post(api, body)).status_code == 200
+    assert passed_on(coreapp) == [(STAND_IN, USER, "Ann")] * 2
+
+
+async def test_a_user_keeps_the_number_when_their_own_is_shown(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await issue(database, "888000000000001", USER)
+    shown = {"contacts": [{"wa_id": "16505551234", "user_id": USER, "profile": {"name": "Ann"}}]}
+    body = envelope(shown | {"messages": [text("wamid.A")]}, {"messages": [hidden("wamid.B")]})
+    assert (await post(api, body)).status_code == 200
+    assert passed_on(coreapp) == [("888000000000001", USER, "Ann"), ("888000000000001", USER, "")]
+
+
+async def test_a_user_whose_number_is_shown_gets_none(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    shown = {"contacts": [{"wa_id": "16505551234", "user_id": USER, "profile": {"name": "Ann"}}]}
+    assert (await post(api, envelope(shown | {"messages": [text("wamid.A") | {"from_user_id": USER}]}))).is_success
+    assert passed_on(coreapp) == [("16505551234", "", "Ann")]
+
+
+async def test_a_number_that_stands_for_another_user_is_not_chosen(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await issue(database, STAND_IN, "US.1")
+    assert (await post(api, envelope({"messages": [hidden("wamid.A")]}))).status_code == 200
+    assert passed_on(coreapp) == [("999342688186451", USER, "")]
+
+
+async def test_a_sender_without_number_and_id_is_left_to_the_first_shard(api: Served, coreapp: FakeCoreapp) -> None:
+    several = [{"user_id": USER}, {"user_id": "US.2"}]
+    body = envelope({"contacts": several, "messages": [hidden("wamid.A", None), hidden("wamid.B", "?")]})
+    assert (await post(api, body)).status_code == 200
+    assert passed_on(coreapp) == [("", "", ""), ("", "", "")]
+
+
+async def test_events_of_such_users_go_to_the_shard_of_their_number(
+    api: Served, database: Database, clock: ManualClock
+) -> None:
+    owners = TwoShards()
+    callbacks = UpstreamCallbacks(
+        database,
+        owners,  # type: ignore[arg-type]
+        safe=SecretSealer(b"s" * 32),
+        clock=clock,
+        standin_prefix="999",
+    )
+    await callbacks.poll()
+    await issue(database, STAND_IN, USER)
+    status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_user_id": USER}
+    body = envelope({"messages": [hidden("wamid.A"), hidden("wamid.C", "US.2")], "statuses": [status]})
+    await callbacks.take(SECRET, body)
+    found = [(event.kind, event.peer) for _, question in owners.calls for event in question.events]
+    assert sorted(found) == sorted(
+        [("message", STAND_IN), ("status", STAND_IN), ("message", standin_numbers.candidates("999", "US.2")[0])]
+    )
+    for recipient, question in owners.calls:
+        assert {owners.shard_of(event.peer) for event in question.events} == {owners.shard_of(recipient)}

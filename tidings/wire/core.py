@@ -209,6 +209,7 @@ class UpstreamEvent(msgspec.Struct, omit_defaults=True, gc=False):
     body: bytes  # JSON: one of `messages`, `statuses` or `errors`; empty for a template
     peer: str = ""  # number of the other party, which decides about the shard; empty for errors and templates
     name: str = ""  # name in the profile of a message's sender; empty without one
+    user_id: str = ""  # business-scoped id of a message's sender for whom `peer` stands; empty where it is their number
 
 
 class TakeUpstreamEvents(Frame, tag="take_upstream_events"):

@@ -112,6 +112,13 @@ def status(
     return core.UpstreamEvent(core.STATUS_EVENT, json.dumps(body).encode(), peer)
 
 
+def hidden_message(wamid: str, *, stand_in: str, user_id: str, **fields: Any) -> core.UpstreamEvent:
+    """Return a message of a user without a visible number, as a Webapp passes it on."""
+    content = fields or {"type": "text", "text": {"body": "hi"}}
+    body = {"from_user_id": user_id, "id": wamid, "timestamp": "1749416383", **content}
+    return core.UpstreamEvent(core.MESSAGE_EVENT, json.dumps(body).encode(), stand_in, "Ann", user_id)
+
+
 def message(wamid: str, *, sender: str = "15550110001", name: str = "Ann", **fields: Any) -> core.UpstreamEvent:
     """Return a recipient's message as the Cloud API posts it."""
     content = fields or {"type": "text", "text": {"body": "hi"}}

@@ -68,7 +68,7 @@ class ScriptedCloud:
 
     def to(self, peer: str) -> list[dict[str, Any]]:
         """Return the posts to one recipient."""
-        return [post for post in self.posts if post["to"] == peer]
+        return [post for post in self.posts if post.get("to") == peer]
 
     async def _describe_waba(self, request: web.Request) -> web.StreamResponse:
         return web.json_response({"message_template_namespace": "9d1f930f_bea0_4e35", "id": WABA_ID})
@@ -147,5 +147,8 @@ class ScriptedCloud:
         if isinstance(answer, tuple):
             text = answer[1] if isinstance(answer[1], str) else json.dumps(answer[1])
             return web.Response(status=answer[0], text=text, content_type="application/json")
-        contact = {"input": body["to"], "wa_id": body["to"]}
+        if "to" in body:
+            contact = {"input": body["to"], "wa_id": body["to"]}
+        else:
+            contact = {"input": body["recipient"], "user_id": body["recipient"]}
         return web.json_response({"messaging_product": "whatsapp", "contacts": [contact], "messages": [{"id": wamid}]})

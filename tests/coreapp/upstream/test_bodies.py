@@ -53,3 +53,16 @@ def test_a_read_mark_has_the_form_of_the_cloud_api() -> None:
         "status": "read",
         "message_id": "wamid.A",
     }
+
+
+def test_a_message_to_a_stand_in_names_the_user_instead_of_a_number() -> None:
+    content = json.dumps({"type": "text", "text": {"body": "x"}}).encode()
+    body = json.loads(OutboundMessage(content).body("999844650983059", "own", wamids={}, user_id="US.1349"))
+    assert body == {
+        "messaging_product": "whatsapp",
+        "recipient_type": "individual",
+        "recipient": "US.1349",
+        "type": "text",
+        "text": {"body": "x"},
+        "biz_opaque_callback_data": "own",
+    }

@@ -34,6 +34,44 @@ def test_a_message_is_shown_as_v1_shows_it(case: dict[str, Any]) -> None:
     assert (shown.pointer.blob if shown.pointer is not None else None) == case.get("file")
 
 
+STAND_IN, USER = "999844650983059", "US.13491208655302741918"
+
+
+@pytest.mark.parametrize(
+    ("given", "context"),
+    [
+        # A reply of a user to their own message, with the number hidden and shown.
+        ({"context": {"id": "wamid.IN"}}, {"id": "derived-wamid.IN", "from": STAND_IN}),
+        (
+            {"from": "16505551234", "context": {"id": "wamid.IN", "from": "16505551234"}},
+            {"id": "derived-wamid.IN", "from": STAND_IN},
+        ),
+        # To a message of the business.
+        ({"context": {"id": "wamid.OUT", "from": "15550000000"}}, {"id": "gBEGown", "from": "15550000000"}),
+        ({"context": {"id": "wamid.OUT"}}, {"id": "gBEGown"}),
+        ({"context": {"forwarded": True}}, {"forwarded": True}),
+        ({}, None),
+    ],
+)
+def test_a_user_without_a_visible_number_is_shown_with_the_stand_in(given: dict[str, Any], context: Any) -> None:
+    fields = {"from_user_id": USER, "id": "wamid.NEW", "timestamp": "1749416383", "type": "text", "text": {"body": "x"}}
+    body = json.dumps({**fields, **given}).encode()
+    message = received.read_message(body, "Sheena", stand_in=STAND_IN, user_id=USER)
+    shown = message.shown(message.content(OWN, derive))
+    posted = json.loads(bodies.inbound("ABGGid", message.sender, message.timestamp, shown))
+    assert posted["contacts"] == [{"profile": {"name": "Sheena"}, "wa_id": STAND_IN}]
+    assert posted["messages"][0]["from"] == STAND_IN
+    assert posted["messages"][0].get("context") == context
+    assert "16505551234" not in json.dumps(posted)
+
+
+def test_a_status_of_a_user_without_a_visible_number_is_read() -> None:
+    found = received.read_status(
+        json.dumps({"id": "wamid.OUT", "status": "read", "timestamp": "1750030073", "recipient_user_id": USER}).encode()
+    )
+    assert (found.wamid, found.reached) == ("wamid.OUT", Status.READ)
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -167,7 +205,7 @@ def test_a_failed_status_without_a_reason_fails_all_the_same() -> None:
         status(timestamp="x"),
         status(id=None),
         b"{",
-        json.dumps({"id": "wamid.A", "status": "sent", "timestamp": "1"}).encode(),
+        json.dumps({"id": "wamid.A", "status": "sent"}).encode(),
     ],
 )
 def test_a_status_without_a_form_in_v1_is_unusable(body: bytes) -> None:

@@ -28,6 +28,12 @@ def test_a_rate_limit_responds_with_400_or_429(tmp_path: Path) -> None:
         read(tmp_path, TIDINGS_CLOUD_THROTTLE_STATUS="503")
 
 
+@pytest.mark.parametrize("value", ["99", "1000000", "099", "99a", "\u0669\u0669\u0669"])
+def test_a_prefix_that_is_not_three_to_six_digits_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(SettingsError, match=r"TIDINGS_CLOUD_STANDIN=.* is not a whole number from 100 to 999999"):
+        read(tmp_path, TIDINGS_CLOUD_STANDIN=value)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tidings.wire import core
+from tidings.wire.cloud import user_ids
 
 MESSAGES = "messages"  # field with messages, statuses and errors
 MAX_SHOWN = 1_000  # characters of an account's event that are logged
@@ -23,7 +24,9 @@ class _Profile(msgspec.Struct, gc=False):
 
 
 class _Contact(msgspec.Struct, gc=False):
-    wa_id: str = ""
+    # A user whose number is hidden has only an id.
+    wa_id: str | None = None
+    user_id: Any = None
     profile: _Profile | None = None
 
 
@@ -49,10 +52,12 @@ class _Posted(msgspec.Struct, gc=False):
 
 
 class _Addressed(msgspec.Struct, gc=False, rename={"sender": "from"}):
-    """Number that decides which shard an event belongs to."""
+    """Number, or user without one, that decides which shard an event belongs to."""
 
-    sender: str = ""
-    recipient_id: str = ""
+    sender: str | None = None
+    from_user_id: Any = None
+    recipient_id: str | None = None
+    recipient_user_id: Any = None
     biz_opaque_callback_data: Any = None
 
 
@@ -75,6 +80,8 @@ class NumberEvent:
     event: core.UpstreamEvent
     # Our own id of the message that a status is about, as the post returned it; empty for none.
     about: str = ""
+    # Business-scoped id of a message's sender, or of the recipient in a status without a number; empty for none.
+    user_id: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,18 +120,47 @@ def _events(raw: msgspec.Raw) -> Iterator[NumberEvent | AccountEvent | WrongChan
         yield WrongChange(str(error)[:200])
         return
     number = value.metadata.phone_number_id
-    names = {contact.wa_id: contact.profile.name for contact in value.contacts if contact.profile is not None}
+    contacts = _Contacts(value.contacts)
     for message in value.messages:
-        sender = _addressed(message).sender
-        event = core.UpstreamEvent(core.MESSAGE_EVENT, bytes(message), sender, names.get(sender, ""))
-        yield NumberEvent(number, event)
+        addressed = _addressed(message)
+        sender, named = addressed.sender or "", _user_id(addressed.from_user_id)
+        user_id, name = contacts.describe(sender, named)
+        yield NumberEvent(number, core.UpstreamEvent(core.MESSAGE_EVENT, bytes(message), sender, name), user_id=user_id)
     for status in value.statuses:
         addressed = _addressed(status)
-        event = core.UpstreamEvent(core.STATUS_EVENT, bytes(status), addressed.recipient_id)
-        about = addressed.biz_opaque_callback_data
-        yield NumberEvent(number, event, about if isinstance(about, str) else "")
+        recipient, about = addressed.recipient_id or "", addressed.biz_opaque_callback_data
+        event = core.UpstreamEvent(core.STATUS_EVENT, bytes(status), recipient)
+        user_id = "" if recipient else _user_id(addressed.recipient_user_id)
+        yield NumberEvent(number, event, about if isinstance(about, str) else "", user_id)
     for found in value.errors:
         yield NumberEvent(number, core.UpstreamEvent(core.ERROR_EVENT, bytes(found)))
+
+
+class _Contacts:
+    """Senders of the messages of a change."""
+
+    def __init__(self, contacts: Sequence[_Contact]) -> None:
+        self._by_number = {contact.wa_id: contact for contact in contacts if contact.wa_id}
+        self._by_user = {user_id: contact for contact in contacts if (user_id := _user_id(contact.user_id))}
+        self._only = contacts[0] if len(contacts) == 1 else None
+
+    def describe(self, sender: str, user_id: str) -> tuple[str, str]:
+        """Return the business-scoped id and the profile's name of a sender; empty where they are not known.
+
+        sender: number; empty for none
+        user_id: id in the message; empty for none
+        """
+        found = self._by_number.get(sender) or self._by_user.get(user_id)
+        if found is None and not sender and not user_id:
+            found = self._only
+        if found is None:
+            return user_id, ""
+        return user_id or _user_id(found.user_id), found.profile.name if found.profile is not None else ""
+
+
+def _user_id(given: Any) -> str:
+    """Return a business-scoped id; empty for anything else."""
+    return given if isinstance(given, str) and user_ids.is_user_id(given) else ""
 
 
 def _addressed(raw: msgspec.Raw) -> _Addressed:

@@ -22,7 +22,7 @@ from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_REQUEST, NOT_READY
-from webapp.api.upstream import envelope
+from webapp.api.upstream import envelope, standins
 from webapp.api.upstream.envelope import AccountEvent, NumberEvent, WrongChange, WrongEnvelope
 from webapp.coreapps.interfaces import NumberShardOwners
 from webapp.http.envelope import CALLBACKS
@@ -93,6 +93,7 @@ class UpstreamCallbacks:
     _: dataclasses.KW_ONLY
     safe: SecretSealer
     clock: Clock
+    standin_prefix: str  # first digits of numbers that stand for users
 
     def __post_init__(self) -> None:
         # By the hash of the secret in the path.
@@ -219,16 +220,16 @@ class UpstreamCallbacks:
 
         For some countries a status names another number than the one that the message was sent to.
         """
-        about = list(dict.fromkeys(each.about for each in found if each.about))
-        peers: dict[str, str] = {}
-        if about and self.coreapps.of(account).has_shards:
-            async with self.database.reading() as connection:
-                rows = await messages.list_progress(connection, account, about)
-            peers = {row.id: row.peer for row in rows}
-        return [
-            msgspec.structs.replace(each.event, peer=peers[each.about]) if each.about in peers else each.event
-            for each in found
-        ]
+        about: Sequence[str] = ()
+        if self.coreapps.of(account).has_shards:
+            about = list(dict.fromkeys(each.about for each in found if each.about))
+        if not about and not any(each.user_id for each in found):
+            return [each.event for each in found]
+        async with self.database.reading() as connection:
+            rows = await messages.list_progress(connection, account, about) if about else ()
+            numbers = await standins.choose(connection, account, self.standin_prefix, found)
+        peers = {row.id: row.peer for row in rows}
+        return [_addressed(each, peers.get(each.about, ""), numbers.get(each.user_id, "")) for each in found]
 
     def _by_shard(self, account: str, events: Sequence[core.UpstreamEvent]) -> Iterable[list[core.UpstreamEvent]]:
         """Return the events of a number by shard, in their order."""
@@ -262,6 +263,18 @@ def _was_replaced(callback: _Callback, now: int) -> bool:
     """
     credentials = callback.credentials
     return bool(credentials.previous_app_secret) and now < credentials.previous_until + _REPEATED_MS
+
+
+def _addressed(found: NumberEvent, sent_to: str, stand_in: str) -> core.UpstreamEvent:
+    """Return an event with the number that decides about its shard.
+
+    sent_to: number that the message of a status was sent to; empty if it is not known
+    stand_in: number that stands for the user; empty for none
+    """
+    event = found.event
+    if event.kind == core.MESSAGE_EVENT and stand_in:
+        return msgspec.structs.replace(event, peer=stand_in, user_id=found.user_id)
+    return msgspec.structs.replace(event, peer=sent_to or event.peer or stand_in)
 
 
 def _chunks(events: Sequence[core.UpstreamEvent]) -> Iterator[list[core.UpstreamEvent]]:

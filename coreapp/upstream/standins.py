@@ -1,0 +1,78 @@
+"""Users whose number the Cloud API does not show, by the number that stands for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from coreapp.errors import RequestRefused
+from tidings.aio.lru import LRU
+from tidings.storage.business import standins
+from tidings.storage.business.standins import StandIn
+from tidings.storage.database import Database
+from tidings.wire import codes, standin_numbers
+
+CACHED = 10_000  # users in memory, 200 bytes each
+TAKEN = "the number stands for another user, or the user has another number"
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class StandInNumbers:
+    """Numbers that stand for users of one account. The shard of a number is the one that issues it."""
+
+    database: Database
+    account: str
+    prefix: str  # first digits of new numbers
+
+    def __post_init__(self) -> None:
+        # Ids of users by number, on disk or in the journal.
+        self._users: LRU[str, str] = LRU(CACHED)
+
+    def is_reserved(self, number: str) -> bool:
+        """Return whether a number cannot be a telephone number."""
+        return standin_numbers.is_reserved(self.prefix, number)
+
+    async def find(self, numbers: Iterable[str]) -> Mapping[str, str]:
+        """Return the ids of the users that the numbers stand for. Telephone numbers are left out, and numbers of the
+        reserved range that were not issued.
+        """
+        possible = {number for number in numbers if standin_numbers.may_be(self.prefix, number)}
+        found = {number: user_id for number in possible if (user_id := self._users.get(number)) is not None}
+        missing = list(possible - found.keys())
+        if missing:
+            rows = await self.database.query(
+                lambda connection: standins.list_by_number(connection, self.account, missing)
+            )
+            found |= self._learn(rows)
+        return found
+
+    async def prepare(self, users: Mapping[str, str]) -> None:
+        """Load what `issue` needs. Raises `RequestRefused` if a number stands for another user, or a user has another
+        number: the post is repeated then, and the Webapp chooses again.
+
+        users: ids by number
+        """
+        unknown = {number: user_id for number, user_id in users.items() if self._users.get(number) != user_id}
+        if not unknown:
+            return
+        async with self.database.reading() as connection:
+            of_users = await standins.list_by_user(connection, self.account, list(unknown.values()))
+            self._learn([*of_users, *await standins.list_by_number(connection, self.account, list(unknown))])
+        present = {row.user_id: row.number for row in of_users}
+        for number, user_id in unknown.items():
+            # Another request may have issued it during the read.
+            if self._users.get(number) not in (None, user_id) or present.get(user_id, number) != number:
+                raise RequestRefused(codes.NOT_READY, TAKEN, 1)
+
+    def issue(self, number: str, user_id: str) -> Sequence[StandIn]:
+        """Return the row to commit; nothing if the number stands for the user already."""
+        if number in self._users:
+            return ()
+        self._users.put(number, user_id)
+        return (StandIn(self.account, number, user_id),)
+
+    def _learn(self, rows: Iterable[StandIn]) -> Mapping[str, str]:
+        found = {row.number: row.user_id for row in rows}
+        for number, user_id in found.items():
+            self._users.put(number, user_id)
+        return found

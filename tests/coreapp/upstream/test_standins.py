@@ -1,0 +1,154 @@
+"""Users without a visible number: programs of v1 see a number that stands for them, and can write to it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pymysql
+import pytest
+
+from coreapp.upstream.standins import StandInNumbers
+from harness import polling
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.upstream.conftest import hidden_message, message, post, status, until_no_jobs
+from tests.coreapp.upstream.scripted_cloud import ScriptedCloud
+from tidings.storage.business import standins, upstream_ids
+from tidings.storage.business.standins import StandIn
+from tidings.storage.database import Connection
+from tidings.wire import codes, core
+
+ANN, BEN = "US.13491208655302741918", "US.13491208655302741919"
+OF_ANN, OF_BEN = "999844650983059", "999000000000002"
+
+
+async def issued(world: World) -> list[StandIn]:
+    """Return the numbers on disk."""
+    numbers = [OF_ANN, OF_BEN, f"888{OF_ANN[3:]}"]
+    return list(await world.database.query(lambda c: standins.list_by_number(c, BUSINESS, numbers)))
+
+
+async def test_a_message_is_shown_with_the_number_that_stands_for_its_sender(bridged: World) -> None:
+    running = await bridged.start()
+    arrivals = [hidden_message(f"wamid.{n}", stand_in=OF_ANN, user_id=ANN) for n in range(5)]
+    answers = await asyncio.gather(*(post(running, each) for each in arrivals))
+    assert all(isinstance(answer, core.Done) for answer in answers)
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 5)
+    for posted in bridged.sink.taken():
+        assert posted.body["contacts"] == [{"profile": {"name": "Ann"}, "wa_id": OF_ANN}]
+        assert posted.body["messages"][0]["from"] == OF_ANN
+        assert ANN not in str(posted.body)
+    assert await issued(bridged) == [StandIn(BUSINESS, OF_ANN, ANN)]
+
+
+async def test_a_message_to_the_number_is_posted_to_the_user(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    await post(running, hidden_message("wamid.IN=", stand_in=OF_ANN, user_id=ANN))
+    (found,) = await running.client.check(f"+{OF_ANN}")
+    assert (found.status, found.wa_id) == ("valid", OF_ANN)
+    sent = await running.client.send(OF_ANN)
+    assert isinstance(sent, core.Accepted)
+    await until_no_jobs(bridged)
+    (body,) = cloud.posts
+    assert body["recipient"] == ANN
+    assert "to" not in body
+    reached = status(sent.id, "delivered", wamid="wamid.1=", recipient_id=None, recipient_user_id=ANN)
+    await post(running, core.UpstreamEvent(reached.kind, reached.body, OF_ANN))
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(sent.id) == ["sent", "delivered"])
+    shown = [s for posted in bridged.sink.taken() for s in posted.body.get("statuses", ())]
+    assert {one["recipient_id"] for one in shown} == {OF_ANN}
+    # The next owner reads it from the table, also where the prefix is another one now.
+    await running.stopped()
+    again = await bridged.start(node="second", cloud_standin=888)
+    await again.client.send(OF_ANN)
+    await until_no_jobs(bridged)
+    assert [each["recipient"] for each in cloud.posts] == [ANN, ANN]
+
+
+async def test_a_number_that_was_never_issued_is_an_invalid_recipient(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start(unregistered_seconds=0.0)
+    for number in (OF_ANN, "9991", "999999999999999"):
+        refused = await running.client.send(number)
+        assert isinstance(refused, core.Refused)
+        assert refused.code == codes.INVALID_USER
+        (found,) = await running.client.check(number if len(number) > 4 else "+9991234")
+        assert found.status == "invalid"
+    await post(running, hidden_message("wamid.IN=", stand_in=OF_ANN, user_id=ANN))
+    assert isinstance(await running.client.send(OF_ANN), core.Accepted)
+    await until_no_jobs(bridged)
+    assert [body.get("recipient") for body in cloud.posts] == [ANN]
+
+
+async def test_a_number_of_the_range_that_was_valid_before_fails(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await bridged.start()
+    running.shard.peers.contacts.met([OF_BEN])
+    sent = await running.client.send(OF_BEN)
+    await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(sent.id) == ["failed"])
+    assert bridged.sink.taken()[0].body["statuses"][0]["errors"][0]["code"] == 1013
+    assert cloud.posts == []
+
+
+@pytest.mark.parametrize(("number", "user_id"), [(OF_ANN, BEN), (OF_BEN, ANN)])
+async def test_a_number_of_another_user_or_a_second_one_of_a_user_is_refused_so_that_the_post_is_repeated(
+    bridged: World, number: str, user_id: str
+) -> None:
+    running = await bridged.start()
+    await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    answer = await post(running, hidden_message("wamid.B", stand_in=number, user_id=user_id), message("wamid.C"))
+    assert isinstance(answer, core.Refused)
+    assert answer.code == codes.NOT_READY
+    # Nothing of the post is kept, and the shard works on.
+    free = OF_BEN if user_id == BEN else OF_ANN
+    again = await post(running, hidden_message("wamid.B", stand_in=free, user_id=user_id), message("wamid.C"))
+    assert isinstance(again, core.Done)
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 3)
+    assert len(await issued(bridged)) == (2 if user_id == BEN else 1)
+
+
+async def test_two_shards_give_one_user_one_number(bridged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other shard commits between the look-up and the commit."""
+    running = await bridged.start()
+    prepare = StandInNumbers.prepare
+
+    async def overtaken(numbers: StandInNumbers, users: Any) -> None:
+        await prepare(numbers, users)
+        other = [StandIn(BUSINESS, f"888{OF_ANN[3:]}", ANN)]
+        await bridged.database.commit(lambda connection: standins.add(connection, BUSINESS, other))
+
+    with monkeypatch.context() as overtaking:
+        overtaking.setattr(StandInNumbers, "prepare", overtaken)
+        answer = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    assert isinstance(answer, core.Refused)
+    other = f"888{OF_ANN[3:]}"
+    assert await issued(bridged) == [StandIn(BUSINESS, other, ANN)]
+    assert bridged.sink.taken() == []
+
+    # The Webapp finds the other number when the post is repeated.
+    async def is_taken() -> bool:
+        return isinstance(await post(running, hidden_message("wamid.A", stand_in=other, user_id=ANN)), core.Done)
+
+    await polling.until(is_taken, seconds=10.0, pause=0.05)
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
+    assert bridged.sink.taken()[0].body["messages"][0]["from"] == other
+
+
+async def test_the_number_is_on_disk_with_the_message_or_not_at_all(
+    bridged: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await bridged.start()
+
+    async def refuse(connection: Connection, table: Any, rows: Any) -> None:
+        raise pymysql.err.DataError(1406, "Data too long")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(upstream_ids, "add_rows", refuse)
+        answer = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    assert isinstance(answer, core.Refused)
+    assert await issued(bridged) == []
+
+
+async def test_a_message_without_a_form_in_v1_issues_no_number(bridged: World) -> None:
+    running = await bridged.start()
+    revoked = hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN, type="revoke", revoke={})
+    assert isinstance(await post(running, revoked), core.Done)
+    assert await issued(bridged) == []
