@@ -109,6 +109,8 @@ class Settings(settings.ProcessSettings):
     )
     # accept every 2xx status of a webhook as success, not only 200
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
+    # largest number of statuses in one webhook of v1, for numbers that do not set their own
+    statuses_per_post: settings.StatusesPerPost = settings.STATUSES_PER_POST
     # largest number of events in one webhook of the Cloud API
     cloud_batch: Annotated[int, env.integer(1, 50)] = env.variable("TIDINGS_CLOUD_WEBHOOK_BATCH", 1)
     # messaging limit in the Cloud API of numbers without an individual one

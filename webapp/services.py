@@ -468,7 +468,7 @@ def _resources(
     guard = EgressGuard(settings.outgoing_webhooks)
     announced = SettingsChanges(database, links)
     return [
-        AccountSettings(database, links, guard, safe=safe),
+        AccountSettings(database, links, guard, safe=safe, statuses_per_post=settings.statuses_per_post),
         ProfileService(database),
         ComplianceInfo(database),
         FlowKeys(database),

@@ -158,6 +158,8 @@ class Settings(settings.ProcessSettings):
     # first password of the administrator
     first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN
     outgoing_webhooks: OutgoingWebhooks = env.MADE  # limits on the targets of webhooks
+    # largest number of statuses in one webhook of v1, shown for numbers that do not set their own
+    statuses_per_post: settings.StatusesPerPost = settings.STATUSES_PER_POST
     # directory of files, the same for every Webapp and Coreapp
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     media_bucket: MediaBucket = env.MADE  # bucket of files instead of the directory, the same for all

@@ -47,6 +47,14 @@ def test_the_status_delay_defaults_to_one_second_and_is_at_most_a_minute(tmp_pat
             read(tmp_path, TIDINGS_STATUS_DELAY_MS=wrong)
 
 
+def test_one_to_100_statuses_are_posted_together(tmp_path: Path) -> None:
+    assert read(tmp_path).statuses_per_post == 1
+    assert read(tmp_path, TIDINGS_WEBHOOK_STATUSES_PER_POST="100").statuses_per_post == 100
+    for wrong in ("0", "101", "many"):
+        with pytest.raises(SettingsError, match="TIDINGS_WEBHOOK_STATUSES_PER_POST"):
+            read(tmp_path, TIDINGS_WEBHOOK_STATUSES_PER_POST=wrong)
+
+
 def test_a_block_is_reported_as_failed_unless_configured_as_sent(tmp_path: Path) -> None:
     assert not read(tmp_path).blocked_is_sent
     assert read(tmp_path, TIDINGS_BLOCKED_STATUS="sent").blocked_is_sent

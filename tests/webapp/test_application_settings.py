@@ -62,6 +62,16 @@ async def test_an_invalid_change_is_refused_with_the_reason_and_stores_nothing(
     assert not coreapp.asked(core.SettingsChanged)
 
 
+async def test_the_installation_s_number_of_statuses_in_a_post_is_shown_unless_the_account_sets_its_own(
+    serve: Serve,
+) -> None:
+    api = await serve(statuses_per_post=20)
+    await api.log_in()
+    assert (await current(api))["webhooks"]["max_statuses_per_post"] == 20
+    assert (await api.http.patch(PATH, json={"webhooks": {"max_statuses_per_post": 1}})).status_code == 200
+    assert (await current(api))["webhooks"]["max_statuses_per_post"] == 1
+
+
 async def test_one_invalid_key_rejects_the_whole_change(api: Served) -> None:
     answer = await api.http.patch(PATH, json={"sent_status": True, "webhooks": {"url": "nonsense"}})
     assert answer.status_code == 400

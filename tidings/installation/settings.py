@@ -49,6 +49,8 @@ DataDir = Annotated[Path, env.text(_data_dir)]
 BusinessNumber = Annotated[str, env.text(_business_number)]
 LogLevel = Annotated[str, env.choice("debug", "info", "warning", "error")]
 BUSINESS_NUMBER: Any = env.variable("TIDINGS_BUSINESS_NUMBER", DEFAULT_NUMBER)
+StatusesPerPost = Annotated[int, env.integer(1, 100)]
+STATUSES_PER_POST: Any = env.variable("TIDINGS_WEBHOOK_STATUSES_PER_POST", 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

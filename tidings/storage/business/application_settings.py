@@ -44,6 +44,8 @@ class WebhookSettings:
     # POSTs in flight: 6, 12, 18 or 24.
     max_concurrent_requests: int = 6
     message: PostedStatusSettings = PostedStatusSettings()
+    # Largest number of statuses in one POST, 1 to 100; 0 for the installation's default.
+    max_statuses_per_post: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

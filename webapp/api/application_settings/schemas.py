@@ -47,6 +47,7 @@ Concurrency = Annotated[
     pydantic.AfterValidator(_is_concurrency),
     pydantic.WithJsonSchema({"enum": [6, 12, 18, 24, "6", "12", "18", "24"], "examples": [24]}),
 ]
+StatusesPerPost = Annotated[Integer, pydantic.Field(ge=1, le=100)]
 Milliseconds = Annotated[Integer, pydantic.Field(ge=1, le=_DAY_MS)]
 Seconds = Annotated[Integer, pydantic.Field(ge=1, le=86_400)]
 Word = Annotated[str, pydantic.Field(max_length=255)]
@@ -65,6 +66,7 @@ class Webhooks(Body):
 
     url: WebhookURL | None = pydantic.Field(default=None, examples=["http://127.0.0.1:8080/callback"])
     max_concurrent_requests: Concurrency | None = None
+    max_statuses_per_post: StatusesPerPost | None = None
     message: PostedStatuses | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any, Protocol
 
@@ -47,15 +48,31 @@ class AccountSettings:
     within 5 seconds. The others read it within seconds.
     """
 
-    def __init__(self, database: Database, coreapps: AllCoreapps, guard: URLGuard, *, safe: SecretSealer) -> None:
+    def __init__(
+        self,
+        database: Database,
+        coreapps: AllCoreapps,
+        guard: URLGuard,
+        *,
+        safe: SecretSealer,
+        statuses_per_post: int,
+    ) -> None:
+        """Create the service.
+
+        statuses_per_post: `webhooks.max_statuses_per_post` of accounts that do not set it
+        """
         self._database = database
         self._coreapps = coreapps
         self._guard = guard
         self._safe = safe
+        self._statuses_per_post = statuses_per_post
 
     async def find(self, caller: Caller) -> ApplicationSettings:
         async with self._database.reading() as connection:
             found = await application_settings.find_settings(connection, caller.account)
+        if not found.webhooks.max_statuses_per_post:
+            webhooks = dataclasses.replace(found.webhooks, max_statuses_per_post=self._statuses_per_post)
+            found = dataclasses.replace(found, webhooks=webhooks)
         return webhook_url.opened(self._safe, caller.account, found)
 
     async def change(self, caller: Caller, changes: Changes) -> None:
