@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from tidings.wire.cloud import v1_codes
 
 _encode = msgspec.json.encode
 
+_HEAD, _TAIL = b'{"statuses":[{', b"}]}"
 _NAMES = {Status.SENT: "sent", Status.DELIVERED: "delivered", Status.READ: "read", Status.FAILED: "failed"}
 
 
@@ -58,6 +59,20 @@ def status(
     if error is not None:
         entry["errors"] = [_error(*error)]
     return _encode({"statuses": [entry]})
+
+
+def is_status(body: bytes) -> bool:
+    """Return whether a body is that of a status."""
+    return body.startswith(_HEAD)
+
+
+def joined(found: Sequence[bytes], event_ids: Sequence[str]) -> bytes:
+    """Return one `statuses` body with those of several, in order, each with its event id as `event_id`."""
+    entries = [
+        b'{%s,"event_id":"%s"}' % (body[len(_HEAD) : -len(_TAIL)], event_id.encode())
+        for body, event_id in zip(found, event_ids, strict=True)
+    ]
+    return b'{"statuses":[%s]}' % b",".join(entries)
 
 
 def deleted(message_id: str, sender: str, timestamp: int) -> bytes:

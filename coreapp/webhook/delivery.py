@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 from coreapp.journal import Change, Journal
 from coreapp.quarantine import Quarantine
-from coreapp.webhook import retry
-from coreapp.webhook.cloud import envelope
+from coreapp.webhook import batch_splits, retry
+from coreapp.webhook.batch_splits import BatchSplits
+from coreapp.webhook.batches import Room
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.rehearsal import WebhookRehearsal
@@ -33,15 +36,17 @@ from tidings.storage.business.quarantine import Item, ItemKind
 log = logging.getLogger(__name__)
 
 _LABELS = ("result", "type", "number")
-REQUESTS = Counter("callback_requests_total", "Attempts to call the webhook", _LABELS)
+REQUESTS = Counter("callback_requests_total", "Attempts at callbacks, each of one post counted", _LABELS)
 DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Milliseconds spent in attempts", _LABELS)
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks that became dead letters")
+BATCHES = Histogram(
+    "tidings_callback_batch_size", "Callbacks of a post with several", ("number",), buckets=(2, 5, 10, 20, 50, 100)
+)
 
 # Error of a dead letter that was given up because its handling ended the process.
 QUARANTINED = "posting it has ended the process 3 times"
 # Error of a dead letter whose format has no URL while the other one has one.
 NO_URL = "no URL is set for webhooks in this format"
-MAX_BODY = 2_500_000  # bytes of several callbacks in one post
 UNMARKED_SECONDS = 1.0  # seconds until a callback is posted again whose outcome could not be written
 
 
@@ -60,15 +65,9 @@ class Deliveries:
     # slots of concurrent posts, which other shards may share; None for slots of this shard alone
     slots: Slots | None = None
     quarantine: Quarantine | None = None  # None for one that holds nothing
-    # largest number of callbacks of the Cloud API in one post; 0 for those of v1, which are posted singly
-    batch: int = 0
+    is_cloud: bool = False  # whether it delivers the callbacks in the format of the Cloud API, or those of v1
     rehearsal: WebhookRehearsal | None = None  # failures that tests request; None outside test mode
     keeps_attempts: bool = False  # whether each attempt is written, with its response
-
-    @property
-    def is_cloud(self) -> bool:
-        """Return whether it delivers the callbacks in the format of the Cloud API."""
-        return self.batch > 0
 
     @property
     def name(self) -> str:
@@ -79,6 +78,8 @@ class Deliveries:
         self._quarantine = self.quarantine if self.quarantine is not None else Quarantine()
         self._changed = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
+        self._batch = 1  # largest number of callbacks in one post
+        self._splits = BatchSplits()
 
     def kick(self) -> None:
         """Read the target again, because it may have changed."""
@@ -107,6 +108,7 @@ class Deliveries:
         target = self.target()
         if target.is_set:
             self.poster.trust(target.authorities)
+        self._batch = target.batch
         wanted = target.concurrency if target.is_set else int(target.is_replaced)
         self._slots.resize(max(1, target.concurrency))
         if not target.is_set and not target.is_replaced and not self.is_cloud and len(self.queue):
@@ -119,9 +121,22 @@ class Deliveries:
     async def _work(self) -> None:
         while True:
             batch = [await self.queue.take(cloud=self.is_cloud)]
-            if self.batch > 1:
-                batch += self.queue.take_ready(self.batch - 1, cloud=self.is_cloud)
+            if self._batch > 1:
+                self._fill(batch)
             await self._post(batch)
+
+    def _fill(self, batch: list[Callback]) -> None:
+        """Add the due callbacks that may share a post with the first one. Suspects are posted alone."""
+        room = Room(batch[0])
+        if room.is_closed or self._is_suspect(batch[0]):
+            return
+
+        def admits(callback: Callback) -> bool:
+            return not self._is_suspect(callback) and room.admits(callback)
+
+        batch += self.queue.take_ready(self._batch - 1, admits, cloud=self.is_cloud)
+        # A batch that is posted again has the same id and bytes, whatever the order in which its callbacks came.
+        batch.sort(key=attrgetter("seq"))
 
     async def _post(self, batch: list[Callback]) -> None:
         """Make one attempt at these callbacks, which are removed from `batch` as their outcome is handled."""
@@ -138,11 +153,13 @@ class Deliveries:
         except Exception as error:
             # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
             # forever.
+            is_alone = len(batch) > 1
             for callback in batch:
                 log.exception("webhook.unexpected", extra={"event_id": callback.event_id})
                 callback.attempt = attempts[callback.seq]
+                callback.alone |= is_alone
                 try:
-                    self._settle(callback, self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
+                    self._settle([callback], self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
                 except Exception as failure:
                     self._come_again(callback, failure)
 
@@ -161,20 +178,17 @@ class Deliveries:
             self._slots.release()
 
     async def run_once(self, batch: list[Callback]) -> None:
-        """Make one attempt at one or several callbacks, and handle the outcome of each, which leaves `batch` then."""
+        """Make one attempt at one or several callbacks, and handle the outcome. Handled callbacks leave `batch`."""
         target = self.target()
         now = self.clock.now()
         self._reject(batch, target)
         if not batch:
             return
-        if len(batch) > 1:
-            self._reduce(batch, target)
         first, is_single = batch[0], len(batch) == 1
         # Of several, the first is named: if the process dies, it is a suspect and posted alone.
         with self._quarantine.hold(ItemKind.CALLBACK, str(first.seq), first.recipient):
-            body = first.body if is_single else envelope.joined([callback.body for callback in batch])
-            event_ids = first.event_id if is_single else ",".join([callback.event_id for callback in batch])
-            headers = target.sign(target.keys, event_ids, int(now), body)
+            event_id, body = (first.event_id, first.body) if is_single else target.join(batch)
+            headers = target.sign(target.keys, event_id, int(now), body)
         if first.request_id and is_single:
             headers["X-Request-ID"] = first.request_id
         span = None
@@ -187,16 +201,15 @@ class Deliveries:
         status: int | None = None
         error, excerpt = "", bytearray() if self.keeps_attempts else None
         try:
-            status = await self._send(first, target.url_of(first), headers, body, excerpt)
+            status = await self._send(batch, target.url_of(first), headers, body, excerpt)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
         finally:
             if span is not None:
                 span.end(error=error[:255], attributes={"http.response.status_code": status or 0})
         took = (time.perf_counter() - started) * 1000
-        while batch:
-            self._settle(batch[0], target, now, status, error, took, bytes(excerpt or b""))
-            del batch[0]
+        self._settle(batch, target, now, status, error, took, bytes(excerpt or b""))
+        batch.clear()
 
     def _reject(self, batch: list[Callback], target: CallbackTarget) -> None:
         """Give up the callbacks that cannot be posted."""
@@ -211,41 +224,30 @@ class Deliveries:
                 continue
             callback.attempt += 1
             callback.last_error = reason
-            self._give_up(callback, _fields(callback, callback.attempt, None, 0.0))
+            log.error("webhook.given_up", extra=_fields(callback, callback.attempt, None, 0.0) | {"error": reason})
+            self._fail((), (callback,))
             batch.remove(callback)
-
-    def _reduce(self, batch: list[Callback], target: CallbackTarget) -> None:
-        """Return callbacks to the queue that do not fit into one body with the first one: those with another URL, those
-        beyond `MAX_BODY`, and suspects, which are posted alone.
-        """
-        first, size = batch[0], len(batch[0].body)
-        is_alone = self._is_suspect(first)
-        for callback in batch[1:]:
-            size += len(callback.body)
-            is_elsewhere = target.url_of(callback) != target.url_of(first)
-            if is_alone or is_elsewhere or size > MAX_BODY or self._is_suspect(callback):
-                batch.remove(callback)
-                self.queue.retry(callback)
 
     def _is_suspect(self, callback: Callback) -> bool:
         return self._quarantine.is_suspect(ItemKind.CALLBACK, str(callback.seq))
 
     async def _send(
-        self, first: Callback, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None
+        self, batch: Sequence[Callback], url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None
     ) -> int:
         """Post a body and return the status of the response. Raises the errors of `Poster.post`.
 
-        first: the first callback of the body
+        batch: the callbacks of the body
         excerpt: set to the first bytes of the response; None if they are not wanted
         """
         kept = () if excerpt is None else (excerpt,)
         if self.rehearsal is None:
             return await self.poster.post(url, headers, body, *kept)
-        return await self.rehearsal.post(first.recipient, lambda: self.poster.post(url, headers, body, *kept))
+        recipients = [callback.recipient for callback in batch]
+        return await self.rehearsal.post(recipients, lambda: self.poster.post(url, headers, body, *kept))
 
     def _settle(
         self,
-        callback: Callback,
+        batch: Sequence[Callback],
         target: CallbackTarget,
         now: float,
         status: int | None,
@@ -253,58 +255,103 @@ class Deliveries:
         took: float,
         response: bytes = b"",
     ) -> None:
-        """Handle the outcome of an attempt. Raises `BatcherFull` and `BatcherClosed`; the caller then still has the
-        callback.
+        """Handle the outcome of an attempt, in one commit. Raises `BatcherFull` and `BatcherClosed`; the caller then
+        still has the callbacks.
 
         now: start of the attempt, Unix seconds
         status: HTTP status, None without a response
         took: milliseconds
         response: first bytes of its content
         """
-        attempt = callback.attempt + 1
         tried: Sequence[Attempt] = ()
         if self.keeps_attempts:
             at = int(now * 1000)
-            tried = (callback_history.attempt(callback, attempt, at, took, status, error=error, response=response),)
-        decision = retry.decide(status, attempt, now - callback.created_at / 1000, target.policy)
-        result = "success" if isinstance(decision, retry.Delivered) else str(status or 1)
-        requests, duration = _counters(result, callback.kind, callback.account)
-        requests.inc()
-        duration.inc(took)
-        if isinstance(decision, retry.Delivered):
+            tried = [
+                callback_history.attempt(
+                    callback, callback.attempt + 1, at, took, status, error=error, response=response
+                )
+                for callback in batch
+            ]
+        is_accepted = isinstance(_decide(batch[0], target, now, status), retry.Delivered)
+        _count(batch, "success" if is_accepted else str(status or 1), took)
+        if is_accepted:
             crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-            self._finish(callback, [Ended(callback, one) for one in tried])
+            self._finish(batch, tried)
+            self._splits.accepts = True
             if log.isEnabledFor(logging.DEBUG):
-                log.debug("webhook.attempted", extra=_fields(callback, attempt, status, took))
+                for callback in batch:
+                    log.debug("webhook.attempted", extra=_fields(callback, callback.attempt + 1, status, took))
             return
-        callback.attempt = attempt
-        callback.last_error = error or f"HTTP {status}"
-        fields = _fields(callback, attempt, status, took)
-        if isinstance(decision, retry.GiveUpCallback):
-            self._give_up(callback, fields, tried)
-            return
-        callback.due_at = int((now + decision.seconds) * 1000)
-        outcome = {"error": callback.last_error, "retry_in_s": decision.seconds}
-        log.warning("webhook.attempted", extra=fields | outcome)
-        if not callback.volatile:
-            self.journal.put(Change(callback.account, failed_callbacks=(callback,), attempts=tried))
-        self.queue.retry(callback)
+        size = len(batch)
+        are_alone = self._splits.are_alone(status, size=size, was_alone=batch[0].alone, now=now)
+        failed: list[Callback] = []
+        dead: list[Callback] = []
+        what = error or f"HTTP {status}" + (f" to {size} callbacks in one post" if size > 1 else "")
+        for callback in batch:
+            decision = _decide(callback, target, now, status)
+            callback.attempt += 1
+            callback.last_error = what
+            is_given_up = isinstance(decision, retry.GiveUpCallback)
+            # Refused together with others, it does not become a dead letter before it was refused alone.
+            callback.alone = are_alone or (is_given_up and size > 1 and batch_splits.is_refusal(status))
+            if callback.alone and size > 1:
+                decision = retry.RetryAfter(0.0)
+            fields = _fields(callback, callback.attempt, status, took) | {"error": callback.last_error}
+            if isinstance(decision, retry.RetryAfter):
+                callback.due_at = int((now + decision.seconds) * 1000)
+                log.warning("webhook.attempted", extra=fields | {"retry_in_s": decision.seconds})
+                failed.append(callback)
+            else:
+                log.error("webhook.given_up", extra=fields)
+                dead.append(callback)
+        self._fail(failed, dead, [one for callback, one in zip(batch, tried, strict=False) if not callback.volatile])
 
-    def _give_up(self, callback: Callback, fields: Mapping[str, object], tried: Sequence[Attempt] = ()) -> None:
-        log.error("webhook.given_up", extra={**fields, "error": callback.last_error})
-        if not callback.volatile:
+    def _fail(self, failed: Sequence[Callback], dead: Sequence[Callback], tried: Sequence[Attempt] = ()) -> None:
+        """Write failed callbacks, which return to the queue, and dead letters, which leave it."""
+        changed = tuple(callback for callback in failed if not callback.volatile)
+        buried = tuple(callback for callback in dead if not callback.volatile)
+        if changed or buried:
             # Once it is a dead letter, only an operator has it posted again.
-            item = Item(ItemKind.CALLBACK, str(callback.seq))
-            cleared = (item,) if self._quarantine.is_suspect(*item) else ()
-            change = Change(callback.account, dead_callbacks=(callback,), attempts=tried, cleared_suspects=cleared)
-            self.journal.put(change)
-        DEAD.inc()
-        self.queue.done(callback)
+            items = [Item(ItemKind.CALLBACK, str(callback.seq)) for callback in buried if self._is_suspect(callback)]
+            account = (changed or buried)[0].account
+            self.journal.put(
+                Change(account, failed_callbacks=changed, dead_callbacks=buried, attempts=tried, cleared_suspects=items)
+            )
+        DEAD.inc(len(dead))
+        for callback in dead:
+            self.queue.done(callback)
+        for callback in failed:
+            self.queue.retry(callback)
 
-    def _finish(self, callback: Callback, ended: Sequence[Ended]) -> None:
-        if not callback.volatile:
-            self.journal.put(Change(callback.account, finished_callbacks=(callback.seq,), ended_callbacks=ended))
-        self.queue.done(callback)
+    def _finish(self, batch: Sequence[Callback], tried: Sequence[Attempt]) -> None:
+        seqs = tuple([callback.seq for callback in batch if not callback.volatile])
+        if seqs:
+            kept = zip(batch, tried, strict=False)
+            ended = [Ended(callback, one) for callback, one in kept if not callback.volatile]
+            self.journal.put(Change(batch[0].account, finished_callbacks=seqs, ended_callbacks=ended))
+        for callback in batch:
+            self.queue.done(callback)
+
+
+def _decide(callback: Callback, target: CallbackTarget, now: float, status: int | None) -> retry.Decision:
+    """Return what follows an attempt that began at `now` (Unix seconds)."""
+    return retry.decide(status, callback.attempt + 1, now - callback.created_at / 1000, target.policy)
+
+
+def _count(batch: Sequence[Callback], result: str, took: float) -> None:
+    """Count an attempt.
+
+    took: milliseconds
+    """
+    account, size = batch[0].account, len(batch)
+    kinds: Collection[tuple[str, int]] = ((batch[0].kind, 1),)
+    if size > 1:
+        BATCHES.labels(account).observe(size)
+        kinds = collections.Counter([callback.kind for callback in batch]).items()
+    for kind, count in kinds:
+        requests, duration = _counters(result, kind, account)
+        requests.inc(count)
+        duration.inc(took * count)
 
 
 @functools.cache

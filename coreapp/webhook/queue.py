@@ -97,6 +97,27 @@ class ReadyCallbacks:
             del self._queues[recipient]
         return callback
 
+    def pop_some(self, limit: int, admits: Callable[[Callback], bool]) -> list[Callback]:
+        """Remove and return up to `limit` callbacks that `admits` accepts, in the order of `pop`. The others keep their
+        place. At most `limit` of them are examined, because each may be examined again for every post.
+        """
+        taken: list[Callback] = []
+        passed: list[str] = []
+        while self._turns and len(taken) < limit and len(passed) < limit:
+            recipient = self._turns.popleft()
+            queue = self._queues[recipient]
+            if not admits(queue[0]):
+                passed.append(recipient)
+                continue
+            taken.append(queue.popleft())
+            if queue:
+                self._turns.append(recipient)
+            else:
+                del self._queues[recipient]
+        self._turns.extendleft(reversed(passed))
+        self._count -= len(taken)
+        return taken
+
     def all(self) -> Sequence[Callback]:
         """Return all callbacks, those of each recipient in order."""
         return [callback for queue in self._queues.values() for callback in queue]
@@ -290,10 +311,9 @@ class CallbackQueue:
                 raise
         return self._ready.of(cloud).pop()
 
-    def take_ready(self, limit: int, *, cloud: bool) -> list[Callback]:
-        """Return up to `limit` further callbacks that are due. Each is of another subject."""
-        ready = self._ready.of(cloud)
-        return [ready.pop() for _ in range(min(limit, len(ready)))]
+    def take_ready(self, limit: int, admits: Callable[[Callback], bool], *, cloud: bool) -> list[Callback]:
+        """Return up to `limit` further callbacks that are due and that `admits` accepts. Each is of another subject."""
+        return self._ready.of(cloud).pop_some(limit, admits)
 
     def done(self, callback: Callback) -> None:
         """End a callback that was delivered or given up, and release the next of its subject."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from tidings.testing import numbers
@@ -17,16 +17,16 @@ class WebhookRehearsal:
         """directory: data directory"""
         self._faults = FaultFile(directory)
 
-    async def post(self, recipient: str, post: Callable[[], Awaitable[int]]) -> int:
+    async def post(self, recipients: Collection[str], post: Callable[[], Awaitable[int]]) -> int:
         """Return the HTTP status of an attempt. An attempt that meets a fault posts nothing, and has its status.
 
-        recipient: number that the callback concerns; empty for none
+        recipients: numbers that the callbacks of the post concern; empty for none
         post: makes one post and returns its status
         """
         fault = self._faults.take(FaultTarget.WEBHOOKS)
         if fault is not None:
             return fault.http
         status = await post()
-        if numbers.kind_of(recipient) is TestKind.DUPLICATES:
+        if any(numbers.kind_of(recipient) is TestKind.DUPLICATES for recipient in recipients):
             status = await post()
         return status

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from coreapp import signature
 from coreapp.config import Config
-from coreapp.webhook import retry
+from coreapp.webhook import batches, retry
+from coreapp.webhook.batches import Join
 from coreapp.webhook.cloud import app_signature
 from tidings.storage.business.callbacks import CLOUD_ACCOUNT, Callback
 
@@ -26,6 +27,8 @@ class CallbackTarget:
     # PEM certificates, the only ones that servers are verified against; empty for those of the system
     authorities: bytes = b""
     sign: Sign = signature.headers
+    batch: int = 1  # largest number of callbacks in one post
+    join: Join = batches.join_statuses
     account_url: str = ""  # URL of callbacks about accounts and templates, which only the Cloud API has
     # whether callbacks without a URL become dead letters, because the other format has a URL
     is_replaced: bool = False
@@ -42,9 +45,16 @@ class CallbackTarget:
 class CurrentTargets:
     """Targets in force: the webhook of v1, and the callbacks of the Cloud API. They follow the settings."""
 
-    def __init__(self, config: Config, *, any_2xx: bool) -> None:
+    def __init__(self, config: Config, *, any_2xx: bool, statuses_per_post: int, cloud_batch: int) -> None:
+        """Follow the settings.
+
+        statuses_per_post: `webhooks.max_statuses_per_post` of numbers that do not set it
+        cloud_batch: largest number of callbacks of the Cloud API in one post
+        """
         self._config = config
         self._any_2xx = any_2xx
+        self._statuses_per_post = statuses_per_post
+        self._cloud_batch = cloud_batch
         self._settings_changed()
         config.on_change(self._settings_changed)
 
@@ -67,6 +77,7 @@ class CurrentTargets:
             self._policy(retry.GIVE_UP_AFTER),
             config.signing_keys,
             config.authorities,
+            batch=webhooks.max_statuses_per_post or self._statuses_per_post,
             is_replaced=not webhooks.url and cloud is not None,
         )
         self._cloud = CallbackTarget(
@@ -76,6 +87,8 @@ class CurrentTargets:
             (cloud.secret.encode(),) if cloud is not None else (),
             config.authorities,
             sign=app_signature.headers,
+            batch=self._cloud_batch,
+            join=batches.join_entries,
             account_url=cloud.app_url if cloud is not None else "",
             is_replaced=cloud is None and bool(webhooks.url),
         )

@@ -64,7 +64,12 @@ def wire_webhook(context: ShardContext) -> Webhook:
     context.journal.on_callbacks(queue.offer)
     if settings.cloud_user_ids:
         context.journal.on_callbacks(config.note_stored_users)
-    target = CurrentTargets(config, any_2xx=settings.accept_any_2xx)
+    target = CurrentTargets(
+        config,
+        any_2xx=settings.accept_any_2xx,
+        statuses_per_post=settings.statuses_per_post,
+        cloud_batch=settings.cloud_batch,
+    )
     admission = CallbackAdmission(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
     deliveries = Deliveries(
         queue,
@@ -86,7 +91,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
         slots=context.shared.cloud_posts,
         quarantine=context.quarantine,
         keeps_attempts=settings.keeps_history,
-        batch=settings.cloud_batch,
+        is_cloud=True,
     )
     config.on_change(admission.settings_changed)
     config.on_change(deliveries.kick)

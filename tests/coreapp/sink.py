@@ -32,13 +32,23 @@ class Post:
 
     @property
     def label(self) -> tuple[str, str]:
-        """Return (message id, what happened to it)."""
+        """Return (message id, what happened to it) of the only event."""
+        (label,) = self.labels
+        return label
+
+    @property
+    def labels(self) -> list[tuple[str, str]]:
+        """Return (message id, what happened to it) of each event."""
         if "statuses" in self.body:
-            entry = self.body["statuses"][0]
-            return entry["id"], entry["status"]
+            return [(entry["id"], entry["status"]) for entry in self.body["statuses"]]
         if "messages" in self.body:
-            return self.body["messages"][0]["id"], "received"
-        return "", "contacts"
+            return [(self.body["messages"][0]["id"], "received")]
+        return [("", "contacts")]
+
+    @property
+    def event_ids(self) -> list[str]:
+        """Return the id of each event."""
+        return [entry.get("event_id", self.event_id) for entry in self.body.get("statuses", [{}])]
 
 
 class Sink:
@@ -75,7 +85,7 @@ class Sink:
         return [post for post in self.posts if post.status == 200]
 
     def labels(self) -> list[tuple[str, str]]:
-        return [post.label for post in self.taken()]
+        return [label for post in self.taken() for label in post.labels]
 
     def statuses_of(self, message_id: str) -> list[str]:
         return [status for other, status in self.labels() if other == message_id]

@@ -98,6 +98,7 @@ class Callback:
     author: str = ""  # in memory only: valid only if the subject is a message of this recipient; empty: always valid
     recipient: str = ""  # peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
+    alone: bool = False  # in memory only: never posted together with others
     users: Sequence[CloudUser] = ()  # in memory only: users whose ids it names, to be stored with it
 
     @property

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from coreapp.quarantine import Quarantine
-from coreapp.webhook import retry
+from coreapp.webhook import batches, retry
 from coreapp.webhook.cloud import app_signature
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
+from tests.coreapp.signals import soon
 from tests.coreapp.webhook.test_delivery_unexpected import Journal
 from tests.manual_clock import ManualClock
 from tidings.storage.business.callbacks import CLOUD_STATUS, Callback
 from tidings.storage.business.quarantine import Suspect
 
 NOW = 1_700_000_000.0
-TARGET = CallbackTarget("http://receiver.example/", 1, retry.Policy(), [b"k" * 32], sign=app_signature.headers)
+TARGET = CallbackTarget(
+    "http://receiver.example/",
+    1,
+    retry.Policy(),
+    [b"k" * 32],
+    sign=app_signature.headers,
+    batch=4,
+    join=batches.join_entries,
+)
 
 
 class Recorder:
@@ -32,6 +42,12 @@ class Recorder:
         self.entries.append(len(json.loads(body)["entry"]))
         return 200
 
+    def trust(self, authorities: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize(("suspects", "entries"), [((), [4]), ((3,), [3, 1]), ((1,), [1, 3]), ((9,), [4])])
 async def test_a_suspect_is_posted_alone(suspects: Sequence[int], entries: Sequence[int]) -> None:
@@ -43,7 +59,10 @@ async def test_a_suspect_is_posted_alone(suspects: Sequence[int], entries: Seque
     await queue.start(0)
     body = b'{"object":"whatsapp_business_account","entry":[{"id":"1"}]}'
     numbers = range(1, 5)
-    queue.offer([Callback(seq, 0, "15550000000", f"s{seq}", CLOUD_STATUS, body, int(NOW * 1000)) for seq in numbers])
+    at = int(NOW * 1000)
+    queue.offer(
+        [Callback(n, 0, "15550000000", f"s{n}", CLOUD_STATUS, body, at, recipient=f"1555011000{n}") for n in numbers]
+    )
     held = [Suspect("callback", str(seq), "", 1, "the process ended", 0) for seq in suspects]
     deliveries = Deliveries(
         queue,
@@ -52,9 +71,12 @@ async def test_a_suspect_is_posted_alone(suspects: Sequence[int], entries: Seque
         poster=poster,  # type: ignore[arg-type]
         clock=clock,
         quarantine=Quarantine(suspects=held),
-        batch=4,
+        is_cloud=True,
     )
-    while queue.ready:
-        await deliveries.run_once([await queue.take(cloud=True), *queue.take_ready(3, cloud=True)])
+    stop = asyncio.Event()
+    task = asyncio.create_task(deliveries.run(stop))
+    await soon(lambda: not len(queue))
+    stop.set()
+    await task
     assert poster.entries == entries
     await queue.close()
