@@ -55,7 +55,7 @@ class Record(msgspec.Struct, array_like=True):
 
 
 class Counts(msgspec.Struct):
-    """Counts since the last `take`; those of signatures and unreadable bodies since the start."""
+    """Counts since the last `take`; those of signatures, unreadable bodies and batches since the start."""
 
     # All requests.
     requests: int = 0
@@ -67,6 +67,8 @@ class Counts(msgspec.Struct):
     verified: int = 0
     bad_signatures: int = 0
     unreadable: int = 0
+    # Statuses in requests with several.
+    batched: int = 0
 
 
 class SignatureCheck(Protocol):
@@ -104,11 +106,14 @@ class Sink:
         except msgspec.MsgspecError:
             counts.unreadable += 1
             return
+        if len(content.statuses) > 1:
+            counts.batched += len(content.statuses)
         now = time.time()
         event_id = headers.get(b"webhook-id", b"").decode()
         for status in content.statuses:
             reason = status.errors[0].details if status.errors else ""
-            self._records.append(Record(now, event_id, status.id, status.status, self.status, reason=reason))
+            own_id = status.event_id or event_id
+            self._records.append(Record(now, own_id, status.id, status.status, self.status, reason=reason))
             if self.status == 200:
                 self._note(status.id, status.status)
         for message in content.messages:
@@ -158,7 +163,10 @@ class Sink:
                 self._progress = {}
                 kept = self.counts
                 self.counts = Counts(
-                    verified=kept.verified, bad_signatures=kept.bad_signatures, unreadable=kept.unreadable
+                    verified=kept.verified,
+                    bad_signatures=kept.bad_signatures,
+                    unreadable=kept.unreadable,
+                    batched=kept.batched,
                 )
                 return {"path": str(path)}
         raise ValueError(question["do"])

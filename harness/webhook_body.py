@@ -16,6 +16,7 @@ class StatusEntry(msgspec.Struct):
     id: str
     status: str
     errors: list[ErrorEntry] = []
+    event_id: str = ""  # of one of several statuses in a body; empty for a single one
 
 
 class TextEntry(msgspec.Struct):

@@ -8,6 +8,9 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("crash")
     group.addoption("--messages", type=int, default=10_000, help="messages of the kill phases together")
+    group.addoption(
+        "--batched-messages", type=int, default=4_000, help="as --messages, with several statuses in a post"
+    )
     group.addoption("--cloud-messages", type=int, default=20_000, help="as --messages, through the Cloud API")
     group.addoption(
         "--upstream-messages",

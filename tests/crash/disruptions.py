@@ -54,6 +54,24 @@ class KillMariaDB:
             await asyncio.to_thread(mariadb.start)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerWith:
+    """Let the webhook respond with an HTTP status for up to 2 seconds in each third of the phase."""
+
+    status: int
+
+    async def prepare(self, scene: Scene) -> None:
+        pass
+
+    async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
+        for moment in moments(scene, duration):
+            await until(moment)
+            phase.trouble()
+            await scene.answer_with(self.status)
+            await asyncio.sleep(scene.rng.uniform(0.2, 2.0))
+            await scene.answer_with(200)
+
+
 class PausePastTheLease:
     """Pause the Coreapp until a standby has taken its shard, and let it resume in the belief that it still owns it.
 

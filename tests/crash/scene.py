@@ -125,6 +125,10 @@ class Scene:
                 return False
             await asyncio.sleep(POLL_SECONDS)
 
+    async def answer_with(self, status: int) -> None:
+        """Let the webhook respond with this HTTP status from now on."""
+        await self._sink.answer_with(status)
+
     async def collect(self) -> None:
         """Update the ledger."""
         self.shown = await asyncio.to_thread(self.list_shown)

@@ -71,6 +71,16 @@ async def test_the_sink_counts_an_invalid_signature(sink: SinkProcess) -> None:
     assert (await sink.counts()).bad_signatures == 1
 
 
+async def test_the_sink_records_each_status_of_a_batch_under_its_own_event_id(sink: SinkProcess) -> None:
+    several = bodies.joined([bodies.status(name, "1", Status.SENT, 1) for name in "ab"], ["evt_1", "evt_2"])
+    await post(sink, "batch_1", several)
+    await post(sink, "evt_3", bodies.status("a", "1", Status.READ, 1))
+    records = [(record.event_id, record.message_id, record.status) for record in await sink.take()]
+    assert records == [("evt_1", "a", "sent"), ("evt_2", "b", "sent"), ("evt_3", "a", "read")]
+    counts = await sink.counts()
+    assert (counts.batched, counts.verified, counts.bad_signatures) == (2, 2, 0)
+
+
 async def test_requests_refused_by_the_sink_do_not_count(sink: SinkProcess) -> None:
     await sink.answer_with(503)
     assert await post(sink, "a", bodies.status("a", "1", Status.SENT, 1)) == 503
