@@ -20,10 +20,14 @@ class Workload:
     robots: int = 0  # recipients; 0 for one per message
     commit_delay_ms: float = 0.0  # added to every commit of Coreapp and network
     network_delay: str = ""  # milliseconds added to every call of the network, such as `80..150`; empty for none
+    statuses_per_post: int = 1  # largest number of statuses in one post to the webhook
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables of Coreapp and network."""
-        return delays(self.commit_delay_ms, self.network_delay)
+        found = delays(self.commit_delay_ms, self.network_delay)
+        if self.statuses_per_post > 1:
+            found["TIDINGS_WEBHOOK_STATUSES_PER_POST"] = str(self.statuses_per_post)
+        return found
 
     def work(self, messages: int) -> list[Message]:
         """Return `messages` texts of 100 bytes."""
@@ -39,6 +43,9 @@ def delays(commit_ms: float = 0.0, network: str = "") -> dict[str, str]:
 
 _COLD = Workload("cold64", "64 clients, cold", clients=64, warm=False, contacts_first=True)
 WARM = Workload("warm64", "64 clients, warm", clients=64, warm=True, contacts_first=False, robots=1000)
+_BATCHED = dataclasses.replace(
+    WARM, name="warm64-batched", title="64 clients, warm, up to 100 statuses in a post", statuses_per_post=100
+)
 _MANY = dataclasses.replace(WARM, name="warm256", title="256 clients, warm", clients=256)
 
 
@@ -57,5 +64,5 @@ def _slowed(base: Workload) -> tuple[Workload, ...]:
 
 
 # Runs that alternate; the first is the base of the ratios.
-GROUPS = (_slowed(WARM), _slowed(_COLD), _slowed(_MANY))
+GROUPS = ((*_slowed(WARM), _BATCHED), _slowed(_COLD), _slowed(_MANY))
 WORKLOADS = tuple(workload for group in GROUPS for workload in group)
