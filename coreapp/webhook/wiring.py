@@ -46,6 +46,16 @@ def _poster(context: ShardContext, user_agent: str) -> Poster:
     )
 
 
+def _targets(context: ShardContext) -> CurrentTargets:
+    settings = context.settings
+    return CurrentTargets(
+        context.config,
+        any_2xx=settings.accept_any_2xx,
+        statuses_per_post=settings.statuses_per_post,
+        cloud_batch=settings.cloud_batch,
+    )
+
+
 def wire_webhook(context: ShardContext) -> Webhook:
     """Wire the package. The queue is empty until it is started."""
     settings, config = context.settings, context.config
@@ -64,12 +74,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
     context.journal.on_callbacks(queue.offer)
     if settings.cloud_user_ids:
         context.journal.on_callbacks(config.note_stored_users)
-    target = CurrentTargets(
-        config,
-        any_2xx=settings.accept_any_2xx,
-        statuses_per_post=settings.statuses_per_post,
-        cloud_batch=settings.cloud_batch,
-    )
+    target = _targets(context)
     admission = CallbackAdmission(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
     deliveries = Deliveries(
         queue,
