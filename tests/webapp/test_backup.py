@@ -67,6 +67,7 @@ SETTINGS: dict[str, Any] = {
         "url": "https://example.com/hook",
         "max_concurrent_requests": 24,
         "message": {"sent": True, "delivered": False, "read": False},
+        "max_statuses_per_post": 50,
     },
     "sent_status": True,
     "pass_through": True,

@@ -66,8 +66,8 @@ class Webhooks(Body):
 
     url: WebhookURL | None = pydantic.Field(default=None, examples=["http://127.0.0.1:8080/callback"])
     max_concurrent_requests: Concurrency | None = None
-    max_statuses_per_post: StatusesPerPost | None = None
     message: PostedStatuses | None = None
+    max_statuses_per_post: StatusesPerPost | None = None
 
 
 class Media(Body):
