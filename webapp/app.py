@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -38,7 +37,8 @@ from webapp.api.metrics import instrumentation
 from webapp.api.testing.layer import TestLayer
 from webapp.api.testing.mode import TestMode
 from webapp.console.layer import ConsoleLayer, ConsoleSite
-from webapp.http import dependencies, envelope
+from webapp.http import envelope
+from webapp.http.application import LayeredApplication
 from webapp.http.direct import DirectRoutes
 from webapp.http.errors import APIError
 from webapp.http.openapi import document
@@ -79,7 +79,7 @@ def create(
     facade: Facade | None = None,
     testing: TestMode | None = None,
     console: ConsoleSite | None = None,
-) -> FastAPI:
+) -> LayeredApplication:
     """Create an application that serves all routes, which find `parts` by their class.
 
     open_metrics: serve metrics without a token as well
@@ -88,7 +88,8 @@ def create(
     testing: the test mode; `None` when it is off
     console: the pages at `/console`; `None` when they are off
     """
-    app = FastAPI(
+    app = LayeredApplication(
+        parts,
         title="Tidings",
         version=__version__,
         description="The WhatsApp Business On-Premises API (v1), served by Tidings.",
@@ -96,7 +97,6 @@ def create(
         openapi_url=None,
         redirect_slashes=False,
     )
-    dependencies.provide(app, parts)
     # Routes are added directly. `include_router` would copy each route and search one router at a time.
     app.router.routes.extend(route for router in _ROUTERS for route in router.routes)
     if facade is not None:
@@ -105,17 +105,24 @@ def create(
     app.add_exception_handler(APIError, envelope.answer_error)
     app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)
-    app.add_middleware(DirectRoutes, routes=app.router.routes)
-    if facade is not None:
-        app.add_middleware(FacadeLayer, facade=facade)
-    if testing is not None:
-        app.add_middleware(TestLayer, mode=testing, cloud=facade)
-    instrumentation.instrument(app, facade)
+    layers = _counted(app, facade, testing)
     if only_login is not None:
-        app.add_middleware(only_login)
+        layers = only_login(layers)
     if console is not None:
         # It checks sessions itself, also while the first password is unchanged.
-        app.add_middleware(ConsoleLayer, site=console)
-    # Added last, so that it is the outermost layer.
-    app.add_middleware(envelope.EnvelopeMiddleware, max_requests=max_requests, dialect=facade)
+        layers = ConsoleLayer(layers, console)
+    app.layers = envelope.EnvelopeMiddleware(layers, max_requests, dialect=facade)
     return app
+
+
+def _counted(app: LayeredApplication, facade: Facade | None, testing: TestMode | None) -> ASGIApp:
+    """Return the layers whose requests are counted, the innermost first. The last one counts those of hot routes."""
+    layers: ASGIApp = app.framework
+    if facade is not None:
+        layers = FacadeLayer(layers, facade)
+    meet_fault: Callable[[str], None] | None = None
+    if testing is not None:
+        test_layer = TestLayer(layers, testing, facade)
+        layers, meet_fault = test_layer, test_layer.meet_fault
+    layers = instrumentation.instrument(layers, facade)
+    return DirectRoutes(layers, app.router.routes, observe=instrumentation.observe, other=facade, admit=meet_fault)

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 import webapp.app
@@ -98,6 +97,7 @@ from webapp.coreapps.links import CoreappLinks
 from webapp.coreapps.reach_report import ReachReport
 from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.http import envelope, server
+from webapp.http.application import LayeredApplication
 from webapp.http.bodies import BodyLimit
 from webapp.http.tap import Tap
 from webapp.http.tls import ServerTLS
@@ -162,7 +162,7 @@ class Common:
 class Parts:
     """Parts that `run` starts and tests inspect."""
 
-    app: FastAPI
+    app: LayeredApplication
     links: CoreappLinks
     tokens: Tokens
     maintenance: Maintenance

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, Request
 
 Part = TypeVar("Part")
 
 
-def provide(app: FastAPI, parts: Iterable[object]) -> None:
-    """Make parts available to the routes of `app`, one per class."""
-    app.state.parts = {type(part): part for part in parts}
-
-
 def parts_of(request: Request) -> Mapping[type, Any]:
     """Return all parts by their class, for callers that need several."""
-    found: Mapping[type, Any] = request.scope["app"].state.parts
+    found: Mapping[type, Any] = request.scope["app"].parts
     return found
 
 
 def find(request: Request, kind: type[Part]) -> Part:
     """Return the part of this class."""
-    found: Part = request.scope["app"].state.parts[kind]
+    found: Part = request.scope["app"].parts[kind]
     return found
 
 

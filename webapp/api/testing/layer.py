@@ -28,7 +28,11 @@ class TestLayer:
                 answer = await self._mode.respond(Request(scope, receive, send))
                 await answer(scope, receive, send)
                 return
-            target = fault_targets.find(path, self._cloud)
-            if target is not None:
-                self._mode.meet_fault(target)
+            self.meet_fault(path)
         await self._app(scope, receive, send)
+
+    def meet_fault(self, path: str) -> None:
+        """Count a request to a path. Raises `InducedFailure` when it meets a fault."""
+        target = fault_targets.find(path, self._cloud)
+        if target is not None:
+            self._mode.meet_fault(target)
