@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harness import polling
 from tests.http.support import Server, answer, connected, serve, write_on
+from tidings.http.exchange import RECEIVED
 
 CHUNKED = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -113,6 +114,26 @@ async def test_expect_100_continue_gets_a_100_response(server: Server) -> None:
         writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"ab")
+        assert await answer(reader) == (200, b"ab")
+
+
+@pytest.mark.parametrize(("first", "rest"), [(b"ab", b""), (b"a", b"b"), (b"", b"ab")])
+async def test_the_scope_says_whether_the_body_was_complete(server: Server, first: bytes, rest: bytes) -> None:
+    complete: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        complete.put_nowait(RECEIVED in scope)
+        body = b""
+        while len(body) < 2:
+            body += (await receive())["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": body})
+
+    server.apps["/"] = app
+    async with connected(server) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n" + first)
+        assert await complete.get() == (not rest)
+        writer.write(rest)
         assert await answer(reader) == (200, b"ab")
 
 

@@ -66,6 +66,8 @@ class ExchangeConnection(Protocol):
         ...
 
 
+# Key of a request's scope: its body was complete when the application was called, so that `receive` returns it at once.
+RECEIVED = "tidings.received"
 # Type of a message by which an application has the connection closed without a response, as a test has requested.
 WITHHELD = "tidings.response.withheld"
 
@@ -116,6 +118,8 @@ class HttpExchange:
         tasks.add(self._task)
 
     async def _run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
+        if not self.has_more:
+            self.scope[RECEIVED] = True
         try:
             await app(self.scope, self.receive, self.send)
             if not (self.is_complete or self.is_disconnected):

@@ -12,8 +12,8 @@ import msgspec
 import pydantic
 from fastapi import Depends, Request
 from pydantic_core import PydanticCustomError
-from starlette.requests import ClientDisconnect
 
+from tidings.http.exchange import RECEIVED
 from tidings.wire.codes import INVALID_REQUEST, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.http import dependencies, headers
 from webapp.http.errors import BodyTooLarge, InvalidRequest, Problem
@@ -172,19 +172,29 @@ async def receive(request: Request, limit: int) -> bytes:
     declared = headers.find(request.scope, b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > limit):
         raise BodyTooLarge(limit)
-    chunks: list[bytes] = []
-    size = 0
+    if RECEIVED in request.scope:
+        # A timeout costs more than parsing the body of a message.
+        return await _read(request, limit)
     try:
         async with asyncio.timeout(_PATIENCE):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > limit:
-                    raise BodyTooLarge(limit)
-                chunks.append(chunk)
-    except ClientDisconnect:
-        raise InvalidRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
+            return await _read(request, limit)
     except TimeoutError:
         raise InvalidRequest.because(INVALID_REQUEST, f"the body did not arrive within {_PATIENCE:.0f} s") from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size, has_more = 0, True
+    while has_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidRequest.because(INVALID_REQUEST, "the connection closed before the body was complete")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge(limit)
+        chunks.append(chunk)
+        has_more = message.get("more_body", False)
     return b"".join(chunks)
 
 
