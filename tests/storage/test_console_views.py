@@ -25,18 +25,6 @@ async def test_the_audit_joins_replays_of_one_request_and_purges(database_factor
     ]
 
 
-async def test_the_changes_of_one_user_are_counted(database_factory: DatabaseFactory) -> None:
-    database = await database_factory("business")
-    async with database.transaction() as connection:
-        replays = [Replay(1, 999, 0, ANN), Replay(2, 1000, 0, ANN), Replay(3, 2000, 1, ANN), Replay(4, 2000, 32, ANN)]
-        await callback_replays.add(connection, [*replays, Replay(5, 2000, 0, BEN)])
-        for at, shard, by in ((999, 0, ANN), (1000, 0, ANN), (2000, 1, ANN), (2000, 32, ANN), (2000, 0, BEN)):
-            await callback_purges.add(connection, CallbackPurgeRow(at, shard, by, "all", 10))
-        count = await console_views.count_changed(connection, [0, 1], " (console 0a)", 1000)
-        assert count == 2 + 20
-        assert await console_views.count_changed(connection, [0, 1], " (console %)", 1000) == 0
-
-
 async def test_lost_webapps_are_listed_with_their_silence(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:

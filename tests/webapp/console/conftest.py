@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -10,11 +11,13 @@ import pytest
 
 from tests.webapp.conftest import Serve, Served
 from tests.webapp.console.browser import Browser
+from tests.webapp.console.lists import found_part
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.secrets.api_key import ApiKey
 from tidings.storage.business import shards
 from tidings.storage.database import Database
 from webapp.console.figures.doctor_runs import DoctorRuns
+from webapp.console.operations.bulk_changes import BulkChanges
 
 OPERATOR_KEY = ApiKey("operator key of the tests")
 NUMBER = "15550000000"
@@ -39,7 +42,15 @@ async def console(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Asy
     doctor = next(part for part in served.parts.console.parts if isinstance(part, DoctorRuns))
     doctor._command = (sys.executable, "-c", f"print({json.dumps(FINDINGS)!r})")
     yield served
+    await end_changes(served)
     await doctor.close()
+
+
+async def end_changes(console: Served) -> None:
+    """End the changes in progress, as the stop of the Webapp does."""
+    stop = asyncio.Event()
+    stop.set()
+    await found_part(console, BulkChanges).run(stop)
 
 
 async def own_shard(database: Database, coreapp: FakeCoreapp) -> None:

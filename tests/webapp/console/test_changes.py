@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 
 import httpx
 import pytest
 
 from harness import polling
-from tests.webapp.conftest import Served
+from tests.webapp.conftest import Serve, Served
 from tests.webapp.console.browser import Browser, check_page, forms
+from tests.webapp.console.conftest import OPERATOR_KEY, end_changes
 from tests.webapp.console.lists import found_part, listed
 from tests.webapp.console.scene import (
     AT,
@@ -22,12 +22,13 @@ from tests.webapp.console.scene import (
     store_messages,
 )
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business import callback_purges, callback_replays
+from tidings.storage.business import callback_changes, callback_purges, callback_replays
+from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.console.operations.bulk_changes import BulkChange, BulkChanges, SelectedCallbacks
+from webapp.console.operations.bulk_changes import BulkChanges, SelectedCallbacks
 from webapp.console.operations.operator_link import OperatorLink
 from webapp.http.errors import Overloaded
 
@@ -192,8 +193,7 @@ async def test_ten_thousand_callbacks_are_sent_again_with_progress(
 
 async def stop(browser: Browser, change: str) -> httpx.Response:
     """Press the button of a change's page."""
-    path, _, query = change.partition("?")
-    return await browser.submit(change, f"{path}/stop?{query}")
+    return await browser.submit(change, f"{change}/stop")
 
 
 async def test_a_replay_goes_on_after_the_coreapp_was_busy(
@@ -241,7 +241,7 @@ async def test_a_change_that_fails_says_why(
     text = await finished(browser, answer.headers["Location"])
     assert "stopped" in text
     assert ("the shard is not one of this number" in text) is not is_bug
-    assert ("TypeError: the log of this Webapp has the cause" in text) is is_bug
+    assert ("TypeError: the log of the Webapp has the cause" in text) is is_bug
     assert any(record.message == "console.change_failed" for record in caplog.records) is is_bug
 
 
@@ -295,72 +295,134 @@ async def test_a_purge_never_takes_callbacks_of_another_status(
 
 
 async def test_each_number_has_two_changes_at_a_time_and_none_is_forgotten_before_its_end(
-    console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
+    console: Served, database: Database, coreapp: FakeCoreapp
 ) -> None:
     coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
     changes = found_part(console, BulkChanges)
     one = SelectedCallbacks({(0, "given up"): [callback(1).seq]})
 
-    def start(account: str) -> BulkChange:
-        return changes.start("replay", one, account=account, user="ann", choice="all")
+    async def start(account: str) -> str:
+        return (await changes.start("replay", one, account=account, user="ann", choice="all")).id
 
-    slow = [start("15550000000"), start("15550000000")]
+    slow = [await start("15550000000"), await start("15550000000")]
     with pytest.raises(Overloaded):
-        start("15550000000")
-    others = [start("15559990000"), start("15559990000")]
+        await start("15550000000")
+    others = [await start("15559990000"), await start("15559990000")]
     await coreapp.until(lambda: len(coreapp.asked(core.ResendCallbacks)) == 4)
-    slow[1].stop()
-    await until_ended(slow[1])
+    await changes.stop("15559990000", slow[1])
+    with pytest.raises(Overloaded):
+        await start("15550000000")
+    await changes.stop("15550000000", slow[1])
+    await until_over(database, slow[1])
     replay_all(coreapp)
     for _ in range(30):
-        await until_ended(start("15550000000"))
-    listed = changes.list("15550000000")
-    assert slow[0] in listed
-    assert len(listed) <= 21
-    assert changes.list("15559990000") == others[::-1]
+        await until_over(database, await start("15550000000"))
+    async with database.reading() as connection:
+        own = [each.id for each in await callback_changes.list_latest(connection, "15550000000", limit=100)]
+        found = await callback_changes.list_latest(connection, "15559990000", limit=100)
+    assert slow[0] in own
+    assert len(own) == 21
+    assert {each.id for each in found} == set(others)
+    assert {str(each.state) for each in found} == {"running"}
 
 
-async def until_ended(change: BulkChange) -> None:
-    async def is_ended() -> bool:
-        return change.is_ended
+async def until_over(database: Database, change_id: str) -> None:
+    async def is_over() -> bool:
+        async with database.reading() as connection:
+            found = await callback_changes.find(connection, "15550000000", change_id)
+        return found is not None and found.is_over
 
-    await polling.until(is_ended, pause=0.005)
+    await polling.until(is_over, pause=0.005)
 
 
-async def test_another_webapp_shows_the_progress_of_a_change(
+async def test_another_webapp_shows_and_stops_a_change(
+    serve: Serve, database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(n, attempt=9) for n in range(1_450)])
+    replay_all(coreapp)
+    there = Browser.of(await serve(console=True, console_key=OPERATOR_KEY, testing=True))
+    await there.log_in()
+    page = "/console/callbacks/change?action=replay"
+    change = (await browser.submit(page, "/console/callbacks/change")).headers["Location"]
+    await shows(browser, change, "of 1,450 done")
+    answer = await there.get(change)
+    check_page(answer)
+    assert "in progress" in answer.text
+    assert f'href="{change}"' in (await there.get("/console/callbacks")).text
+    stopped = await stop(there, change)
+    assert (stopped.status_code, stopped.headers["Location"]) == (303, change)
+    for each in (browser, there):
+        text = await finished(each, change)
+        assert ">stopped<" in text
+        assert "/stop" not in text
+    asked = len(asked_again(coreapp))
+    await asyncio.sleep(1.2)  # longer than the pause between two pages
+    assert len(asked_again(coreapp)) == asked <= 4
+    await there.http.aclose()
+
+
+async def test_a_change_that_waits_is_stopped_by_another_webapp(
     console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
-    await store_callbacks(database, dead=[callback(n) for n in range(4)])
+    await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
-    answer = await browser.submit("/console/callbacks/change?action=replay", "/console/callbacks/change")
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
     change = answer.headers["Location"]
+    await shows(browser, change, "Waits for the Coreapp: busy")
+    async with database.transaction() as connection:  # as another Webapp does it
+        await callback_changes.stop(connection, "15550000000", change.rpartition("/")[2])
+    assert "stops after the callbacks in progress" in (await browser.get(change)).text
+    assert "0 of 1 done" in await finished(browser, change)
+
+
+async def test_a_change_of_a_webapp_that_died_is_shown_as_ended(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    lost = [f"{n:016x}" for n in range(2)]
+    async with database.transaction() as connection:
+        for change_id in lost:
+            row = CallbackChange(change_id, "15550000000", "purge", "all", f"ann (console {change_id})", 4, AT)
+            await callback_changes.add(connection, row)
+        await callback_changes.report(connection, lost[0], done=3, stay=0, waits="busy")
+    page = f"/console/callbacks/changes/{lost[0]}"
+    assert "in progress" in (await browser.get(page)).text
+    reported_at = callback_changes.table.c.reported_at
+    for silent in (59_000, 2_000):
+        async with database.transaction() as connection:
+            await connection.execute(callback_changes.table.update().values(reported_at=reported_at - silent))
+        text = (await browser.get(page)).text
+        assert ("ended with its Webapp" in text) is (silent == 2_000)
+        assert ("/stop" in text) is (silent == 59_000)
+    assert "3 of 4 done" in text
+    assert "Waits for" not in text
+    # The number may have further ones.
+    replay_all(coreapp)
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    assert "1 of 1 done" in await finished(browser, answer.headers["Location"])
+
+
+async def test_a_webapp_that_stops_ends_its_changes(
+    console: Served, database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
+    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
     await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
-    by = coreapp.asked(core.ResendCallbacks)[0].by
-    now = int(time.time() * 1000)
-    changes = found_part(console, BulkChanges)
-    (own,) = changes.list("15550000000")
-    changes._changes.clear()  # as another Webapp, which knows no change
+    await end_changes(console)
+    text = await finished(browser, answer.headers["Location"])
+    assert "Stopped by an error: the Webapp was stopped" in text
+
+
+async def test_a_change_of_another_number_is_not_shown(database: Database, browser: Browser) -> None:
     async with database.transaction() as connection:
-        replays = [Replay(callback(n).seq, now, 0, by) for n in range(3)]
-        others = [Replay(callback(8).seq, now, 0, "admin (console 0123456789abcdef)"), Replay(9, now, 32, by)]
-        await callback_replays.add(connection, [*replays, *others])
-    answer = await browser.get(change)
-    check_page(answer)
-    assert "at another Webapp" in answer.text
-    assert "3 of 4 done" in answer.text
-    stopped = await stop(browser, change)
-    assert stopped.status_code == 409
-    assert "Only the Webapp that carries this out stops it." in stopped.text
-    async with database.transaction() as connection:
-        await callback_replays.add(connection, [Replay(callback(3).seq, now, 0, by)])
-    assert "finished" in (await browser.get(change)).text
-    path = change.partition("?")[0]
-    for wrong in (
-        *("", "action=replay&at=1&total=0", "action=replay&at=1&total=x", "action=other&at=1&total=4"),
-        f"action=replay&at=1&total={'9' * 30}",
-    ):
-        assert (await browser.get(f"{path}?{wrong}")).status_code == 404
-    own.stop()
+        row = CallbackChange("0" * 16, "15559990000", "purge", "all", "ann (console 0)", 4, AT)
+        await callback_changes.add(connection, row)
+    page = f"/console/callbacks/changes/{'0' * 16}"
+    assert (await browser.get(page)).status_code == 404
+    assert "0000000000000000" not in (await browser.get("/console/callbacks")).text
+    for wrong in ("1", "é", "0" * 500):
+        assert (await browser.get(f"/console/callbacks/changes/{wrong}")).status_code == 404
 
 
 async def test_a_webapp_without_the_operator_key_neither_deletes_nor_opens_messages(

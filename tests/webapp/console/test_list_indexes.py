@@ -47,7 +47,6 @@ def plan(path: str, statement: str, parameters: Any) -> list[str]:
         "/console/callbacks?since=2026-05-28T00:00&until=2026-05-29T00:00",
         "/console/callbacks/{seq}",
         "/console/callbacks/change?action=replay",
-        "/console/callbacks/changes/0123456789abcdef?action=replay&total=4&at=1",
     ],
 )
 async def test_each_list_reads_an_index(database: Database, browser: Browser, address: str) -> None:

@@ -84,18 +84,6 @@ async def list_latest(connection: AsyncConnection, shards: Sequence[int], limit:
     return [CallbackPurgeRow(*row) for row in await connection.execute(query)]
 
 
-async def count_deleted(connection: AsyncConnection, shards: Sequence[int], by: str, since: int) -> int:
-    """Count the callbacks in these shards that users whose name ends with `by` have purged since a time.
-
-    since: Unix milliseconds
-    """
-    column = _TABLES[CALLBACKS].c
-    query = sa.select(sa.func.sum(column.deleted)).where(
-        column.at >= since, column.shard.in_(shards), column.purged_by.endswith(by, autoescape=True)
-    )
-    return int((await connection.execute(query)).scalar() or 0)
-
-
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
     """Delete purges older than `before` (Unix milliseconds), at most `limit` per queue. Returns the number deleted."""
     return sum([await callback_audits.delete_before(connection, t, "shard", before, limit) for t in _TABLES.values()])

@@ -64,20 +64,6 @@ async def list_audit(connection: AsyncConnection, shards: Sequence[int], *, limi
     return sorted(entries, key=lambda entry: -entry.at)[:limit]
 
 
-async def count_changed(connection: AsyncConnection, shards: Sequence[int], by: str, since: int) -> int:
-    """Count the callbacks in these shards that a user has replayed or purged.
-
-    by: end of the user's name
-    since: Unix milliseconds of the first change
-    """
-    replays = callback_replays.table.c
-    query = sa.select(sa.func.count()).where(
-        replays.at >= since, replays.shard.in_(shards), replays.by.endswith(by, autoescape=True)
-    )
-    replayed = (await connection.execute(query)).scalar_one()
-    return int(replayed) + await callback_purges.count_deleted(connection, shards, by, since)
-
-
 async def list_webapps(connection: AsyncConnection) -> Sequence[WebappEntry]:
     """List all recorded Webapps, by name."""
     columns = webapp_nodes.table.c

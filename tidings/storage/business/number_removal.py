@@ -14,6 +14,7 @@ from tidings.storage.business import (
     application_settings,
     base_keys,
     blocked_users,
+    callback_changes,
     callback_history,
     callbacks,
     certificates,
@@ -67,6 +68,7 @@ PAGE = 1000
 _MODULES = (
     application_settings,
     blocked_users,
+    callback_changes,
     callback_history,
     callbacks,
     certificates,

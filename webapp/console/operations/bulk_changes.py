@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import logging
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tidings.aio import service
-from tidings.storage.business import callback_views, console_views, queue_views
+from tidings.storage.business import callback_changes, callback_views, queue_views
+from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_views import DONE, FAILING, GIVEN_UP, PENDING, CallbackFilter
-from tidings.storage.database import Database, pages
+from tidings.storage.database import Connection, Database, pages
 from tidings.wire import core
 from webapp.console.figures.processes import NumberShards
 from webapp.console.operations.operator_link import OperatorLink
@@ -28,11 +30,15 @@ STATES = {REPLAY: (FAILING, GIVEN_UP, DONE), PURGE: (PENDING, FAILING, GIVEN_UP)
 _STATUSES = {PENDING: queue_views.PENDING, FAILING: queue_views.FAILING, GIVEN_UP: queue_views.DEAD}
 # Callbacks per request to a Coreapp, and rows per query of a selection.
 _PAGE, _LISTED = 200, 5_000
-# Largest number of callbacks that one change selects; of one number: changes in progress, and ended ones that are kept.
-MAX_SELECTED, MAX_RUNNING, _KEPT = 100_000, 2, 20
+# Largest number of callbacks that one change selects.
+MAX_SELECTED = 100_000
+# Of one number at all Webapps: changes in progress, unless several start at the same moment; ended ones that are kept;
+# changes that are read to count both.
+MAX_RUNNING, _KEPT, _READ = 2, 20, 100
 # Seconds that a Coreapp may refuse each page of callbacks for the moment.
 PATIENCE = 600.0
-_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+# Seconds between two reports of a change that waits, and for which a stop and an end are stored again if they fail.
+_REPORT, _STORE = 2.0, 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,49 +65,22 @@ class SelectedCallbacks:
         return counts
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class BulkChange:
-    """Change of many callbacks of one number."""
+    """Change of many callbacks of one number that this Webapp carries out, with its progress."""
 
-    id: str
-    account: str
-    action: str  # `REPLAY` or `PURGE`
-    choice: str  # description of the selection
-    user: str
-    total: int
-    started_at: int  # Unix milliseconds
+    about: CallbackChange  # as it was recorded at the start
     done: int = 0
     stay: int = 0  # callbacks left as they are, because they had changed
     waits: str = ""  # why a Coreapp refuses the next callbacks for the moment
-    problem: str = ""
-    is_ended: bool = False
-    is_here: bool = True  # whether this Webapp carries it out
-    _stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False, repr=False)
-
-    @property
-    def by(self) -> str:
-        """Return the name of the user in audits, by which every Webapp finds the change."""
-        return self.user + _mark(self.id)
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Stop after the page of callbacks in progress."""
-        self._stop.set()
-
-    async def pause(self, seconds: float) -> None:
-        """Wait, at most until the change is stopped."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
-        except TimeoutError:
-            return
+    stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
 class BulkChanges:
-    """Changes in progress, and the latest ones that have ended. Service that ends them at its stop."""
+    """Carries out changes. Every Webapp sees their progress in a table, and stops them through it.
+
+    Service that ends the changes of this Webapp at its stop.
+    """
 
     name = "console-changes"
 
@@ -109,46 +88,20 @@ class BulkChanges:
         self._database = database
         self._link = link
         self._shards = shards
-        self._changes: dict[str, BulkChange] = {}
+        self._changes: dict[str, BulkChange] = {}  # by id
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()
         await service.cancel(self._tasks)
 
-    def list(self, account: str) -> Sequence[BulkChange]:
-        """Return the changes of a number that this Webapp carries out, the latest first."""
-        return [change for change in reversed(self._changes.values()) if change.account == account]
-
-    def find(self, account: str, change_id: str) -> BulkChange | None:
-        """Return a change of a number that this Webapp carries out or has ended."""
-        found = self._changes.get(change_id)
-        return found if found is not None and found.account == account else None
-
-    async def find_elsewhere(
-        self, account: str, change_id: str, *, action: str, total: int, started_at: int
-    ) -> BulkChange | None:
-        """Return a change that another Webapp carries out, with its progress by the audit.
-
-        action, total, started_at: as in `BulkChange`, from the address of its page
-        """
-        if not _ID.fullmatch(change_id) or not 0 < total <= MAX_SELECTED or action not in STATES:
-            return None
-        shards = await self._shards.of(account)
-        async with self._database.reading() as connection:
-            done = await console_views.count_changed(connection, shards, _mark(change_id), started_at)
-        return BulkChange(
-            change_id,
-            account,
-            action,
-            "",
-            "",
-            total,
-            started_at,
-            min(done, total),
-            is_ended=done >= total,
-            is_here=False,
-        )
+    async def stop(self, account: str, change_id: str) -> None:
+        """Stop a change of a number after the callbacks in progress, whichever Webapp carries it out."""
+        stop = functools.partial(callback_changes.stop, account=account, change_id=change_id)
+        await self._database.persist(stop, patience=_STORE)
+        present = self._changes.get(change_id)
+        if present is not None and present.about.account == account:
+            present.stop.set()
 
     async def select(
         self, account: str, choice: CallbackFilter, action: str, *, below: int | None = None
@@ -180,81 +133,134 @@ class BulkChanges:
                 break
         return SelectedCallbacks(found)
 
-    def start(self, action: str, selected: SelectedCallbacks, *, account: str, user: str, choice: str) -> BulkChange:
+    async def start(
+        self, action: str, selected: SelectedCallbacks, *, account: str, user: str, choice: str
+    ) -> CallbackChange:
         """Start to replay or purge callbacks. Raises `Overloaded`.
 
         user, choice: user and selection, for the audit
         """
-        present = self.list(account)
-        if sum(not change.is_ended for change in present) >= MAX_RUNNING:
+        change_id = secrets.token_hex(8)
+        by = f"{user} (console {change_id})"
+        made = CallbackChange(change_id, account, action, choice, by, selected.total, int(time.time() * 1000))
+
+        async def add(connection: Connection) -> bool:
+            present = await callback_changes.list_latest(connection, account, limit=_READ)
+            over = [change.id for change in present if change.is_over]
+            if len(present) - len(over) >= MAX_RUNNING:
+                return False
+            await callback_changes.delete(connection, over[_KEPT - 1 :])
+            await callback_changes.add(connection, made)
+            return True
+
+        if not await self._database.commit(add):
             raise Overloaded(f"{MAX_RUNNING} changes are in progress: wait for one, or stop it", retry_after=10)
-        for change in [change for change in present if change.is_ended][_KEPT - 1 :]:
-            del self._changes[change.id]
-        made = BulkChange(secrets.token_hex(8), account, action, choice, user, selected.total, int(time.time() * 1000))
-        self._changes[made.id] = made
         log.info(
             "console.callbacks_changed",
             extra={"action": action, "count": made.total, "choice": choice[:200], "by": made.by},
         )
-        task = asyncio.create_task(self._carry_out(made, selected), name=f"console {action}")
+        change = self._changes[change_id] = BulkChange(made)
+        task = asyncio.create_task(self._carry_out(change, selected), name=f"console {action}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return made
 
     async def _carry_out(self, change: BulkChange, selected: SelectedCallbacks) -> None:
-        work = self._purge if change.action == PURGE else self._replay
+        work = self._purge if change.about.action == PURGE else self._replay
+        problem = ""
         try:
             for (shard, state), seqs in selected.seqs.items():
                 for page in pages(seqs, _PAGE):
-                    if change.is_stopped:
-                        return
                     await self._patiently(change, lambda: work(change, shard, state, page))  # noqa: B023
+                    if change.stop.is_set():
+                        return
         except APIError as error:
-            change.problem = error.problems[0].details
+            problem = error.problems[0].details
+        except asyncio.CancelledError:
+            problem = "the Webapp was stopped"
+            raise
         except Exception as error:
-            log.exception("console.change_failed", extra={"change": change.id})
-            change.problem = f"{type(error).__name__}: the log of this Webapp has the cause"
+            log.exception("console.change_failed", extra={"change": change.about.id})
+            problem = f"{type(error).__name__}: the log of the Webapp has the cause"
         finally:
-            change.is_ended = True
+            del self._changes[change.about.id]
+            await self._end(change, problem)
 
-    async def _patiently(self, change: BulkChange, work: Callable[[], Awaitable[None]]) -> None:
-        """Carry out one step again until the Coreapp does not refuse it, or the change is stopped."""
+    async def _end(self, change: BulkChange, problem: str) -> None:
+        end = functools.partial(
+            callback_changes.end, change_id=change.about.id, done=change.done, stay=change.stay, problem=problem
+        )
+        try:
+            await self._database.persist(end, patience=_STORE)
+        except Exception:
+            # Other Webapps see it as ended when it has been silent long enough.
+            log.warning("console.change_end_unrecorded", extra={"change": change.about.id}, exc_info=True)
+
+    async def _patiently(self, change: BulkChange, work: Callable[[], Awaitable[float]]) -> None:
+        """Carry out one step again until the Coreapp does not refuse it, or the change is stopped.
+
+        work: returns the seconds to wait before the next step
+        """
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                await work()
+                seconds = await work()
             except (CoreappRefused, CoreappUnreachable) as error:
                 if not error.retry_after or time.monotonic() + error.retry_after > deadline:
                     raise
                 change.waits = error.problems[0].details
-                await change.pause(error.retry_after)
-                if change.is_stopped:
+                await self._pause(change, error.retry_after)
+                if change.stop.is_set():
                     return
             else:
                 change.waits = ""
+                await self._pause(change, seconds)
                 return
 
-    async def _purge(self, change: BulkChange, shard: int, state: str, seqs: Sequence[int]) -> None:
+    async def _pause(self, change: BulkChange, seconds: float) -> None:
+        """Report the progress and wait, at most until the change is stopped, by whichever Webapp."""
+        until = time.monotonic() + seconds
+        while True:
+            report = functools.partial(
+                callback_changes.report,
+                change_id=change.about.id,
+                done=change.done,
+                stay=change.stay,
+                waits=change.waits,
+            )
+            if not await self._database.persist(report):
+                change.stop.set()
+            left = until - time.monotonic()
+            if change.stop.is_set() or left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(change.stop.wait(), min(left, _REPORT))
+
+    async def _report(self, change: BulkChange) -> bool:
+        """Store the progress. Returns whether no Webapp has stopped the change."""
+        report = functools.partial(
+            callback_changes.report, change_id=change.about.id, done=change.done, stay=change.stay, waits=change.waits
+        )
+        return await self._database.persist(report)
+
+    async def _purge(self, change: BulkChange, shard: int, state: str, seqs: Sequence[int]) -> float:
         statuses = [_STATUSES[state]]
         purged = await self._link.operate(
             shard,
-            lambda n: core.PurgeCallbacks(n, list(seqs), change.by, change.choice, shard, statuses),
+            lambda n: core.PurgeCallbacks(n, list(seqs), change.about.by, change.about.choice, shard, statuses),
             core.Purged,
         )
         change.done += purged.count
         change.stay += len(seqs) - purged.count
+        return 0.0
 
-    async def _replay(self, change: BulkChange, shard: int, state: str, seqs: Sequence[int]) -> None:
+    async def _replay(self, change: BulkChange, shard: int, state: str, seqs: Sequence[int]) -> float:
         replayed = await self._link.call(
             shard,
-            lambda n: core.ResendCallbacks(n, change.account, list(seqs), change.by, shard, state == DONE),
+            lambda n: core.ResendCallbacks(n, change.about.account, list(seqs), change.about.by, shard, state == DONE),
             core.Replayed,
         )
         change.done += replayed.count
         change.stay += len(seqs) - replayed.count
         # A shard replays this many per second.
-        await change.pause(replayed.count / core.REPLAYS_PER_SECOND)
-
-
-def _mark(change_id: str) -> str:
-    return f" (console {change_id})"
+        return replayed.count / core.REPLAYS_PER_SECOND

@@ -6,7 +6,8 @@ import json
 import logging
 from collections.abc import Mapping
 
-from tidings.storage.business import callback_views, callbacks, console_views, message_views
+from tidings.storage.business import callback_changes, callback_views, callbacks, console_views, message_views
+from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_views import (
     EXAMINED,
     GIVEN_UP,
@@ -23,7 +24,6 @@ from webapp.console.operations.bulk_changes import (
     MAX_SELECTED,
     PURGE,
     REPLAY,
-    BulkChange,
     BulkChanges,
     SelectedCallbacks,
 )
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/console/callbacks"
 AUDITED = 100  # entries of the audit
+CHANGES = 5  # latest replays and purges beside the list
 KINDS = ("inbound_message", "status_change", "contact_change", *sorted(callbacks.CLOUD_KINDS))
 FILTERS = ("status", "kind", "recipient", "id", "since", "until")
 _HIGHEST = (1 << 63) - 1
@@ -55,6 +56,7 @@ async def show_list(page: PageRequest) -> Result:
             block=page.part(NumberShards).block_of(account) or 0,
             before=before,
         )
+        changes = await callback_changes.list_latest(connection, account, limit=CHANGES)
     values = {
         "rows": found.rows,
         "older": found.older,
@@ -66,7 +68,7 @@ async def show_list(page: PageRequest) -> Result:
         "is_partial": found.older is not None and len(found.rows) < PAGE,
         "examined": EXAMINED,
         "can_purge": page.part(OperatorLink).is_usable,
-        "changes": page.part(BulkChanges).list(account)[:5],
+        "changes": changes,
     }
     return PageContent("callbacks.html", values)
 
@@ -110,7 +112,7 @@ async def replay_selected(page: PageRequest) -> Result:
     if not selected:
         return redirect(PATH)
     chosen = SelectedCallbacks(selected)
-    return _start(page, REPLAY, chosen, pages.text("callbacks", "selected", count=chosen.total))
+    return await _start(page, REPLAY, chosen, pages.text("callbacks", "selected", count=chosen.total))
 
 
 async def confirm(page: PageRequest) -> Result:
@@ -128,7 +130,7 @@ async def change_all(page: PageRequest) -> Result:
         return redirect(PATH, _kept(page.form))
     if action == PURGE and (below is None or page.form.text("typed") != str(selected.total)):
         return await _confirmation(page, page.form, pages.text("callbacks", "count_differs", count=selected.total))
-    return _start(page, action, selected, describe(choice))
+    return await _start(page, action, selected, describe(choice))
 
 
 async def show_audit(page: PageRequest) -> Result:
@@ -141,16 +143,13 @@ async def show_audit(page: PageRequest) -> Result:
 
 async def show_change(page: PageRequest) -> Result:
     """Show the progress of a replay or purge."""
-    return PageContent("callback_change.html", {"change": await _require_change(page), "problem": ""})
+    return PageContent("callback_change.html", {"change": await _require_change(page)})
 
 
 async def stop_change(page: PageRequest) -> Result:
-    """Stop a replay or purge after the page of callbacks in progress."""
+    """Stop a replay or purge after the page of callbacks in progress, whichever Webapp carries it out."""
     found = await _require_change(page)
-    if not found.is_here:
-        problem = pages.text("change", "stop_elsewhere")
-        return PageContent("callback_change.html", {"change": found, "problem": problem}, 409)
-    found.stop()
+    await page.part(BulkChanges).stop(found.account, found.id)
     return _shown(found)
 
 
@@ -215,18 +214,9 @@ async def _require(page: PageRequest) -> CallbackRecord:
     raise UnknownPath(page.request.scope["path"])
 
 
-async def _require_change(page: PageRequest) -> BulkChange:
-    """Return the change that the path names, also one that another Webapp carries out."""
-    changes, account, wanted = page.part(BulkChanges), page.caller.account, page.query
-    found = changes.find(account, page.params["id"])
-    if found is None:
-        found = await changes.find_elsewhere(
-            account,
-            page.params["id"],
-            action=wanted.text("action"),
-            total=_number(wanted.text("total")) or 0,
-            started_at=_number(wanted.text("at")) or 0,
-        )
+async def _require_change(page: PageRequest) -> CallbackChange:
+    async with page.part(ConsoleTables).database.reading() as connection:
+        found = await callback_changes.find(connection, page.caller.account, page.params["id"])
     if found is None:
         raise UnknownPath(page.request.scope["path"])
     return found
@@ -263,18 +253,16 @@ def _number(text: str) -> int | None:
     return found if found <= _HIGHEST else None
 
 
-def _start(page: PageRequest, action: str, selected: SelectedCallbacks, choice: str) -> Result:
+async def _start(page: PageRequest, action: str, selected: SelectedCallbacks, choice: str) -> Result:
     caller = page.caller
-    started = page.part(BulkChanges).start(
+    started = await page.part(BulkChanges).start(
         action, selected, account=caller.account, user=caller.username, choice=choice
     )
     return _shown(started)
 
 
-def _shown(change: BulkChange) -> Result:
-    """Return the redirection to the page of a change. Its address has what other Webapps need to find it."""
-    about = {"action": change.action, "total": str(change.total), "at": str(change.started_at)}
-    return redirect(f"{PATH}/changes/{change.id}", about)
+def _shown(change: CallbackChange) -> Result:
+    return redirect(f"{PATH}/changes/{change.id}")
 
 
 def _indented(body: str) -> str:
