@@ -42,6 +42,7 @@ MESSAGE, MEDIA = "message", "media"
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 REPLAYS, PURGES, JOB_ERRORS, KEPT = "replays", "purges", "job_errors", "kept"
 SUSPECTS, QUARANTINED, HISTORY, UPSTREAM_IDS = "suspects", "quarantined", "history", "upstream_ids"
+LISTINGS = "listings"
 QUARANTINE_DAYS = 30  # days that quarantined deliveries are kept
 # Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
 OF_EACH_SHARD = (DEAD_CALLBACKS,)
@@ -102,6 +103,36 @@ class KeptCollector:
             self._after = last
             await asyncio.sleep(PAUSE)
         self._after = max(self._after, before)
+        return 0
+
+
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
+class ListingCollector:
+    """Moves messages that releases without lists stored or failed to their lists (`messages.Listing`), one page per
+    transaction. Runs at the owner of the first shard, until two passes have moved none: Coreapps of such a release may
+    run beside this one.
+    """
+
+    store: ShardStore
+    page: int = PAGE
+    # Passes in a row that moved none.
+    _idle: int = dataclasses.field(default=0, init=False)
+
+    async def __call__(self) -> int:
+        """Move messages. Returns 0, because no row is deleted. Raises `LeaseLost`."""
+        if self._idle == 2:
+            return 0
+        moved, after = 0, ""
+        while True:
+            found = await self.store.persist(functools.partial(messages.list_again, after=after, limit=self.page))
+            moved += found.moved
+            if found.after is None:
+                break
+            after = found.after
+            await asyncio.sleep(PAUSE)
+        if moved:
+            log.info("messages.listed", extra={"moved": moved})
+        self._idle = 0 if moved else self._idle + 1
         return 0
 
 
@@ -170,6 +201,7 @@ def wire_retention(context: ShardContext, media: Collector, unused_media: Collec
         UNUSED_MEDIA: unused_media,
         **old_rows(context, unread_days=settings.unread_days, dead_callback_days=settings.dead_callback_days),
         KEPT: KeptCollector(context),
+        LISTINGS: ListingCollector(context),
         HISTORY: HistoryCollector(context, settings.history_hours),
     }
     if not context.lease.is_first:

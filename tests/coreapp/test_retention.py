@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from coreapp.context import ShardStore
 from coreapp.errors import RequestRefused
@@ -21,10 +22,12 @@ from coreapp.retention import (
     SUSPECTS,
     UNREAD,
     UPSTREAM_IDS,
+    ListingCollector,
     RetentionService,
     collect_messages,
     old_rows,
 )
+from tests import statements
 from tests.coreapp.conftest import BUSINESS, World
 from tests.manual_clock import ManualClock
 from tidings.aio.clock import SystemClock
@@ -33,7 +36,7 @@ from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.application_settings import GarbageCollectorSettings as Wanted
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.job_errors import JobError
-from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.messages import Listing, MessageRow, Status
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import core
 
@@ -93,6 +96,30 @@ async def test_many_messages_are_deleted_page_by_page(world: World) -> None:
     await add(world, *(message(f"c{n}", Status.READ, (n % 2) * 2 * FINAL_MS) for n in range(2500)))
     assert await collect_messages(store(world, await lease(world))) == 1250
     assert len(await left(world)) == 1250
+
+
+async def test_messages_of_a_release_without_lists_are_moved_until_two_passes_find_none(world: World) -> None:
+    held = store(world, await lease(world))
+    collect = ListingCollector(held, page=2)
+    listed = sa.select(sa.func.count()).where(messages.table.c.listing == int(Listing.FAILED))
+
+    async def pass_over(*rows: MessageRow) -> int:
+        await add(world, *rows)
+        async with world.database.transaction() as connection:
+            ids = [row.id for row in rows]
+            await connection.execute(messages.table.update().where(messages.table.c.id.in_(ids)).values(listing=0))
+        assert await collect() == 0
+        async with world.database.reading() as connection:
+            return (await connection.execute(listed)).scalar_one()
+
+    assert await pass_over(*(message(f"a{n}", Status.FAILED, 0) for n in range(5))) == 5
+    assert await pass_over() == 5
+    # Stored by a Coreapp of such a release, which still runs.
+    assert await pass_over(message("b0", Status.FAILED, 0)) == 6
+    assert [await pass_over(), await pass_over()] == [6, 6]
+    with statements.sent() as noted:
+        await collect()
+    assert noted == []
 
 
 async def test_a_lost_lease_stops_the_deletion(world: World) -> None:

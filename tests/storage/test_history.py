@@ -158,6 +158,24 @@ async def test_only_a_failure_moves_a_message_to_another_list(database_factory: 
     assert [row.id for row in of_failed.rows] == [refused, failed]
 
 
+async def test_messages_of_a_release_without_lists_are_moved_to_theirs(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    statuses = (Status.SENT, Status.FAILED, Status.RECEIVED, Status.MARKED_READ, Status.READ, Status.FAILED)
+    rows = [message(an_id(NOW + place), status=status) for place, status in enumerate(statuses)]
+    async with database.transaction() as connection:
+        await messages.add(connection, rows)
+        await connection.execute(messages.table.update().values(listing=0))
+        pages = [await messages.list_again(connection, after="", limit=4)]
+        while (after := pages[-1].after) is not None:
+            pages.append(await messages.list_again(connection, after=after, limit=4))
+        listings = sa.select(messages.table.c.listing).order_by(messages.table.c.id)
+        assert list((await connection.execute(listings)).scalars()) == [0, 2, 1, 1, 0, 2]
+        assert [page.moved for page in pages] == [3, 1]
+        assert (await messages.list_again(connection, after="", limit=10)).moved == 0
+        of_failed = await message_views.list_messages(connection, ME, MessageFilter(status=Status.FAILED))
+    assert [row.id for row in of_failed.rows] == [rows[5].id, rows[1].id]
+
+
 async def test_messages_of_a_rare_status_are_found_over_several_pages(
     database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ class Status(enum.IntEnum):
 class Listing(enum.IntEnum):
     """List of messages in the index `messages_by_kind`. Only a failure moves a message to another one."""
 
-    OUTBOUND = 0  # also messages of releases without lists
+    OUTBOUND = 0  # also messages that releases without lists stored, until `list_again` has read them
     INBOUND = 1
     FAILED = 2
 
@@ -288,6 +288,15 @@ class Swept:
     is_last: bool
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """Result of one page of `list_again`."""
+
+    moved: int
+    # Id after which the next page starts; None after the last page.
+    after: str | None
+
+
 async def sweep(
     connection: AsyncConnection, *, after: str, final_before: int, settled_before: int, limit: int
 ) -> Swept:
@@ -311,6 +320,22 @@ async def sweep(
     await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", old)
     await group_messages.delete_receipts(connection, old)
     return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
+
+
+async def list_again(connection: AsyncConnection, *, after: str, limit: int) -> Listed:
+    """Move those of the `limit` messages after the id `after` to their lists that a release without lists stored or
+    failed.
+    """
+    query = sa.select(table.c.id, table.c.status, table.c.listing).where(table.c.id > after)
+    rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
+    moved = 0
+    for listing in (Listing.INBOUND, Listing.FAILED):
+        # Messages never leave these lists, so a status that rises at this moment changes nothing.
+        ids = [row.id for row in rows if row.listing != listing and listing_of(row.status) == listing]
+        move = table.update().where(table.c.id.in_(any_of("ids"))).values(listing=int(listing))
+        await execute_paged(connection, move, "ids", ids)
+        moved += len(ids)
+    return Listed(moved, rows[-1].id if len(rows) == limit else None)
 
 
 async def delete_unqueued(connection: AsyncConnection, shard: int, limit: int) -> int:
