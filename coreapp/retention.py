@@ -109,8 +109,8 @@ class KeptCollector:
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class ListingCollector:
     """Moves messages that releases without lists stored or failed to their lists (`messages.Listing`), one page per
-    transaction. Runs at the owner of the first shard, until two passes have moved none: Coreapps of such a release may
-    run beside this one.
+    transaction. Runs at the owner of the first shard, until two passes have moved none, because Coreapps of such a
+    release may still run.
     """
 
     store: ShardStore

@@ -87,12 +87,12 @@ class CallbackChange:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no Webapp carries it out any more."""
+        """Return whether it has ended, by itself or with its Webapp."""
         return self.state not in (ChangeState.RUNNING, ChangeState.STOPPING)
 
 
 async def add(connection: AsyncConnection, change: CallbackChange) -> None:
-    """Record a change that begins."""
+    """Record a new change."""
     row = {
         "id": change.id,
         "account": change.account,
@@ -113,7 +113,7 @@ async def add(connection: AsyncConnection, change: CallbackChange) -> None:
 
 
 async def report(connection: AsyncConnection, change_id: str, *, done: int, stay: int, waits: str) -> bool:
-    """Store the progress of a change. Returns whether it is to go on: no user has stopped it, and its number exists."""
+    """Store the progress of a change. Returns False if a user has stopped it or its number was removed."""
     progress = {"done": done, "stay": stay, "waits": waits[:MAX_TEXT], "reported_at": database_clock.now(connection)}
     await connection.execute(table.update().where(table.c.id == change_id).values(progress))
     query = sa.select(table.c.is_stopped).where(table.c.id == change_id)

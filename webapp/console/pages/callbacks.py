@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/console/callbacks"
 AUDITED = 100  # entries of the audit
-CHANGES = 5  # latest replays and purges beside the list
+CHANGES = 5  # latest replays and purges below the list
 KINDS = ("inbound_message", "status_change", "contact_change", *sorted(callbacks.CLOUD_KINDS))
 FILTERS = ("status", "kind", "recipient", "id", "since", "until")
 _HIGHEST = (1 << 63) - 1
