@@ -48,7 +48,7 @@ class ServerTLS:
 
         Raises `UnreadableSecret` when it was sealed under another key, and the database's errors.
         """
-        bundle = await self._find()
+        bundle = await self.bundle()
         if bundle.pem == self._pem:
             return
         fresh = await asyncio.to_thread(_load, bundle.pem)
@@ -62,7 +62,7 @@ class ServerTLS:
 
     async def authorities(self) -> bytes:
         """Return the certificates that clients may trust, PEM."""
-        return (await self._find()).authorities
+        return (await self.bundle()).authorities
 
     def _choose(self, socket: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         host = (name or "").lower()
@@ -76,7 +76,8 @@ class ServerTLS:
         """Return whether the certificate of the API is valid for a host, by its name or by a wildcard."""
         return host in self._names or f"*.{host.partition('.')[2]}" in self._names
 
-    async def _find(self) -> CertificateBundle:
+    async def bundle(self) -> CertificateBundle:
+        """Return the certificate in the database: the uploaded one if it can be used, or a generated one."""
         async with self.database.reading() as connection:
             uploaded = await certificates.find_certificate(connection, self.account, certificates.EXTERNAL)
             made = await certificates.find_certificate(connection, self.account, certificates.SELF_SIGNED)

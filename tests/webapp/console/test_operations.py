@@ -15,7 +15,7 @@ import pytest
 
 from tests.authority import Authority
 from tests.pages import document
-from tests.webapp.conftest import PASSWORD, Served, basic
+from tests.webapp.conftest import PASSWORD, Serve, Served, basic
 from tests.webapp.console.browser import Browser, check_page, forms
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
@@ -138,16 +138,84 @@ async def test_users_are_made_changed_and_deleted(console: Served, browser: Brow
     assert (await browser.get("/console")).status_code == 303
 
 
-async def test_the_authority_and_the_about_text_are_set(console: Served, browser: Browser) -> None:
-    page = "/console/settings"
-    answer = await browser.submit(page, f"{page}/authority", {"pem": "no certificate"})
+async def test_the_authorities_of_the_webhook_are_set_and_deleted(console: Served, browser: Browser) -> None:
+    page = "/console/settings/certificates"
+    answer = await browser.submit(page, f"{page}/webhook", {"pem": "no certificate"})
     assert answer.status_code == 400
     check_page(answer)
-    answer = await browser.submit(page, f"{page}/authority", {"pem": AUTHORITY.pem.decode()})
+    assert "no certificate</textarea>" in answer.text
+    answer = await browser.submit(page, f"{page}/webhook", {"pem": AUTHORITY.pem.decode()})
     assert answer.status_code == 303, answer.text
-    assert (await console.http.get("/v1/certificates/webhooks/ca")).status_code == 200
-    assert (await browser.submit(page, f"{page}/delete-authority")).status_code == 303
+    assert (await console.http.get("/v1/certificates/webhooks/ca")).content == AUTHORITY.pem
+    check_page(await browser.get(page))
+    assert (await browser.submit(page, f"{page}/delete-webhook")).status_code == 303
     assert (await console.http.get("/v1/certificates/webhooks/ca")).status_code == 404
+    assert "delete-webhook" not in (await browser.get(page)).text
+
+
+async def test_the_certificate_of_the_api_is_set_and_its_key_is_never_shown(console: Served, browser: Browser) -> None:
+    page = "/console/settings/certificates"
+    assert "No certificate is stored." in (await browser.get(page)).text
+    key, certificate = AUTHORITY.issue("api.example.com")
+    for wrong in ("", "no certificate", (key + certificate).decode()):
+        answer = await browser.submit(page, f"{page}/api", {"bundle": wrong})
+        assert answer.status_code == 400
+        check_page(answer)
+        assert "PRIVATE KEY" not in answer.text
+    answer = await browser.submit(page, f"{page}/api", {"bundle": (key + certificate + AUTHORITY.pem).decode()})
+    assert answer.status_code == 303, answer.text
+    assert (await console.http.get("/v1/certificates/external/ca")).content == AUTHORITY.pem
+    shown = await browser.get(answer.headers["Location"])
+    check_page(shown)
+    assert "<dd>api.example.com</dd>" in shown.text
+    assert AUTHORITY.pem.decode().strip() in shown.text
+    assert "This Webapp serves plain HTTP" in shown.text
+    assert "PRIVATE KEY" not in shown.text
+
+
+async def test_an_https_webapp_shows_the_certificate_that_it_presents(serve: Serve) -> None:
+    served = await serve(console=True, tls=True, tls_names=("made.example.com",))
+    await served.log_in()
+    browser = Browser.of(served, "https://127.0.0.1")
+    await browser.log_in()
+    text = (await browser.get("/console/settings/certificates")).text
+    assert "made.example.com" in text
+    assert "plain HTTP" not in text
+    await browser.http.aclose()
+
+
+async def test_media_providers_are_added_and_deleted_and_their_secrets_never_shown(
+    console: Served, browser: Browser
+) -> None:
+    page = "/console/settings/media"
+    fields = {
+        "name": "files",
+        "kind": "basic",
+        "username": "ada",
+        "secret": "Geheim-1",
+        "hosts": "a.example\nb.example",
+    }
+    assert (await browser.submit(page, page, fields)).status_code == 303
+    answer = await browser.submit(page, page, {"name": "bucket", "kind": "bearer", "secret": "Geheim-2"})
+    assert answer.status_code == 303
+    stored = (await console.http.get("/v1/settings/application/media/providers")).json()
+    basic_one = {"basic": {"username": "ada", "password": "Geheim-1"}, "hosts": ["a.example", "b.example"]}
+    configs = {one["name"]: one["config"] for one in stored["settings"]["application"]["media"]["providers"]}
+    assert configs == {"files": basic_one, "bucket": {"bearer": "Geheim-2"}}
+    shown = await browser.get(page)
+    check_page(shown)
+    assert "a.example, b.example" in shown.text
+    assert "Geheim" not in shown.text
+    answer = await browser.submit(page, page, {**fields, "name": "a/b"})
+    assert answer.status_code == 400
+    check_page(answer)
+    assert "Geheim" not in answer.text
+    assert (await browser.submit(page, f"{page}/delete", {"name": "files"})).status_code == 303
+    assert (await browser.submit(page, f"{page}/delete", {"name": "files"})).status_code == 404
+    assert "a.example" not in (await browser.get(page)).text
+
+
+async def test_the_about_text_is_set(console: Served, browser: Browser) -> None:
     page = "/console/settings/profile"
     assert (await browser.submit(page, f"{page}/about", {"text": "Open <9> to 5"})).status_code == 303
     assert "Open &lt;9&gt; to 5" in (await browser.get(page)).text

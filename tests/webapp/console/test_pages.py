@@ -39,7 +39,7 @@ ELSEWHERE = (
     *SESSION_ENDS,
     "/console/templates/check",
     "/console/callbacks/changes/{id}/stop",
-    "/console/settings/delete-authority",
+    "/console/settings/certificates/delete-webhook",
 )
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 # Largest page with its style sheet and scripts, bytes.
@@ -69,6 +69,9 @@ async def full(console: Served, database: Database, coreapp: FakeCoreapp, browse
     coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
     assert (await console.http.post("/v1/configs/templates", json=TEMPLATE)).status_code == 201
     await ordinary(console)
+    provider = [{"name": "files", "type": "www", "config": {"bearer": "secret"}}]
+    added = await console.http.post("/v1/settings/application/media/providers", json=provider)
+    assert added.status_code == 200
     photo = await console.http.post("/v1/settings/profile/photo", content=PNG, headers={"Content-Type": "image/png"})
     assert photo.status_code == 200
     assert (await browser.submit("/console/faults", "/console/faults")).status_code == 303

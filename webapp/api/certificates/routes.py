@@ -56,7 +56,7 @@ async def set_external(
     responses={200: {"content": _PEM}},
 )
 async def get_external_ca(caller: AnyCaller, certificates: Service) -> Response:
-    return _pem(await certificates.external_authorities(caller))
+    return _pem((await certificates.external(caller)).authorities)
 
 
 @router.post(

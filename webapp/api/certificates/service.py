@@ -58,13 +58,13 @@ class Certificates:
         if self.server is not None:
             await self.server.load()
 
-    async def external_authorities(self, caller: Caller) -> bytes:
-        """Return the certificates that clients of the API may trust, PEM. Raises `InvalidRequest` when none is set."""
+    async def external(self, caller: Caller) -> CertificateBundle:
+        """Return the API's certificate. Raises `InvalidRequest` when none is set."""
         if self.server is not None:
-            return await self.server.authorities()
+            return await self.server.bundle()
         sealed = await self._find(caller, certificates.EXTERNAL)
         try:
-            return CertificateBundle.load(self.safe.open(caller.account, certificates.EXTERNAL, sealed)).authorities
+            return CertificateBundle.load(self.safe.open(caller.account, certificates.EXTERNAL, sealed))
         except (UnreadableSecret, UnusablePem):
             raise _missing() from None
 

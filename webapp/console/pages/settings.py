@@ -1,4 +1,4 @@
-"""Settings: webhook, users and tokens, numbers, certificates; each with what it restarts."""
+"""Settings: webhook, users and tokens, numbers; each with what it restarts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from tidings.storage.business import numbers
 from webapp.api.application_settings.schemas import Changes
 from webapp.api.application_settings.service import AccountSettings
-from webapp.api.certificates.service import Certificates
 from webapp.api.users.schemas import NewPassword, NewUser
 from webapp.api.users.service import Users
 from webapp.auth.authenticator import address_of
@@ -20,7 +19,6 @@ from webapp.console.pages.saving import SAVED, save
 from webapp.console.parts import ConsoleTables
 from webapp.console.render.pages import PageContent
 from webapp.http import bodies
-from webapp.http.errors import InvalidRequest
 
 PATH = "/console/settings"
 WEBHOOK_CHECK = "webhook"  # name of the check of `tidings doctor`
@@ -96,17 +94,6 @@ async def delete_user(page: PageRequest) -> Result:
     return await _saved(page, lambda: page.part(Users).delete(page.caller, page.form.text("user")))
 
 
-async def set_authority(page: PageRequest) -> Result:
-    """Store the authority that the webhook's certificate is verified with."""
-    pem = page.form.text("pem").encode()
-    return await _saved(page, lambda: page.part(Certificates).set_webhook_authorities(page.caller, pem))
-
-
-async def delete_authority(page: PageRequest) -> Result:
-    """Verify the webhook's certificate with the system's authorities again."""
-    return await _saved(page, lambda: page.part(Certificates).delete_webhook_authorities(page.caller))
-
-
 async def _saved(page: PageRequest, work: Callable[[], Awaitable[object]]) -> Result:
     return await save(page, PATH, work, _page)
 
@@ -124,7 +111,6 @@ async def _page(page: PageRequest, problem: str, status: int) -> PageContent:
         "rows": _flat(dataclasses.asdict(found)),
         "users": await page.part(Users).list(caller),
         "numbers": present if is_first else [row for row in present if row.number == caller.account],
-        "authority": await _authority(page),
         "problem": problem,
         "is_saved": page.query.is_set(SAVED),
         "is_tested": page.query.is_set("tested"),
@@ -132,13 +118,6 @@ async def _page(page: PageRequest, problem: str, status: int) -> PageContent:
         "test": [finding for finding in report.findings if finding.check.startswith(WEBHOOK_CHECK)],
     }
     return PageContent("settings.html", values, status)
-
-
-async def _authority(page: PageRequest) -> str:
-    try:
-        return (await page.part(Certificates).webhook_authorities(page.caller)).decode("ascii", "replace")
-    except InvalidRequest:
-        return ""
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
