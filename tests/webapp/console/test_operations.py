@@ -75,7 +75,7 @@ def test_the_code_of_the_python_receiver_works() -> None:
     assert [language for language, _ in signature.examples()] == ["Python", "Node", "Go"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in try_it.FORMS if kind not in ("template", "reaction")])
+@pytest.mark.parametrize("kind", [kind for kind in try_it.FORMS if kind != "template"])
 async def test_each_type_is_sent_and_shown_as_a_command(browser: Browser, coreapp: FakeCoreapp, kind: str) -> None:
     page = f"/console/try-it?type={kind}"
     answer = await browser.submit(page, "/console/try-it", {"to": "15550140001"})

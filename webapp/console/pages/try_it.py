@@ -90,10 +90,6 @@ def _list(form: FormFields) -> Mapping[str, Any]:
     return {"type": "interactive", "interactive": interactive}
 
 
-def _reaction(form: FormFields) -> Mapping[str, Any]:
-    return {"type": "reaction", "reaction": {"message_id": form.text("message_id"), "emoji": form.text("emoji")}}
-
-
 def _json(form: FormFields) -> Mapping[str, Any]:
     value = bodies.parse(form.text("json").encode())
     if not isinstance(value, dict):
@@ -131,7 +127,6 @@ FORMS: Mapping[str, TryForm] = {
         ],
         _list,
     ),
-    "reaction": TryForm([TryField("message_id"), TryField("emoji", "👍")], _reaction),
     "json": TryForm([TryField("json", '{"type": "text", "text": {"body": "Hello!"}}', is_long=True)], _json),
 }
 
