@@ -24,8 +24,8 @@ async def test_progress_is_reported_until_a_stop_is_requested(database_factory: 
         assert await callback_changes.report(connection, BEGUN.id, done=4, stay=1, waits="w" * 300)
         found = await callback_changes.find(connection, ME, BEGUN.id)
         assert found is not None
-        assert found == dataclasses.replace(BEGUN, done=4, stay=1, waits="w" * 255, silence=found.silence)
-        assert 0 <= found.silence < 60
+        assert found == dataclasses.replace(BEGUN, done=4, stay=1, waits="w" * 255, silence_ms=found.silence_ms)
+        assert 0 <= found.silence_ms < 60_000
         await callback_changes.stop(connection, ME, BEGUN.id)
         assert not await callback_changes.report(connection, BEGUN.id, done=5, stay=1, waits="")
         stopping = await callback_changes.find(connection, ME, BEGUN.id)
@@ -79,8 +79,8 @@ async def test_changes_of_one_number_are_listed_and_deleted(database_factory: Da
         ({"has_ended": True, "done": 8, "stay": 2, "is_stopped": True}, "finished"),
         ({"has_ended": True, "done": 8, "stay": 1, "is_stopped": True}, "stopped"),
         ({"has_ended": True, "done": 8, "problem": "no"}, "stopped"),
-        ({"has_ended": True, "done": 10, "silence": 1e6}, "finished"),
-        ({"silence": 1e6, "is_stopped": True}, "lost"),
+        ({"has_ended": True, "done": 10, "silence_ms": 10**6}, "finished"),
+        ({"silence_ms": 10**6, "is_stopped": True}, "lost"),
     ],
 )
 def test_the_state_follows_from_the_row(changes: dict[str, Any], state: str) -> None:

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 
-# Seconds without a report after which a change counts as ended with its Webapp. A Coreapp answers within 40.
-SILENCE = 60.0
+# Milliseconds without a report after which a change counts as ended with its Webapp. A Coreapp answers within 40,000.
+SILENCE_MS = 60_000
 # Maximum length of a text, characters.
 MAX_TEXT = 255
 
@@ -73,15 +73,15 @@ class CallbackChange:
     # Whether a user has requested its end.
     is_stopped: bool = False
     has_ended: bool = False
-    # Seconds since the last report.
-    silence: float = 0.0
+    # Milliseconds since the last report.
+    silence_ms: int = 0
 
     @property
     def state(self) -> ChangeState:
         if self.has_ended:
             is_whole = not self.problem and (not self.is_stopped or self.done + self.stay >= self.total)
             return ChangeState.FINISHED if is_whole else ChangeState.STOPPED
-        if self.silence > SILENCE:
+        if self.silence_ms > SILENCE_MS:
             return ChangeState.LOST
         return ChangeState.STOPPING if self.is_stopped else ChangeState.RUNNING
 
@@ -161,4 +161,4 @@ async def _select(
         database_clock.now(connection) - c.reported_at,
     )
     query = query.where(*conditions).order_by(c.started_at.desc(), c.id).limit(limit)
-    return [CallbackChange(*row, float(silence) / 1000) for *row, silence in await connection.execute(query)]
+    return [CallbackChange(*row) for row in await connection.execute(query)]
