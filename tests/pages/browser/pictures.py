@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
+import math
 import struct
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
+from tests.pages.browser import console_pages
 from tests.pages.browser import scene as scenes
 from tests.pages.browser.chromium import Contexts, chromium
 from tests.pages.browser.scene import ACCOUNT, Scene
@@ -23,6 +26,8 @@ LIMIT = 100_000  # bytes of a picture
 QUALITY = 80  # of WebP, of 100
 SIZE = {"width": 1040, "height": 720}
 NUMBER = "15550190001"
+ROBOT = "15550140000"
+TRAFFIC_SECONDS = 180  # duration of the messages that the overview shows
 
 
 def sunset(width: int = 480, height: int = 240) -> bytes:
@@ -86,6 +91,45 @@ async def draw_handset(scene: Scene, page: Page, directory: Path) -> None:
     await draw(page, directory / "handset")
 
 
+async def draw_console(scene: Scene, page: Page, directory: Path) -> None:
+    """Draw Try it after a message, a message whose callback fails, that callback with its attempts, and the overview
+    after `TRAFFIC_SECONDS` of messages.
+    """
+    console = console_pages.address(scene.installation)
+    await page.goto(console)
+    begun = asyncio.get_running_loop().time()
+    async with asyncio.TaskGroup() as group:
+        traffic = group.create_task(keep_sending(scene))
+        await console_pages.try_it(scene, page, "buttons", ROBOT, {"Text": "A table for two at eight?"})
+        await expect(page.locator("#live .steps")).to_contain_text("Callback was accepted by the webhook")
+        await draw(page, directory / "console-try-it")
+        async with console_pages.broken_webhook() as url:
+            await console_pages.set_webhook(scene, page, url, backoff=4_000)
+            message = await scene.say(ROBOT, "Your table is ready.")
+            await page.goto(f"{console}/callbacks?status=failing&id={message}")
+            await console_pages.rows(page, "Callbacks, newest first").get_by_role("link").click()
+            attempts = console_pages.rows(page, "Attempts to post the callback")
+            await expect(attempts.nth(2)).to_be_visible()
+            await page.get_by_role("button", name="Show the body and the responses").click()
+            await expect(attempts.first).to_contain_text("down for maintenance")
+            await draw(page, directory / "console-callback")
+            await page.goto(f"{console}/messages/{message}")
+            await expect(page.locator("#live .steps")).to_contain_text("Read")
+            await draw(page, directory / "console-message")
+        await console_pages.set_webhook(scene, page, scene.webhook_url, backoff=100)
+        await page.goto(console)
+        await asyncio.sleep(begun + TRAFFIC_SECONDS - asyncio.get_running_loop().time())
+        await draw(page, directory / "console-overview")
+        traffic.cancel()
+
+
+async def keep_sending(scene: Scene) -> None:
+    """Send messages to a robot, more and fewer of them in turn."""
+    for number in itertools.count():
+        await scene.say(ROBOT, f"Table {number}")
+        await asyncio.sleep(0.2 + 0.15 * math.sin(number / 40))
+
+
 async def run(directory: Path) -> None:
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tidings-pictures-") as folder:
@@ -93,6 +137,8 @@ async def run(directory: Path) -> None:
             contexts = Contexts(browser)
             context, _ = await contexts.open(storage_state=scene.session, viewport=SIZE)
             await draw_handset(scene, await context.new_page(), directory)
+            context, _ = await contexts.open(viewport=SIZE)
+            await draw_console(scene, await console_pages.enter(scene, context), directory)
             if problems := await contexts.close():
                 sys.exit("\n".join(problems))
 

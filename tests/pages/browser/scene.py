@@ -7,6 +7,8 @@ import contextlib
 import itertools
 import json
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import httpx
 import msgspec
 from playwright.async_api import Browser, Page, StorageState, expect
 
+from harness import polling
 from harness.client import Business
 from harness.installation import Installation
 from harness.mariadb import free_port
-from harness.processes import Process
+from harness.processes import Process, inherited
 from tests.media_samples import PNG
 from tests.system.webhook import Webhook, listening
 
@@ -32,9 +35,10 @@ VARIABLES = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_CLOUD_API": "1", "TIDINGS_
 class Scene:
     """Running installation: processes by name, business, webhook, and the address of the page with handsets."""
 
-    def __init__(self, installation: Installation, webhook: Webhook) -> None:
+    def __init__(self, installation: Installation, webhook: Webhook, webhook_url: str) -> None:
         self.installation = installation
         self.webhook = webhook
+        self.webhook_url = webhook_url
         port = free_port()
         variables = {**installation.common, "TIDINGS_HANDSET_WEB_ADDRESS": f"127.0.0.1:{port}"}
         self.handset = Process("handset", "handset", variables, installation.directory, arguments=["--web"])
@@ -48,12 +52,16 @@ class Scene:
         """Return a process by its name, also that of the page."""
         return self.handset if name == "handset" else self.installation.processes[name]
 
-    async def start(self, browser: Browser, webhook_url: str) -> None:
+    async def start(self, browser: Browser) -> None:
         """Start all processes, log the business in, and enter the page of handsets."""
-        await self.installation.start()
+        webapp = self.process("webapp")
+        await self.installation.start(name for name in self.installation.processes if name != webapp.name)
+        # With the key, the console deletes callbacks and shows messages.
+        webapp.environment["TIDINGS_CONSOLE_KEY"] = await console_key(self.installation)
+        await webapp.start()
         link = (await self.handset.start())["link"]
         self.business = await self.installation.business()
-        await self.business.set_webhook(webhook_url)
+        await self.business.set_webhook(self.webhook_url)
         for definition in json.loads((DATA / "templates_good.json").read_text()):
             await self.business.must("POST", "/v1/configs/templates", definition)
         self.picture = await self.upload(PNG, "image/png")
@@ -134,6 +142,10 @@ class Scene:
         found = [status for body in self.webhook.bodies for status in body.get("statuses", ())]
         return [status["status"] for status in found if status["id"] == message_id]
 
+    async def until_seen(self, message_id: str, status: str, count: int) -> None:
+        """Wait until the webhook has got a status of a message `count` times."""
+        await polling.until(lambda: self.seen_statuses(message_id).count(status) == count, pause=0.02)
+
     async def inbound(self, number: str, count: int = 1) -> Sequence[Mapping[str, Any]]:
         """Wait until the webhook has got as many messages of a number. Returns them."""
         async with asyncio.timeout(30):
@@ -145,13 +157,21 @@ class Scene:
                 await asyncio.sleep(0.05)
 
 
+async def console_key(installation: Installation) -> str:
+    """Return what `tidings keys console` prints."""
+    command = [sys.executable, "-m", "cli.main", "keys", "console"]
+    environment = {**inherited(), **installation.common}
+    ended = await asyncio.to_thread(subprocess.run, command, env=environment, capture_output=True, check=True)
+    return ended.stdout.decode().strip()
+
+
 @contextlib.asynccontextmanager
 async def running(directory: Path, browser: Browser) -> AsyncIterator[Scene]:
     """Run an installation with everything that tests of pages use."""
     async with listening() as (webhook, url), Installation(directory, None, VARIABLES) as installation:
-        scene = Scene(installation, webhook)
+        scene = Scene(installation, webhook, url)
         try:
-            await scene.start(browser, url)
+            await scene.start(browser)
             yield scene
         finally:
             await scene.handset.stop()

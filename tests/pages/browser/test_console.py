@@ -1,13 +1,13 @@
-"""The console in a browser: its pages, accessibility, and the way from a failing webhook to a message that arrives."""
+"""Pages of the console in a browser: accessibility, narrow windows, and use without scripts."""
 
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import expect
 
-from harness.client import PASSWORD
 from tests.pages.browser import axe
 from tests.pages.browser.chromium import Contexts
+from tests.pages.browser.console_pages import address, enter
 from tests.pages.browser.scene import Scene
 
 PATHS = (
@@ -23,34 +23,23 @@ PATHS = (
     "/templates/new",
     "/try-it",
     "/settings",
+    "/settings/application",
+    "/settings/certificates",
+    "/settings/media",
+    "/settings/profile",
     "/faults",
 )
-
-
-def console(scene: Scene) -> str:
-    return f"http://127.0.0.1:{scene.installation.api_port}/console"
-
-
-async def enter(scene: Scene, context: BrowserContext) -> Page:
-    """Log in as the administrator. Returns the tab, which shows the overview."""
-    page = await context.new_page()
-    await page.goto(console(scene))
-    await page.get_by_label("User").fill("admin")
-    await page.get_by_label("Password").fill(PASSWORD)
-    await page.get_by_role("button", name="Log in").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    return page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_on_any_page_of_the_console(scene: Scene, contexts: Contexts, scheme: str) -> None:
     context, _ = await contexts.open(bypass_csp=True, color_scheme=scheme)
     login = await context.new_page()
-    await login.goto(console(scene))
+    await login.goto(address(scene.installation))
     assert await axe.violations(login) == []
     page = await enter(scene, context)
     for path in PATHS:
-        await page.goto(f"{console(scene)}{path}")
+        await page.goto(f"{address(scene.installation)}{path}")
         assert await axe.violations(page) == [], path
 
 
@@ -58,7 +47,7 @@ async def test_no_page_of_the_console_scrolls_sideways_at_320_pixels(scene: Scen
     context, _ = await contexts.open(viewport={"width": 320, "height": 256})
     page = await enter(scene, context)
     for path in PATHS:
-        await page.goto(f"{console(scene)}{path}")
+        await page.goto(f"{address(scene.installation)}{path}")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 320, path
 
 
@@ -66,7 +55,7 @@ async def test_without_scripts_every_page_is_read_and_a_form_is_sent(scene: Scen
     context, _ = await contexts.open(java_script_enabled=False)
     page = await enter(scene, context)
     for path in PATHS:
-        response = await page.goto(f"{console(scene)}{path}")
+        response = await page.goto(f"{address(scene.installation)}{path}")
         assert response is not None
         assert response.status == 200, path
     await page.get_by_role("button", name="Log out").click()
