@@ -128,7 +128,7 @@ test-pages: services $(VENV)/.pages  ## use the pages in Debian's Chromium, agai
 	@exec $(BIN)/python -m pytest tests/pages/browser
 
 .PHONY: pictures
-pictures: services $(VENV)/.pages  ## draw the pictures of the pages in docs/pictures, from a real run
+pictures: services $(VENV)/.pages  ## draw the pictures of the pages in docs/pictures, from a real run (4 minutes)
 	@exec $(BIN)/python -m tests.pages.browser.pictures docs/pictures
 
 test-templates: $(VENV)/.templates  ## lint the templates for AWS, Kubernetes and systemd, and create the AWS stacks in moto

@@ -24,7 +24,7 @@ from tests.pages.browser.scene import ACCOUNT, Scene
 
 LIMIT = 100_000  # bytes of a picture
 QUALITY = 80  # of WebP, of 100
-SIZE = {"width": 1040, "height": 720}
+WIDTH = 1040  # of the window, pixels
 NUMBER = "15550190001"
 ROBOT = "15550140000"
 TRAFFIC_SECONDS = 180  # duration of the messages that the overview shows
@@ -48,8 +48,12 @@ def sunset(width: int = 480, height: int = 240) -> bytes:
     )
 
 
-async def draw(page: Page, target: Path) -> None:
-    """Draw what the page shows, in both colour schemes: `<target>-light.webp` and `<target>-dark.webp`."""
+async def draw(page: Page, target: Path, height: int = 720) -> None:
+    """Draw what the page shows, in both colour schemes: `<target>-light.webp` and `<target>-dark.webp`.
+
+    height: height of the window, pixels
+    """
+    await page.set_viewport_size({"width": WIDTH, "height": height})
     session = await page.context.new_cdp_session(page)
     for scheme in ("light", "dark"):
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -100,9 +104,9 @@ async def draw_console(scene: Scene, page: Page, directory: Path) -> None:
     begun = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
         traffic = group.create_task(keep_sending(scene))
-        await console_pages.try_it(scene, page, "buttons", ROBOT, {"Text": "A table for two at eight?"})
+        await console_pages.try_it(scene, page, "text", ROBOT, {"Text": "A table for two at eight?"})
         await expect(page.locator("#live .steps")).to_contain_text("Callback was accepted by the webhook")
-        await draw(page, directory / "console-try-it")
+        await draw(page, directory / "console-try-it", 1180)
         async with console_pages.broken_webhook() as url:
             await console_pages.set_webhook(scene, page, url, backoff=4_000)
             message = await scene.say(ROBOT, "Your table is ready.")
@@ -112,10 +116,10 @@ async def draw_console(scene: Scene, page: Page, directory: Path) -> None:
             await expect(attempts.nth(2)).to_be_visible()
             await page.get_by_role("button", name="Show the body and the responses").click()
             await expect(attempts.first).to_contain_text("down for maintenance")
-            await draw(page, directory / "console-callback")
+            await draw(page, directory / "console-callback", 960)
             await page.goto(f"{console}/messages/{message}")
             await expect(page.locator("#live .steps")).to_contain_text("Read")
-            await draw(page, directory / "console-message")
+            await draw(page, directory / "console-message", 860)
         await console_pages.set_webhook(scene, page, scene.webhook_url, backoff=100)
         await page.goto(console)
         await asyncio.sleep(begun + TRAFFIC_SECONDS - asyncio.get_running_loop().time())
@@ -135,9 +139,9 @@ async def run(directory: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="tidings-pictures-") as folder:
         async with chromium() as browser, scenes.running(Path(folder), browser) as scene:
             contexts = Contexts(browser)
-            context, _ = await contexts.open(storage_state=scene.session, viewport=SIZE)
+            context, _ = await contexts.open(storage_state=scene.session, viewport={"width": WIDTH, "height": 720})
             await draw_handset(scene, await context.new_page(), directory)
-            context, _ = await contexts.open(viewport=SIZE)
+            context, _ = await contexts.open(viewport={"width": WIDTH, "height": 720})
             await draw_console(scene, await console_pages.enter(scene, context), directory)
             if problems := await contexts.close():
                 sys.exit("\n".join(problems))
