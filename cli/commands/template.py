@@ -44,7 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (create, edit):
         action.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
     importing = actions.add_parser("import", help="create all templates of an export of the Graph API, or none")
-    importing.add_argument("file", metavar="FILE", help='{"data": [...]} or the list alone; - reads standard input')
+    importing.add_argument(
+        "file",
+        metavar="FILE",
+        help='{"data": [...]}, {"waba_templates": [...]} or the list alone; - reads standard input',
+    )
     importing.add_argument("--namespace", help="namespace of templates without one (default: the account's own)")
     importing.add_argument("--replace", action="store_true", help="replace existing templates that differ")
     importing.add_argument("--partial", action="store_true", help="import valid templates even if others are refused")
@@ -144,7 +148,7 @@ def _print(row: TemplateRow) -> None:
 
 def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) -> int:
     found = _read(options.file)
-    data = found.get("data") if isinstance(found, dict) else found
+    data = found.get("data", found.get("waba_templates")) if isinstance(found, dict) else found
     wanted = _checked(Import, {"data": data, "namespace": options.namespace, "replace": options.replace})
 
     async def work(connection: Connection) -> ImportPlan:

@@ -35,6 +35,8 @@ _CATEGORIES = {"TRANSACTIONAL": "UTILITY", "OTP": "AUTHENTICATION", "AUTO_REPLY"
     ),
     "UTILITY",
 )
+# Names of a status at 360dialog that differ from the Graph API's.
+_STATUSES = {"SUBMITTED": "PENDING", "CREATED": "PENDING"}
 # A button with a one-time password is exported as a link to this page.
 _CODE_HOST, _CODE_PATH = "www.whatsapp.com", "/otp/code/"
 
@@ -158,6 +160,9 @@ def _definition(entry: Any, namespace: str | None) -> Any:
     changed: dict[str, Any] = (
         {"category": _CATEGORIES.get(str(category).upper(), category)} if category is not None else {}
     )
+    status = _STATUSES.get(str(entry.get("status")).upper())
+    if status is not None:
+        changed["status"] = status
     if namespace is not None and entry.get("namespace") is None:
         changed["namespace"] = namespace
     parts = entry.get("components")

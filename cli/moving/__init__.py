@@ -1,0 +1,1 @@
+"""Check of the configuration of an On-Premises installation: the fate of each part."""
