@@ -25,6 +25,7 @@ from tidings.wire.cloud.identity import NumberIdentity, derive
 
 log = logging.getLogger(__name__)
 
+NO_HEADERS: webhook_url.Headers = {}
 INTERVAL = 15.0  # seconds between two reads, so that a retired signing secret stops being used
 
 
@@ -49,6 +50,8 @@ class Config:
         self.account = account
         self._changed: list[Callable[[], None]] = []
         self.is_closed = False
+        # Headers that posts to the webhook carry in addition to ours.
+        self.headers: webhook_url.Headers = NO_HEADERS
         # Users whose messages are not reported, and to whom none are sent.
         self.blocked: frozenset[str] = frozenset()
         # Upstream of the number and its credentials; None while it uses the network.
@@ -94,10 +97,12 @@ class Config:
         authorities: bytes,
         signing_keys: tuple[bytes, ...],
         cloud: CloudSubscription | None = None,
+        headers: webhook_url.Headers = NO_HEADERS,
     ) -> None:
         """Put new settings in force and notify the listeners if anything changed."""
-        known = (self.settings, self.authorities, self.signing_keys, self.cloud)
-        if (settings, authorities, signing_keys, cloud) != known:
+        known = (self.settings, self.authorities, self.signing_keys, self.cloud, self.headers)
+        if (settings, authorities, signing_keys, cloud, headers) != known:
+            self.headers = headers
             self._apply(settings, authorities, signing_keys, cloud)
             for call in self._changed:
                 call()
@@ -164,7 +169,9 @@ class ConfigSource:
         self._blocked: frozenset[str] = frozenset()
         self._blocked_version = 0  # version of the block lists that `_blocked` was read at
         self._blocked_state = (0, 0, 0)  # state of the account's list that `_blocked` was read at
-        self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None] | None = None
+        self._found: (
+            tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None, webhook_url.Headers] | None
+        ) = None
         self.upstream: UpstreamAccess | None = None  # as of the last read
 
     async def open(self) -> Config:
@@ -200,7 +207,8 @@ class ConfigSource:
                 )
                 await self._read_blocked(connection)
                 self.upstream = await upstream_access.find_access(connection, self._safe, self._account)
-            found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud)
+            headers = webhook_url.headers_of(self._safe, self._account, settings)
+            found = (webhook_url.opened(self._safe, self._account, settings), authorities, keys, cloud, headers)
             if found != self._found:
                 self._found = found
                 log.info("settings.changed", extra={"account": self._account})

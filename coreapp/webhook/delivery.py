@@ -189,6 +189,8 @@ class Deliveries:
         with self._quarantine.hold(ItemKind.CALLBACK, str(first.seq), first.recipient):
             event_id, body = (first.event_id, first.body) if is_single else target.join(batch)
             headers = target.sign(target.keys, event_id, int(now), body)
+        if target.extra_headers:
+            headers = {**target.extra_headers, **headers}
         if first.request_id and is_single:
             headers["X-Request-ID"] = first.request_id
         span = None

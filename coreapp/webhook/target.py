@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coreapp import signature
 from coreapp.config import Config
@@ -32,6 +32,7 @@ class CallbackTarget:
     account_url: str = ""  # URL of callbacks about accounts and templates, which only the Cloud API has
     # whether callbacks without a URL become dead letters, because the other format has a URL
     is_replaced: bool = False
+    extra_headers: Mapping[str, str] = dataclasses.field(default_factory=dict)  # carried by every post
 
     @property
     def is_set(self) -> bool:
@@ -79,6 +80,7 @@ class CurrentTargets:
             config.authorities,
             batch=webhooks.max_statuses_per_post or self._statuses_per_post,
             is_replaced=not webhooks.url and cloud is not None,
+            extra_headers=config.headers,
         )
         self._cloud = CallbackTarget(
             cloud.url if cloud is not None else "",

@@ -1,9 +1,13 @@
-"""Sealing of the webhook URL, which may contain a password or a token, in the settings of an account."""
+"""Sealing of the webhook URL, which may contain a password or a token, in the settings of an account.
+
+Headers that each callback carries are sealed with the URL, so that another URL never receives them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +18,42 @@ from tidings.storage.business.application_settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
+Headers = Mapping[str, str]
+
+_SEPARATOR = "\n"  # between the URL, which has none, and the JSON of the headers
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+MAX_VALUE = 2_048  # characters
+_OURS = re.compile(
+    r"host|content-.*|transfer-encoding|connection|upgrade|te|trailer|expect|webhook-.*|x-request-id|traceparent"
+)
+
+
+def is_header(name: str, value: str) -> bool:
+    """Return whether callbacks may carry a header: it is well-formed and none that they have already."""
+    is_plain = value.isascii() and value.isprintable() and len(value) <= MAX_VALUE
+    return _NAME.fullmatch(name) is not None and is_plain and _OURS.fullmatch(name.lower()) is None
+
+
+def with_headers(url: str, headers: Headers) -> str:
+    """Return a URL and its headers as one text, to be sealed."""
+    return f"{url}{_SEPARATOR}{msgspec.json.encode(headers).decode()}" if headers else url
+
+
+def headers_of(safe: SecretSealer, account: str, settings: ApplicationSettings) -> Headers:
+    """Return the headers that callbacks carry; none when they cannot be opened, which `opened` logs."""
+    try:
+        text = safe.open_text(account, WEBHOOK_URL, settings.webhooks.url)
+    except UnreadableSecret:
+        return {}
+    _, separator, headers = text.partition(_SEPARATOR)
+    return msgspec.json.decode(headers, type=dict[str, str]) if separator else {}
+
 
 def opened(safe: SecretSealer, account: str, settings: ApplicationSettings) -> ApplicationSettings:
     """Return the settings with the URL as it was set. If it cannot be opened, log an error and return no URL."""
     webhooks = settings.webhooks
     try:
-        url = safe.open_text(account, WEBHOOK_URL, webhooks.url)
+        url = _url_in(safe.open_text(account, WEBHOOK_URL, webhooks.url))
     except UnreadableSecret as error:
         log.error("webhook.unreadable", extra={"account": account, "error": str(error)})
         url = ""
@@ -35,9 +69,13 @@ def sealed(safe: SecretSealer, account: str, changes: Mapping[str, Any]) -> dict
 
 
 def opened_document(safe: SecretSealer, account: str, document: str) -> str:
-    """Return the JSON of the settings with the URL as it was set. Raises `UnreadableSecret`."""
+    """Return the JSON of the settings with the URL as it was set, without its headers. Raises `UnreadableSecret`."""
     whole = msgspec.json.decode(document, type=dict[str, Any])
     webhooks = whole.get("webhooks")
     if isinstance(webhooks, dict) and "url" in webhooks:
-        webhooks["url"] = safe.open_text(account, WEBHOOK_URL, webhooks["url"])
+        webhooks["url"] = _url_in(safe.open_text(account, WEBHOOK_URL, webhooks["url"]))
     return msgspec.json.encode(whole).decode()
+
+
+def _url_in(text: str) -> str:
+    return text.partition(_SEPARATOR)[0]

@@ -75,6 +75,18 @@ class AccountSettings:
             found = dataclasses.replace(found, webhooks=webhooks)
         return webhook_url.opened(self._safe, caller.account, found)
 
+    async def find_webhook(self, caller: Caller) -> tuple[str, webhook_url.Headers]:
+        """Return the URL of the webhook and the headers that its posts carry."""
+        async with self._database.reading() as connection:
+            found = await application_settings.find_settings(connection, caller.account)
+        headers = webhook_url.headers_of(self._safe, caller.account, found)
+        return webhook_url.opened(self._safe, caller.account, found).webhooks.url, headers
+
+    async def set_webhook(self, caller: Caller, url: str, headers: webhook_url.Headers) -> None:
+        """Set the URL of the webhook and the headers that its posts carry. Raises `InvalidRequest` as `change` does."""
+        await require_callable(self._guard, url, "url")
+        await self._write(caller, {"webhooks": {"url": webhook_url.with_headers(url, headers)}})
+
     async def change(self, caller: Caller, changes: Changes) -> None:
         """Change settings. Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
         if changes.webhooks is not None:
@@ -82,6 +94,9 @@ class AccountSettings:
         document: dict[str, Any] = changes.document()
         if not document:
             return
+        await self._write(caller, document)
+
+    async def _write(self, caller: Caller, document: dict[str, Any]) -> None:
         sealed = webhook_url.sealed(self._safe, caller.account, document)
         await self._database.persist(
             lambda connection: application_settings.change_settings(connection, caller.account, sealed), patience=5.0
