@@ -33,9 +33,11 @@ import webapp.api.users.routes
 from tidings import __version__
 from tidings.storage.database import DatabaseError
 from webapp.api.cloud.facade import Facade, FacadeLayer
+from webapp.api.d360.layer import D360Layer
 from webapp.api.metrics import instrumentation
 from webapp.api.testing.layer import TestLayer
 from webapp.api.testing.mode import TestMode
+from webapp.auth.authenticator import Authenticator
 from webapp.console.layer import ConsoleLayer, ConsoleSite
 from webapp.http import envelope
 from webapp.http.application import LayeredApplication
@@ -108,6 +110,8 @@ def create(
     layers = _counted(app, facade, testing)
     if only_login is not None:
         layers = only_login(layers)
+    # Before the check of the first password, which reads the header of v1.
+    layers = D360Layer(layers, app.parts[Authenticator], facade)
     if console is not None:
         # It checks sessions itself, also while the first password is unchanged.
         layers = ConsoleLayer(layers, console)

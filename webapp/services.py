@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+import webapp.api.d360.layer
 import webapp.app
 from tidings.aio import service
 from tidings.aio.clock import Clock, SystemClock
@@ -442,6 +443,7 @@ def _limiter(
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         recognise_path=callbacks.recognises,
+        key_header=webapp.api.d360.layer.KEY,
         tls=settings.tls,
         urgent=envelope.MONITORED,
         is_overloaded=lambda path, delay: sends(path) and links.is_overloaded(delay),

@@ -81,6 +81,7 @@ class ConnectionLimiter:
     trusted: Sequence[Network] = ()  # networks of proxies whose `X-Forwarded-For` is believed
     recognise: Callable[[bytes], bool] = lambda authorization: False  # whether an `Authorization` is known to be valid
     recognise_path: Callable[[str], bool] = lambda path: False  # whether a path has a secret that is known to be valid
+    key_header: bytes = b""  # header that contains a token alone, as `Authorization` does after `Bearer`
     tls: bool = False  # connections use TLS, and count as `_HANDSHAKE` connections each
     urgent: Collection[str] = ()  # paths of requests that are dispatched before others that arrived with them
     # Whether a request to `path`, dispatched `delay` seconds from now, would be refused because too many wait already.
@@ -186,6 +187,8 @@ class ConnectionLimiter:
         for name, value in headers:
             if name == b"authorization":
                 authorization = value
+            elif name == self.key_header:
+                authorization = b"Bearer " + value
             elif name == b"x-forwarded-for":
                 # Some proxies append another header instead of extending the existing one.
                 forwarded = value if forwarded is None else forwarded + b"," + value

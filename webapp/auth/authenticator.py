@@ -134,6 +134,23 @@ class Authenticator:
         mark_authenticated(request)
         return caller
 
+    async def key_holder(self, request: Request, key: bytes) -> Caller:
+        """Return the caller that a token sent as a key belongs to. Wrong ones count as wrong API keys.
+
+        Raises the errors of `caller`, and `RateLimitExceeded` after too many wrong keys.
+        """
+        address = key_of(address_of(request))
+        wait = self._wrong_keys.wait(address)
+        # A known key is served whatever other clients behind its address send.
+        if wait and not self._tokens.recognises(key):
+            LIMITED_KEYS.inc()
+            raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
+        try:
+            return await self.identify(request, key)
+        except Unauthenticated:
+            self._wrong_keys.add(address)
+            raise
+
     def recognises(self, header: bytes) -> bool:
         """Return whether this header contains a token that was valid when it was last used here."""
         return header[:7].lower() == b"bearer " and self._tokens.recognises(header[7:].strip())

@@ -82,7 +82,7 @@ class Tokens:
     def issue(self, user: User, lifetime: int = LIFETIME) -> tuple[str, int]:
         """Issue a token. Returns it with the time of its expiry, Unix seconds.
 
-        lifetime: seconds, at most `LIFETIME`
+        lifetime: seconds; revocations of all tokens of a user outlast it, because they raise the user's generation
         """
         now, jti = int(self._clock.now()), secrets.token_hex(16)
         caller = Caller(user.username, user.account, user.role, jti, mark_of(user), now + lifetime, lifetime)

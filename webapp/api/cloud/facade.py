@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidings.aio.lru import LRU
 from tidings.observability.tracing import TRACES
 from tidings.storage.database import DatabaseError
-from tidings.wire.cloud.identity import IdentityDirectory, ObjectKind
+from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity, ObjectKind
 from tidings.wire.cloud.media_ids import is_media_id
 from webapp.api.cloud import answers, errors, management_calls, paths, pictures
 from webapp.api.cloud.access import CloudAccess
@@ -75,6 +75,10 @@ class Facade:
     def claims(self, path: str) -> bool:
         """Return whether a path belongs to the Cloud API."""
         return paths.claims(path)
+
+    def identity_of(self, account: str) -> NumberIdentity:
+        """Return the ids of a business number, which must be one of this installation."""
+        return self._directory.of(account)
 
     def sends(self, path: str) -> bool:
         """Return whether a path is the one to which messages are posted."""

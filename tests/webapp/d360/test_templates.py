@@ -1,0 +1,81 @@
+"""`/v1/configs/templates` with a key: 360dialog's pages, creation and deletion."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.webapp.conftest import Served
+from tests.webapp.d360.test_keys import key_of, keyed
+from tidings.storage.database import Database
+
+PATH = "/v1/configs/templates"
+BODY = [{"type": "BODY", "text": "Hello"}]
+
+
+def template(name: str, **fields: object) -> dict[str, object]:
+    return {"name": name, "language": "en_US", "category": "UTILITY", "components": BODY, **fields}
+
+
+async def test_templates_are_created_listed_in_pages_and_deleted(api: Served, database: Database) -> None:
+    client = keyed(api, await key_of(api, database))
+    assert (await client.get(PATH)).json() == {
+        "waba_templates": [],
+        "count": 0,
+        "total": 0,
+        "filters": {},
+        "limit": 1000,
+        "offset": 0,
+        "sort": [],
+    }
+    for name in ("first", "second", "third"):
+        made = await client.post(PATH, json=template(name, status="approved"))
+        assert made.status_code == 201, made.text
+        assert (made.json()["name"], made.json()["status"]) == (name, "submitted")
+    page = (await client.get(PATH, params={"limit": 1, "offset": 1})).json()
+    assert {name: page[name] for name in ("count", "total", "limit", "offset")} == {
+        "count": 1,
+        "total": 3,
+        "limit": 1,
+        "offset": 1,
+    }
+    [shown] = page["waba_templates"]
+    assert shown["id"].isdigit()
+    assert isinstance(shown["created_at"], int)
+    assert shown["namespace"]
+    assert {
+        name: shown[name] for name in ("name", "language", "status", "category", "components", "rejected_reason")
+    } == {
+        "name": "second",
+        "language": "en_US",
+        "status": "approved",
+        "category": "UTILITY",
+        "components": BODY,
+        "rejected_reason": "NONE",
+    }
+    gone = await client.delete(f"{PATH}/second")
+    assert (gone.status_code, gone.json()) == (200, {"meta": {"http_code": 200, "success": True}})
+    assert (await client.get(PATH)).json()["total"] == 2
+    # Without the key the same path answers as before.
+    assert set((await api.http.get(PATH)).json()) == {"templates", "meta"}
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("limit=x", "limit: should be a whole number"), ("offset=-1", "offset: should be a whole number")],
+)
+async def test_a_wrong_page_is_explained(api: Served, database: Database, query: str, words: str) -> None:
+    answer = await keyed(api, await key_of(api, database)).get(f"{PATH}?{query}")
+    assert answer.status_code == 400
+    assert answer.json() == {"meta": {"http_code": 400, "developer_message": words, "success": False}}
+
+
+async def test_wrong_templates_are_explained(api: Served, database: Database) -> None:
+    client = keyed(api, await key_of(api, database))
+    wrong: list[object] = [template("Wrong"), template("x", components=[]), [], 5]
+    for value in wrong:
+        answer = await client.post(PATH, json=value)
+        assert (answer.status_code, answer.json()["meta"]["success"]) == (400, False)
+    assert (await client.post(PATH, json=template("x"))).status_code == 201
+    assert (await client.post(PATH, json=template("x"))).status_code >= 400
+    missing = await client.delete(f"{PATH}/nothing")
+    assert (missing.status_code, missing.json()["meta"]["http_code"]) == (404, 404)

@@ -1,0 +1,90 @@
+"""Middleware that admits requests with `D360-API-KEY`. All other requests pass unchanged."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tidings.wire.cloud.identity import NumberIdentity
+from webapp.api.d360 import answers, paths
+from webapp.auth.authenticator import Authenticator
+from webapp.auth.tokens import Caller
+from webapp.http.errors import APIError, RateLimitExceeded, Unauthenticated
+
+KEY = b"d360-api-key"
+_AUTHORIZATION = b"authorization"
+
+
+class CloudPaths(Protocol):
+    """The Cloud API of an installation."""
+
+    def identity_of(self, account: str) -> NumberIdentity:
+        """Return the ids of a number."""
+        ...
+
+    def answer_error(self, error: APIError, scope: Scope) -> Response: ...
+
+
+class D360Layer:
+    """Passes a request with a key on as a request of v1 with that token, and serves the paths that v1 lacks."""
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, cloud: CloudPaths | None) -> None:
+        """cloud: the Cloud API; `None` where only v1 is served"""
+        self._cloud = cloud
+        self._app = app
+        self._authenticator = authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = _find(scope) if scope["type"] == "http" else None
+        if key is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            caller = await self._authenticator.key_holder(request, key)
+        except Unauthenticated:
+            await answers.failed(401, answers.INVALID_KEY)(scope, receive, send)
+            return
+        except RateLimitExceeded as error:
+            await answers.of_error(error)(scope, receive, send)
+            return
+        call = paths.find_call(scope["method"], scope["path"])
+        if call is not None:
+            try:
+                answer = await call(request, caller)
+            except APIError as error:
+                answer = answers.of_error(error)
+            await answer(scope, receive, send)
+            return
+        scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in (KEY, _AUTHORIZATION)]
+        scope["headers"].append((_AUTHORIZATION, b"Bearer " + key))
+        if self._cloud is None:
+            await self._app(scope, receive, send)
+        else:
+            await self._pass_to_cloud(self._cloud, caller, scope, receive, send)
+
+    async def _pass_to_cloud(
+        self, cloud: CloudPaths, caller: Caller, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Pass a request on, with the number in its path if it is one of the Cloud API without it."""
+        path = paths.with_node(scope["path"], cloud.identity_of(caller.account))
+        if path == scope["path"]:
+            await self._app(scope, receive, send)
+            return
+        scope["path"] = path
+        # The façade sets all headers.
+        scope["state"]["has_caching"] = True
+        try:
+            await self._app(scope, receive, send)
+        except APIError as error:
+            await cloud.answer_error(error, scope)(scope, receive, send)
+
+
+def _find(scope: Scope) -> bytes | None:
+    for name, value in scope["headers"]:
+        if name == KEY:
+            return bytes(value).strip()
+    return None

@@ -1,0 +1,40 @@
+"""Paths of requests with a key: calls that v1 lacks, and those of the Cloud API without the number."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from fastapi import Request, Response
+
+from tidings.wire.cloud.identity import NumberIdentity, ObjectKind
+from webapp.api.cloud.endpoints import EDGES, name_of
+from webapp.api.d360 import templates, webhook
+from webapp.auth.tokens import Caller
+
+Call = Callable[[Request, Caller], Awaitable[Response]]
+
+_CALLS: Mapping[tuple[str, str], Call] = {
+    ("GET", webhook.PATH): webhook.show,
+    ("POST", webhook.PATH): webhook.change,
+    ("DELETE", webhook.PATH): webhook.delete,
+    ("GET", templates.PATH): templates.list_page,
+    ("POST", templates.PATH): templates.create,
+}
+
+
+def find_call(method: str, path: str) -> Call | None:
+    """Return the call of 360dialog's own API for a request; `None` for requests of v1 and of the Cloud API."""
+    found = _CALLS.get((method, path))
+    if found is None and method == "DELETE" and path.startswith(f"{templates.PATH}/"):
+        return templates.delete
+    return found
+
+
+def with_node(path: str, identity: NumberIdentity) -> str:
+    """Return a path of the Cloud API with the number or WABA that the key stands for; any other path as it is."""
+    edge = name_of(path[1:])
+    if edge and (ObjectKind.NUMBER, edge) in EDGES:
+        return f"/{identity.phone_number_id}{path}"
+    if edge and (ObjectKind.WABA, edge) in EDGES:
+        return f"/{identity.waba_id}{path}"
+    return path
