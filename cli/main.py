@@ -72,6 +72,7 @@ COMMANDS = {
     "top": "show rates, queues, latencies and processes of an installation, live",
     "traffic": "record the shape of requests, replay it, or send a share of them to another installation",
     "doctor": "check an installation and suggest remedies",
+    "token": "create a key for clients of 360dialog's API",
     "move": "show what becomes of the configuration of an On-Premises installation",
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
     "keys": "show the keys that encrypt the database, or rotate them",
