@@ -94,6 +94,11 @@ class AccountSettings:
         document: dict[str, Any] = changes.document()
         if not document:
             return
+        url = document.get("webhooks", {}).get("url")
+        if url:
+            present, headers = await self.find_webhook(caller)
+            if url == present:
+                document["webhooks"]["url"] = webhook_url.with_headers(url, headers)
         await self._write(caller, document)
 
     async def _write(self, caller: Caller, document: dict[str, Any]) -> None:
