@@ -1,4 +1,4 @@
-"""Responses are bounded in every form, for posts and for downloads. The limits are those of docs/security.md."""
+"""Responses are bounded in every form, for posts and for downloads. The limits are those of docs/limits.md."""
 
 from __future__ import annotations
 

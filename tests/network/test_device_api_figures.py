@@ -142,7 +142,7 @@ def test_documented_limits_match_the_code() -> None:
 
 
 def test_documented_limits_of_registrations_are_those_of_the_shipped_defaults() -> None:
-    # Literals from docs/security.md. A constant that is loosened together with the page is noticed here.
+    # Literals: a constant that is loosened together with the page is noticed here.
     shipped = {
         "registrations in a bulk": [500],
         "a code": [6, 16, 600, 5, 30, 5, 3_600],

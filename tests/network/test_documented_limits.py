@@ -1,4 +1,4 @@
-"""Quotas and rate limits of the network without any variable set: the figures of docs/security.md, as literals."""
+"""Quotas and rate limits of the network without any variable set: the figures of docs/device-api.md, as literals."""
 
 from __future__ import annotations
 

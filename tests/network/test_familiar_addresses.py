@@ -1,6 +1,6 @@
 """Familiar addresses of a locked number: guesses from elsewhere do not refuse the PIN of an owner at one of them.
 
-The limits are literals from docs/security.md.
+The limits are literals from docs/device-api.md.
 """
 
 from __future__ import annotations

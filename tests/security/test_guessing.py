@@ -18,7 +18,7 @@ from tests.security.attack import Attack
 from tests.security.figures import Form
 from tests.security.scene import Target
 
-# Guesses that are hashed, from docs/security.md: at once, and then per second. Not read from the product, because its
+# Guesses that are hashed, from docs/api.md: at once, and then per second. Not read from the product, because its
 # limits are what is tested.
 AT_ONE_USER, AT_ANY_USERS = (10, 1 / 10), (3, 1 / 4)
 # Guesses per second. Hashing each of them would take a quarter of a core.

@@ -20,7 +20,7 @@ from webapp.api.users.passwords import Hasher
 from webapp.auth import password_rule
 from webapp.http.errors import Overloaded, RateLimitExceeded, Unauthenticated
 
-# Literals from docs/security.md: a test that reads its limits from the product cannot detect that one was loosened.
+# Literals from docs/api.md: a test that reads its limits from the product cannot detect that one was loosened.
 BURST = 10  # guesses at once for one user, or from one address
 SECONDS = 10  # seconds until one more guess
 BURST_AT_A_WEBAPP = 3  # guesses at once of all unauthenticated clients, at one Webapp

@@ -14,7 +14,7 @@ from webapp.api.users.maintenance import LoginMaintenance
 from webapp.api.users.refusals import Refusals
 from webapp.http.errors import RateLimitExceeded
 
-# Literals from docs/security.md: a test that reads its limits from the product cannot detect that one was loosened.
+# Literals from docs/api.md: a test that reads its limits from the product cannot detect that one was loosened.
 BURST = 10  # guesses at once for one user, or from one address
 SECONDS = 10  # seconds until one more guess
 FAMILIAR = 20  # checks at once for a user at an address where that user has logged in before
