@@ -72,7 +72,7 @@ class OutboundMessage:
             kind: content,
         }
         if self.answered in wamids and self.kind != REACTION:
-            # A message whose id is not known any more is sent as one that replies to none.
+            # A reply to a message whose id is no longer known is sent without the reference.
             body["context"] = {"message_id": wamids[self.answered]}
         body["biz_opaque_callback_data"] = message_id
         return _encode(body)

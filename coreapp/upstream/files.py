@@ -63,7 +63,7 @@ class _File(msgspec.Struct):
 
 
 class UploadedFiles(MediaContent):
-    """Content of a message with the files that must be uploaded: the Cloud API fetches links without a provider."""
+    """Content of a message with the files to upload. The Cloud API itself fetches links without a provider."""
 
     def __init__(self, encoded: bytes) -> None:
         super().__init__(encoded)

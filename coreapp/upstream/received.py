@@ -115,7 +115,7 @@ class PostedMessage:
             author = self.sender if own_ids.get(wamid, derive(wamid)) == derive(wamid) else ""
         own = own_ids.get(wamid) or (derive(wamid) if wamid and author == self.sender else "")
         if own:
-            # The id of an own message that is not known any more is left out.
+            # The id of an own message that is no longer known is left out.
             context |= {"id": own, "from": author} if author else {"id": own}
         return context
 

@@ -445,7 +445,7 @@ class UpstreamSender(Encryption):
             self._continue(peer, lane)
 
     def _leave_open(self, job: Job, outcome: OutcomeOpen) -> None:
-        """Wait for a status of a message of which it is unknown whether it was accepted."""
+        """Wait for a status of a message, because it is unknown whether it was accepted."""
         if self._is_closed:
             return
         seconds = self.context.settings.cloud_unknown_wait

@@ -28,7 +28,7 @@ def make_sender(context: ShardContext) -> MakeEncryption | None:
 
 
 def make_media(context: ShardContext, sending: Sending) -> ShardMedia:
-    """Return the media parts, of which a number of the Cloud API exchanges its files with it."""
+    """Return the media parts; those of a number of the Cloud API exchange its files with it."""
     media = wire_media(context, sending, exchange_of(context))
     if not isinstance(sending.encryption, UpstreamSender):
         return media
@@ -37,14 +37,14 @@ def make_media(context: ShardContext, sending: Sending) -> ShardMedia:
 
 
 def without_kept_contents(context: ShardContext, recovery: Recovery, peers: ShardPeers) -> Recovery:
-    """Return the recovery parts, of which a number of the Cloud API keeps no contents: nothing is encrypted again."""
+    """Return the recovery parts; those of a number of the Cloud API keep no contents: nothing is encrypted again."""
     if context.upstream is None:
         return recovery
     return dataclasses.replace(recovery, sent_contents=NoKeptContents(context.device, peers.sessions))
 
 
 def make_checks(context: ShardContext, peers: ShardPeers, groups: ShardGroups) -> RecipientChecks:
-    """Return the checks of recipients, which a number of the Cloud API leaves to it for the most part."""
+    """Return the checks of recipients; those of a number of the Cloud API leave most to it."""
     checks = UpstreamChecks if context.upstream is not None else RecipientChecks
     return checks(context, peers, groups.requests)
 

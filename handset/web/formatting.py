@@ -1,4 +1,4 @@
-"""Received text as HTML: the formatting of chats, links, and nothing that the text itself brings along."""
+"""Received text as HTML: the formatting of chats and links. HTML in the text itself is escaped."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class ConsoleSite:
     streams: EventStreams
     account: str  # first number of the installation
     faults: FaultCount | None  # counts what is configured to fail; `None` outside the test mode
-    # Users of whom a request for a route that is served once at a time is in progress.
+    # Users with a request in progress for a route that is exclusive.
     busy: set[str] = dataclasses.field(default_factory=set)
 
     async def respond(self, request: Request, nonce: str) -> Response:

@@ -29,7 +29,7 @@ class PageWatch:
     def __init__(self, slot: EventStream, look: Look, since: str) -> None:
         """Create the stream.
 
-        slot: open stream without topics, whose place this stream has
+        slot: open stream without topics, as which this one counts
         since: digest of what the page shows
         """
         self._slot = slot

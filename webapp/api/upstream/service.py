@@ -69,7 +69,7 @@ class CallbackForbidden(AdministratorRequired):
 
 
 class SecretsDiffer(APIError):
-    """The post is also about a number whose app secret is another one since it was replaced. It must be repeated."""
+    """The post also concerns a number whose app secret was replaced by another one. It must be repeated."""
 
     def __init__(self) -> None:
         details = "X-Hub-Signature-256: is not that of a number in the body; replace its app secret too"
@@ -174,8 +174,9 @@ class UpstreamCallbacks:
     def _sort(
         self, callback: _Callback, events: Iterator[NumberEvent | AccountEvent | WrongChange]
     ) -> tuple[dict[str, list[NumberEvent]], bool]:
-        """Return the events by number, without those of numbers that do not send through this app, and whether there
-        are events of numbers of which this is not known now.
+        """Return the events by number, and whether others concern numbers whose app is not known now.
+
+        Events of other apps are dropped.
         """
         numbers, unmatched = self._numbers_of(callback)
         found: dict[str, list[NumberEvent]] = {}
@@ -201,8 +202,9 @@ class UpstreamCallbacks:
         return found, has_unmatched
 
     def _numbers_of(self, callback: _Callback) -> tuple[Mapping[str, str], Set[str]]:
-        """Return the numbers of a callback's app by their ids in the Cloud API, and the ids of those of which this is
-        not known, because their app secret or that of the callback was replaced lately.
+        """Return the numbers of a callback's app by their ids in the Cloud API, and the ids whose app is not known.
+
+        It is not known shortly after the app secret of the number or of the callback was replaced.
         """
         now = int(self.clock.now() * 1000)
         secrets = set(callback.credentials.secrets_at(now))

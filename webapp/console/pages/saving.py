@@ -1,4 +1,4 @@
-"""Changes of settings by a form: they lead back to their page, with the problem if they are refused."""
+"""Changes of settings by a form, which redirect to a page, or show it with the problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shown = Callable[[PageRequest, str, int], Awaitable[Result]]
 
 
 async def save(page: PageRequest, path: str, work: Callable[[], Awaitable[object]], shown: Shown) -> Result:
-    """Do a change, and lead back to the page at `path`; show it with the problem if the change is refused."""
+    """Make a change and redirect to the page at `path`. If the change is refused, return the page with the problem."""
     try:
         await work()
     except APIError as error:
