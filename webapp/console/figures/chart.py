@@ -37,7 +37,6 @@ class Chart:
     height: int = HEIGHT
     left: int = _LEFT
     right: int = WIDTH - _RIGHT
-    bottom: int = HEIGHT - _BOTTOM
 
 
 def draw(series: Mapping[str, Sequence[float]], slots: int) -> Chart:
