@@ -6,8 +6,9 @@ import contextlib
 
 import pytest
 
+from tests import lease_records
 from tests.conftest import DatabaseFactory
-from tidings.storage.business import layout_changes, layouts, leases, shards
+from tidings.storage.business import layout_changes, layouts, shards
 from tidings.storage.business.layouts import Layout
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
@@ -135,7 +136,7 @@ async def test_no_owner_of_an_earlier_layout_can_commit(
                 await shards.release(connection, next(lease for lease in now if lease.shard == shard))
     assert len({(lease.shard, lease.epoch) for lease in former}) == len(former), "an epoch is given out once"
     async with database.reading() as connection:
-        records = await leases.list_records(connection)
+        records = await lease_records.list_records(connection)
     assert [record for record in records if not record.ended_at] == []
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from coreapp.shard.membership import CoreappMembership, list_live
 from harness import polling
+from tests import lease_records
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tidings.config.env import SettingsError
@@ -104,7 +105,7 @@ async def test_the_lease_log_lists_shard_owners_without_overlap(world: World) ->
     await second.killed()
     third = await world.start(node="third")
     async with world.database.reading() as connection:
-        found = await leases.list_records(connection)
+        found = await lease_records.list_records(connection)
     assert [(record.owner, record.epoch, record.ending) for record in found] == [
         ("first", 1, leases.RELEASED),
         ("second", 2, leases.TAKEN),

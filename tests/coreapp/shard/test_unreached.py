@@ -14,6 +14,7 @@ import pytest
 
 from harness import polling
 from harness.proxy import Proxy
+from tests import lease_records
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, LINK_KEY, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
@@ -232,7 +233,7 @@ class Scene:
     async def released(self) -> frozenset[LeaseRecord]:
         """Return the ended terms of the first Coreapp."""
         async with self.world.database.reading() as connection:
-            found = await leases.list_records(connection)
+            found = await lease_records.list_records(connection)
         return frozenset(record for record in found if record.owner == "one" and record.ended_at > 0)
 
 
@@ -397,7 +398,7 @@ async def test_a_coreapp_with_a_wrong_address_gets_no_shard(scene: Scene, server
     await polling.until(lambda: webapp.links.unreached().get("127.0.0.1:1", 0) > 8, seconds=PATIENCE)
     async with scene.world.database.reading() as connection:
         assert "three" in {member.node.name for member in await nodes.list_members(connection) if member.is_live}
-        assert "three" not in {record.owner for record in await leases.list_records(connection)}
+        assert "three" not in {record.owner for record in await lease_records.list_records(connection)}
     # Without another Coreapp it keeps its shards.
     await scene.first.stopped()
     await scene.second.stopped()

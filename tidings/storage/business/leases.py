@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Annotated
 
 import sqlalchemy as sa
@@ -70,9 +69,3 @@ async def end_all(connection: AsyncConnection, of_shards: sa.ColumnElement[bool]
 async def delete(connection: AsyncConnection, of_shards: sa.ColumnElement[bool]) -> None:
     """Delete the history of these shards, which are removed with their number."""
     await connection.execute(table.delete().where(of_shards))
-
-
-async def list_records(connection: AsyncConnection) -> Sequence[LeaseRecord]:
-    """List all leases, by shard and epoch."""
-    rows = await connection.execute(sa.select(table).order_by(table.c.shard, table.c.epoch))
-    return [LeaseRecord(*row) for row in rows]
