@@ -54,6 +54,12 @@ def test_every_file_that_a_document_names_exists(document: Path, present: set[st
     assert gone == []
 
 
+def test_docs_has_at_most_66_000_words() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 90
+    assert sum(len(page.split()) for page in pages) <= 66_000
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_test_that_a_document_names_exists(document: Path) -> None:
     named = TEST.findall(document.read_text(encoding="utf-8"))
