@@ -19,7 +19,7 @@ from handset import errors
 from handset.answers import InvalidAnswer
 from handset.web import conversation, entry, files, live, numbers, sessions, settings_page, strings
 from handset.web.sessions import PageSession
-from handset.web.site import NO_SESSION, ROOT, Handler, HandsetRequest, PageFailure, Site
+from handset.web.site import NO_SESSION, ROOT, Handler, HandsetRequest, PageFailure, Site, sentence
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.config.env import is_loopback
 from tidings.http.hosts import Hosts
@@ -109,11 +109,11 @@ class HandsetApp:
         except (MultiPartException, HTTPException):
             return _problem(page, 400, strings.NOT_CSRF)
         except errors.UnknownPhone as error:
-            return _problem(page, 404, _sentence(error))
+            return _problem(page, 404, sentence(error))
         except InvalidAnswer as error:
-            return _problem(page, 422, _sentence(error))
+            return _problem(page, 422, sentence(error))
         except ClientError as error:
-            return _problem(page, 422, _sentence(error))
+            return _problem(page, 422, sentence(error))
 
     async def _serve(self, page: HandsetRequest) -> Response:
         request = page.request
@@ -215,8 +215,3 @@ def _problem(
     is_inside, is_form = page.session is not NO_SESSION, page.request.method == "POST"
     values = {"text": text, "is_inside": is_inside, "is_form": is_form, "again": again, "kept": kept}
     return page.render("problem.html", values, status)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

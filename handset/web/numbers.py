@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from handset import own_number
 from handset.web import strings
-from handset.web.site import HandsetRequest
+from handset.web.site import HandsetRequest, sentence
 from tidings.client.errors import (
     ClientError,
     LockedNumber,
@@ -55,15 +55,15 @@ async def close(page: HandsetRequest) -> Response:
 
 async def _ask(page: HandsetRequest, number: str, error: ClientError) -> Response:
     """Show what is wrong, and ask for a code or a PIN where one is missing."""
-    values = {"number": number, "name": page.field("name"), "code": page.field("code"), "problem": _sentence(error)}
+    values = {"number": number, "name": page.field("name"), "code": page.field("code"), "problem": sentence(error)}
     if isinstance(error, Unauthorized) and not page.field("code"):
         try:
             await page.book.request_code(number)
             values["problem"] = strings.CODE_PRINTED.format(number=number)
         except TooSoon as reason:
-            values["problem"] = strings.CODE_KNOWN.format(reason=_sentence(reason))
+            values["problem"] = strings.CODE_KNOWN.format(reason=sentence(reason))
         except ClientError as reason:
-            values["problem"] = _sentence(reason)
+            values["problem"] = sentence(reason)
     needs_code = isinstance(error, Unauthorized | WrongCode | LockedNumber | WrongPin)
     needs_pin = isinstance(error, LockedNumber | WrongPin)
     status = 422 if isinstance(error, NetworkRefusal) else 503
@@ -78,8 +78,3 @@ async def _show(page: HandsetRequest, values: Mapping[str, Any], status: int = 2
             unread[number] = sum(chat.unread for chat in await chats.list_chats(connection, number, 100))
     given = {"problem": "", "number": "", "name": "", "code": "", "needs_code": False, "needs_pin": False, **values}
     return page.render("numbers.html", {"known": known, "unread": unread, **given}, status)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

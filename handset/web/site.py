@@ -125,6 +125,12 @@ class HandsetRequest:
 Handler = Callable[[HandsetRequest], Awaitable[Response]]
 
 
+def sentence(error: Exception) -> str:
+    """Return the words of an error as a sentence."""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def whole_number(text: str) -> int:
     """Return a whole number from 0 to 18 digits; 0 for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
