@@ -8,7 +8,7 @@ from typing import Any
 
 from cli import choices, guard
 from tidings.storage import database_clock
-from tidings.storage.business import cloud_limits
+from tidings.storage.business import cloud_limits, numbers
 from tidings.storage.business.cloud_limits import HIGH, MAX_TEST_RECIPIENTS, STANDARD, CloudLimits
 from tidings.storage.database import Connection, Database
 from tidings.wire import addresses, phone_numbers
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--messaging",
         choices=(*TIERS, _DEFAULT),
         metavar="TIER",
-        help=f"messaging limit: {', '.join(TIERS)}, or {_DEFAULT} for TIDINGS_CLOUD_MESSAGING_TIER",
+        help=f"messaging limit of its WABA: {', '.join(TIERS)}, or {_DEFAULT} for TIDINGS_CLOUD_MESSAGING_TIER",
     )
     parser.add_argument(
         "--throughput",
@@ -84,15 +84,21 @@ async def run(database: Database, number: str, options: argparse.Namespace) -> i
     if options.upgrade_seconds is not None and options.throughput != "high":
         raise guard.CommandFailure("--upgrade-seconds has an effect only together with --throughput high: add it")
 
-    async def work(connection: Connection) -> CloudLimits:
+    async def work(connection: Connection) -> tuple[CloudLimits, CloudLimits]:
+        owner = await numbers.find_waba_owner(connection, number)
+        if options.messaging is not None:
+            tier = "" if options.messaging == _DEFAULT else options.messaging
+            await cloud_limits.change(connection, owner, {"tier": tier, "tier_rises_at": 0})
         present = await cloud_limits.find(connection, number)
         values = _changes(options, present, await database_clock.read(connection))
         if values:
             await cloud_limits.change(connection, number, values)
-        return await cloud_limits.find(connection, number)
+        return await cloud_limits.find(connection, number), await cloud_limits.find(connection, owner)
 
-    found = await database.commit(work)
-    print(f"messaging   {found.tier or f'{_DEFAULT} (TIDINGS_CLOUD_MESSAGING_TIER)'}")
+    found, of_waba = await database.commit(work)
+    shared = f", with {of_waba.account}" if of_waba.account != number else ""
+    rise = f", rises at {choices.utc(of_waba.tier_rises_at)}" if of_waba.tier_rises_at else ""
+    print(f"messaging   {of_waba.tier or f'{_DEFAULT} (TIDINGS_CLOUD_MESSAGING_TIER)'}{shared}{rise}")
     upgrade = f", upgrade until {choices.utc(found.upgrade_ends_at)}" if found.upgrade_ends_at else ""
     print(f"throughput  {found.throughput.lower()}{upgrade}")
     print(f"test mode   {'on' if found.is_test else 'off'}")
@@ -100,13 +106,11 @@ async def run(database: Database, number: str, options: argparse.Namespace) -> i
 
 
 def _changes(options: argparse.Namespace, present: CloudLimits, now: int) -> dict[str, Any]:
-    """Return the columns to set. A number with high throughput is not upgraded again.
+    """Return the columns of the number to set. A number with high throughput is not upgraded again.
 
     now: by the clock of the database, Unix milliseconds
     """
     values: dict[str, Any] = {}
-    if options.messaging is not None:
-        values["tier"] = "" if options.messaging == _DEFAULT else options.messaging
     if options.throughput == "high" and present.throughput != HIGH:
         seconds = MAX_UPGRADE if options.upgrade_seconds is None else options.upgrade_seconds
         values |= {"throughput": HIGH, "upgrade_ends_at": (now // 1000 + seconds) * 1000}

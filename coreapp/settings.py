@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import re
 import socket
@@ -27,6 +28,8 @@ from tidings.testing import switch
 from tidings.wire.addresses import COUNTS
 from tidings.wire.cloud.tiers import TIERS, UNLIMITED
 
+NEVER = "never"
+MAX_RISE = 604_800.0  # seconds
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 
 
@@ -49,6 +52,15 @@ def _own_host(data: Mapping[str, Any]) -> str:
     except ValueError:
         is_every = False
     return socket.gethostname() if is_every else host
+
+
+def _rise_seconds(value: str) -> float:
+    if value.lower() == NEVER:
+        return math.inf
+    try:
+        return env.parse_number(value, 0.0, MAX_RISE)
+    except ValueError:
+        raise env.wrong(f"is neither {NEVER} nor a number from 0.0 to {MAX_RISE}") from None
 
 
 def _shards(value: str) -> int:
@@ -115,6 +127,8 @@ class Settings(settings.ProcessSettings):
     cloud_batch: Annotated[int, env.integer(1, 50)] = env.variable("TIDINGS_CLOUD_WEBHOOK_BATCH", 1)
     # messaging limit in the Cloud API of numbers without an individual one
     cloud_tier: Annotated[str, env.choice(*TIERS)] = env.variable("TIDINGS_CLOUD_MESSAGING_TIER", UNLIMITED)
+    # seconds after which a messaging limit rises of which half is used within 7 days; infinite: it never rises
+    cloud_tier_rise: Annotated[float, env.text(_rise_seconds)] = env.variable("TIDINGS_CLOUD_TIER_RISE_S", 6 * 3600.0)
     # name users by ids in webhooks of the Cloud API
     cloud_user_ids: env.Flag = env.variable("TIDINGS_CLOUD_BSUID", False)
     # posts in flight to the real Cloud API, per number

@@ -187,8 +187,8 @@ def assemble(
 ) -> Parts:
     """Create all parts of a Webapp without starting them. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
-    common = _common(settings, database, clock)
     numbers = Numbers(database, settings.account, settings.number_hosts)
+    common = _common(settings, database, numbers, clock)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
     links = _links(settings, shard_map, calls, numbers)
     logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
@@ -340,7 +340,7 @@ def _sending(
     return [ContactChecks(links, rules), messages]
 
 
-def _common(settings: Settings, database: Database, clock: Clock) -> Common:
+def _common(settings: Settings, database: Database, numbers: Numbers, clock: Clock) -> Common:
     leases = Leases(database, clock)
 
     def share(name: str, rate: float, burst: float) -> SharedLimit:
@@ -368,6 +368,7 @@ def _common(settings: Settings, database: Database, clock: Clock) -> Common:
         database,
         clock,
         SendingLimits(settings.cloud_pair_limit, settings.cloud_tier),
+        owner_of=numbers.waba_owner,
         set_throughput=functools.partial(_set_throughput, settings, by_number),
     )
     if settings.cloud_api:

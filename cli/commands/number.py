@@ -17,6 +17,7 @@ from tidings.secrets import first_password
 from tidings.secrets.hash_pool import HashPool
 from tidings.storage.business import (
     accounts,
+    cloud_limits,
     cloud_subscriptions,
     number_removal,
     numbers,
@@ -137,6 +138,8 @@ async def _add(database: Database, settings: CoreappSettings, number: str, *, wa
             raise guard.CommandFailure(
                 f"this installation has {MAX_NUMBERS} numbers, which is the limit: remove one first"
             ) from None
+        if row.waba_of:
+            await cloud_limits.join(connection, number, row.waba_of)
         name = first_password.ADMINISTRATOR
         login = users.login_name(row, name)
         now = int(time.time() * 1000)

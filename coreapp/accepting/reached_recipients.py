@@ -1,12 +1,12 @@
-"""Messaging limit of the Cloud API: recipients that the number reaches outside their service window in 24 hours.
+"""Messaging limit of the Cloud API: recipients that the numbers of a WABA reach outside their service window in 24
+hours.
 
-They are counted in the database, so that the limit holds for all shards and after a restart.
+They are counted in the database, so that the limit holds for all numbers and shards, and after a restart.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
@@ -15,15 +15,16 @@ from coreapp.peers.service_window import ServiceWindow
 from tidings.aio.batcher import Batcher
 from tidings.aio.lru import LRU
 from tidings.storage import outages
-from tidings.storage.business import cloud_reached
+from tidings.storage.business import cloud_reached, numbers
 from tidings.storage.business.cloud_reached import DAY_MS
+from tidings.storage.database import Connection
 from tidings.wire.cloud.codes import SPAM_RATE
 
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 CACHED = 100_000  # recipients
 LIMIT_REACHED = (
-    "Message failed to send because the number has reached as many recipients within 24 hours as its messaging limit "
-    "allows."
+    "Message failed to send because the business has reached as many recipients within 24 hours as its messaging "
+    "limit allows."
 )
 
 
@@ -59,7 +60,8 @@ class ReachedRecipients:
         await self._counts.close()
 
     async def _count(self, wanted: Sequence[tuple[str, int]]) -> Sequence[int]:
-        work = functools.partial(
-            cloud_reached.admit, account=self.context.account, wanted=wanted, now=self.context.now()
-        )
+        async def work(connection: Connection) -> Sequence[int]:
+            owner = await numbers.find_waba_owner(connection, self.context.account)
+            return await cloud_reached.admit(connection, owner, wanted, now=self.context.now())
+
         return await self.context.persist(work, patience=PATIENCE)

@@ -9,6 +9,7 @@ from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.accepting.job_queue import JobQueue
 from coreapp.accepting.purge import JobPurge
 from coreapp.accepting.repeats import MessageRequests
+from coreapp.accepting.tier_rises import TierRises
 from coreapp.context import ShardContext
 from coreapp.groups.wiring import ShardGroups
 from coreapp.media.wiring import ShardMedia
@@ -26,6 +27,7 @@ class Accepting:
     jobs: JobQueue
     purge: JobPurge
     idempotency_keys: IdempotencyKeys
+    tier_rises: TierRises  # service of the first shard that raises the messaging limit of the Cloud API
 
 
 def wire_accepting(
@@ -60,4 +62,11 @@ def wire_accepting(
     places = (media.preparation_queue, groups.sender, sending.encryption, context.quarantine)
     jobs.expiry.look_in(places, sending.transmitter)
     purge = JobPurge(context=context, tracker=statuses.tracker, places=places, transmitter=sending.transmitter)
-    return Accepting(checks=checks, requests=requests, jobs=jobs, purge=purge, idempotency_keys=keys)
+    return Accepting(
+        checks=checks,
+        requests=requests,
+        jobs=jobs,
+        purge=purge,
+        idempotency_keys=keys,
+        tier_rises=TierRises(context),
+    )

@@ -172,6 +172,7 @@ class ShardNode:
         """Called when limits of a number in the Cloud API were changed."""
         for shard in self.shards:
             shard.webhook.limit_events.kick()
+            shard.accepting.tier_rises.kick()
 
     async def _report_templates(self) -> None:
         """Called when templates of a number were changed."""

@@ -100,13 +100,7 @@ class Shard:
             self.webhook.deliveries,
             self.webhook.cloud_deliveries,
             self.retention,
-            # The number has one pool of pre-keys, list of templates and set of limits, which the first shard serves.
-            *((self.webhook.template_events, self.webhook.limit_events) if self.context.lease.is_first else ()),
-            *(
-                (self.upstream.mirror if self.upstream else self.prekey_maintenance,)
-                if self.context.lease.is_first
-                else ()
-            ),
+            *(self._of_number() if self.context.lease.is_first else ()),
             # Started for a single shard too: other shards of an earlier layout may have left messages.
             self.cross_shard_reader,
             self.media.downloads,
@@ -134,6 +128,16 @@ class Shard:
             await self.webhook.queue.close()
             await self.context.journal.close()
             self.context.config.close()
+
+    def _of_number(self) -> Sequence[service.Service]:
+        """Return the services of the first shard: the number has one pool of pre-keys, list of templates and set of
+        limits."""
+        return (
+            self.webhook.template_events,
+            self.webhook.limit_events,
+            self.accepting.tier_rises,
+            self.upstream.mirror if self.upstream else self.prekey_maintenance,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +12,11 @@ from coreapp.journal import Change
 from coreapp.webhook import events
 from tidings.aio import service
 from tidings.aio.service import Wakeup
-from tidings.storage.business import callbacks, cloud_limits
+from tidings.storage.business import callbacks, cloud_limits, numbers
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.cloud_limits import HIGH, AnnouncedLimits, CloudLimits
 from tidings.storage.business.shards import LeaseLost
+from tidings.storage.database import Connection
 from tidings.wire.cloud.tiers import TIERS
 
 log = logging.getLogger(__name__)
@@ -74,30 +74,37 @@ class LimitEvents:
     async def run_once(self) -> float | None:
         """Post what has changed. Returns the seconds until an upgrade ends; None without one. Raises `LeaseLost`."""
         context = self._context
-        found = functools.partial(cloud_limits.find, account=context.account)
-        row = await context.database.query(found, patience=PATIENCE)
+        row, tier = await context.database.query(self._find, patience=PATIENCE)
         waits = max(row.upgrade_ends_at - context.now(), 0) if row.throughput == HIGH else 0
         throughput = row.announced_throughput if waits else row.throughput
-        if (row.tier, throughput) != (row.announced_tier, row.announced_throughput):
+        if (tier, throughput) != (row.announced_tier, row.announced_throughput):
             change = Change(
                 context.account,
-                new_callbacks=self._callbacks(row, is_raised=throughput == HIGH != row.announced_throughput),
-                announced_limits=[AnnouncedLimits(context.account, row.tier, throughput)],
+                new_callbacks=self._callbacks(row, tier, is_raised=throughput == HIGH != row.announced_throughput),
+                announced_limits=[AnnouncedLimits(context.account, tier, throughput)],
             )
             await context.journal.write(change)
         return waits / 1000 if waits else None
 
-    def _callbacks(self, row: CloudLimits, *, is_raised: bool) -> Sequence[Callback]:
+    async def _find(self, connection: Connection) -> tuple[CloudLimits, str]:
+        """Return the limits of the number, and the messaging limit of its WABA."""
+        row = await cloud_limits.find(connection, self._context.account)
+        owner = await numbers.find_waba_owner(connection, row.account)
+        return row, row.tier if owner == row.account else (await cloud_limits.find(connection, owner)).tier
+
+    def _callbacks(self, row: CloudLimits, tier: str, *, is_raised: bool) -> Sequence[Callback]:
         """Return the callbacks about changed limits that are subscribed to.
 
+        tier: messaging limit of the WABA
         is_raised: whether an upgrade of the throughput has ended
         """
-        before, after = self._tier(row.announced_tier), self._tier(row.tier)
+        before, after = self._tier(row.announced_tier), self._tier(tier)
         made: list[Callback | None] = []
         if before != after:
             made.append(self._callback(row, QUALITY_FIELD, changed_tier(row.account, before, after)))
             cloud = self._context.config.cloud
-            if cloud is not None:
+            # The numbers of a WABA have one capability, which its owner reports.
+            if cloud is not None and cloud.identity.waba_owner == row.account:
                 made.append(self._callback(row, CAPABILITY_FIELD, capability(after, cloud.version)))
         if is_raised:
             made.append(self._callback(row, QUALITY_FIELD, raised_throughput(row.account, after)))

@@ -142,6 +142,21 @@ def test_the_messaging_limit_of_a_number_is_shown_and_changed(data: dict[str, st
     assert_one_line(run("number", "limits", "15550000002", **data), 1, ".*is not a number of this installation")
 
 
+def test_numbers_of_a_waba_have_one_messaging_limit(data: dict[str, str], tmp_path: Path) -> None:
+    first, second = "15550000000", "15550000001"
+    assert run("number", "limits", first, "--messaging", "TIER_2K", **data).returncode == 0
+    assert run("number", "add", second, "--waba-of", first, **data).returncode == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+        query = "SELECT announced_tier FROM cloud_limits WHERE account = ?"
+        assert connection.execute(query, (second,)).fetchall() == [("TIER_2K",)]
+    assert "messaging   TIER_2K, with 15550000000\n" in run("number", "limits", second, **data).stdout
+    changed = run("number", "limits", second, "--messaging", "TIER_250", "--test", "on", **data)
+    assert "messaging   TIER_250, with 15550000000\n" in changed.stdout
+    shown = run("number", "limits", first, **data).stdout
+    assert "messaging   TIER_250\n" in shown
+    assert "test mode   off\n" in shown
+
+
 def test_test_recipients_are_added_listed_and_removed(data: dict[str, str]) -> None:
     command = ("number", "recipients", "15550000000")
     assert run(*command, **data).stdout == "0 of at most 5 test recipients\n"

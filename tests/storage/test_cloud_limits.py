@@ -46,7 +46,7 @@ async def test_limits_have_defaults_and_each_change_raises_their_version(databas
     async with database.reading() as connection:
         [found] = await cloud_limits.list_limits(connection)
         assert (await changes.list_versions(connection))["cloud_limits"] == 2
-    assert found == CloudLimits(FIRST, "TIER_250", "HIGH", NOW, True, "TIER_250", "STANDARD", 0)
+    assert found == CloudLimits(FIRST, "TIER_250", "HIGH", NOW, True, "TIER_250", "STANDARD", 0, 0)
 
 
 async def test_a_number_has_at_most_five_test_recipients(database: Database) -> None:
@@ -76,7 +76,27 @@ async def test_a_recipient_counts_once_in_24_hours(database: Database) -> None:
     # 24 hours after `a` and `b` were counted there is room for two again, and `a` is counted again.
     later = NOW + DAY_MS
     assert await admit(database, "d", "a", "e", now=later) == [later, later, 0]
-    assert await positions(database) == [3, 4, 5]
+    assert await positions(database) == [1, 2, 3, 4, 5]
+
+
+async def test_recipients_are_kept_and_counted_for_seven_days(database: Database) -> None:
+    async def distinct(since: int, at_most: int = 100) -> int:
+        async with database.reading() as connection:
+            return await cloud_reached.count_distinct(connection, FIRST, since=since, at_most=at_most)
+
+    for day in range(3):
+        await admit(database, "a", "b", f"c{day}", now=NOW + day * DAY_MS)
+    await admit(database, "z", account=SECOND)
+    assert await positions(database) == [1, 1, *range(2, 10)]
+    assert await distinct(NOW - 1) == 5
+    assert await distinct(NOW) == 4
+    assert await distinct(NOW - 1, at_most=2) == 2
+    assert await distinct(NOW + 3 * DAY_MS) == 0
+    # Each batch deletes at most twice as many rows as it adds.
+    await admit(database, "a", now=NOW + 8 * DAY_MS)
+    assert await positions(database) == [1, *range(3, 11)]
+    await admit(database, "b", "c", "d", now=NOW + 8 * DAY_MS)
+    assert await positions(database) == [1, *range(7, 13)]
 
 
 async def test_a_batch_does_not_exceed_the_limit(database: Database) -> None:

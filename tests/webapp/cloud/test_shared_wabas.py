@@ -11,7 +11,7 @@ from tests.webapp.cloud.test_numbers import OTHER_NUMBER, OTHER_WABA, TEMPLATE, 
 from tests.webapp.cloud.test_uploads import template as sample
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.test_numbers import FIRST, SECOND, add_number, first_log_in
-from tidings.storage.business import number_removal, numbers
+from tidings.storage.business import cloud_limits, number_removal, numbers
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.api.account.service import RegistrationService, RegistrationState
@@ -84,6 +84,25 @@ async def test_the_waba_and_its_app_are_the_same_for_all_its_numbers(cloud: Clou
     assert described["granular_scopes"][0]["target_ids"] == [WABA]
     health = (await cloud.http.get(f"/{OTHER_NUMBER}?fields=health_status", headers=second)).json()["health_status"]
     assert [entity["id"] for entity in health["entities"]][:2] == [OTHER_NUMBER, WABA]
+
+
+async def test_the_messaging_limit_belongs_to_the_waba(
+    cloud: Cloud, second: Headers, coreapp: FakeCoreapp, database: Database
+) -> None:
+    async with database.transaction() as connection:
+        await cloud_limits.change(connection, FIRST, {"tier": "TIER_250"})
+        # Limits of a number that shares a WABA have no effect, its test mode has.
+        await cloud_limits.change(connection, SECOND, {"tier": "TIER_10K", "is_test": True})
+        await cloud_limits.add_recipient(connection, SECOND, "15550110001")
+    await cloud.served.parts.common.changes.run_once()
+    for number, headers in ((NUMBER, {}), (OTHER_NUMBER, second)):
+        assert (await cloud.http.post(f"/{number}/messages", json=TEXT, headers=headers)).status_code == 200
+        shown = (await cloud.http.get(f"/{number}?fields=messaging_limit_tier,account_mode", headers=headers)).json()
+        assert shown["messaging_limit_tier"] == "TIER_250"
+        assert shown["account_mode"] == ("SANDBOX" if headers else "LIVE")
+        waba = await cloud.http.get(f"/{WABA}?fields=whatsapp_business_manager_messaging_limit", headers=headers)
+        assert waba.json()["whatsapp_business_manager_messaging_limit"] == "TIER_250"
+    assert [question.recipient_limit for question in coreapp.asked(core.AcceptMessage)] == [250, 250]
 
 
 async def test_templates_belong_to_the_waba(cloud: Cloud, second: Headers, coreapp: FakeCoreapp) -> None:

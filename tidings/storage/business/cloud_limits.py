@@ -27,7 +27,7 @@ class CloudLimits:
     """Limits of one number. A number without a row has the defaults."""
 
     account: Annotated[str, types.key(20)]
-    # Messaging limit, such as `TIER_250`; empty for that of the installation.
+    # Messaging limit of the number's own WABA, such as `TIER_250`; empty for that of the installation.
     tier: Annotated[str, types.key(16)] = ""
     throughput: Annotated[str, types.key(16)] = STANDARD  # `STANDARD` or `HIGH`
     # End of the upgrade to `HIGH`; 0 without one.
@@ -36,8 +36,10 @@ class CloudLimits:
     # `tier` and `throughput` as webhooks reported them last.
     announced_tier: Annotated[str, types.key(16)] = ""
     announced_throughput: Annotated[str, types.key(16)] = STANDARD
-    # Position of the newest row of `cloud_reached`.
+    # Position of the newest row of `cloud_reached` of the number's own WABA.
     reached: Annotated[int, sa.BigInteger] = 0
+    # Time at which the messaging limit of the number's own WABA rises; 0 while too little of it is used.
+    tier_rises_at: Annotated[int, types.milliseconds(), sa.DefaultClause("0")] = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,8 +88,17 @@ async def change(connection: AsyncConnection, account: str, values: Mapping[str,
     await changes.note(connection, changes.CLOUD_LIMITS)
 
 
+async def join(connection: AsyncConnection, account: str, owner: str) -> None:
+    """Note that a new number starts with the messaging limit of its WABA, so that no webhook reports it as changed.
+
+    owner: number that owns the WABA
+    """
+    await add_rows(connection, table, [CloudLimits(account, announced_tier=(await find(connection, owner)).tier)])
+
+
 async def set_announced(connection: AsyncConnection, announced: Sequence[AnnouncedLimits]) -> None:
     """Store the limits that webhooks reported."""
+    await add_rows(connection, table, [CloudLimits(each.account) for each in announced])
     for each in announced:
         values = {"announced_tier": each.tier, "announced_throughput": each.throughput}
         await connection.execute(table.update().where(table.c.account == each.account).values(values))

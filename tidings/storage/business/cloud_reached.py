@@ -1,7 +1,8 @@
-"""Recipients that a number reached outside their service window within 24 hours, counted by the messaging limit.
+"""Recipients that the numbers of a WABA reached outside their service window, counted by its messaging limit.
 
 Each has a row with the next position. The limit is reached while the row that is `limit` positions older than a new one
-is younger than 24 hours, so no rows are counted.
+is younger than 24 hours, so no rows are counted. Rows are kept for a week, whose distinct recipients decide whether the
+limit rises.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, select_paged
 
 DAY_MS = 24 * 3600 * 1000
+WEEK_MS = 7 * DAY_MS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReachedRecipient:
     """Recipient who was reached."""
 
-    account: Annotated[str, types.key(20)]
+    account: Annotated[str, types.key(20)]  # number that owns the WABA
     position: Annotated[int, sa.BigInteger]  # from 1, without gaps when it is made
     peer: Annotated[str, types.key(20)]
     reached_at: types.UnixMilliseconds
@@ -86,7 +88,22 @@ async def admit(
         await add_rows(connection, table, new)
         limits_table = cloud_limits.table
         await connection.execute(limits_table.update().where(limits_table.c.account == account).values(reached=last))
-        # The rows at and before this position are older than 24 hours.
-        expired = (table.c.account == account, table.c.position <= last - max(limits))
-        await connection.execute(table.delete().where(*expired))
+        await _delete_expired(connection, account, before=now - WEEK_MS, limit=2 * len(new))
     return [counted.get(peer, 0) for peer, _ in wanted]
+
+
+async def count_distinct(connection: AsyncConnection, account: str, *, since: int, at_most: int) -> int:
+    """Count the distinct recipients since a time (Unix milliseconds), at most `at_most` of them."""
+    of_account = (table.c.account == account, table.c.reached_at > since)
+    peers = sa.select(table.c.peer).where(*of_account).distinct().limit(at_most).subquery()
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(peers))).scalar_one())
+
+
+async def _delete_expired(connection: AsyncConnection, account: str, *, before: int, limit: int) -> None:
+    """Delete rows from before a time (Unix milliseconds), at most the `limit` oldest."""
+    oldest = sa.select(table.c.position, table.c.reached_at).where(table.c.account == account)
+    rows = await connection.execute(oldest.order_by(table.c.position).limit(limit))
+    expired = [row.position for row in rows if row.reached_at <= before]
+    if expired:
+        until = (table.c.account == account, table.c.position <= max(expired))
+        await connection.execute(table.delete().where(*until))

@@ -15,3 +15,17 @@ TIERS: Mapping[str, int] = {
     "TIER_100K": 100_000,
     UNLIMITED: 0,
 }
+# Steps by which limits rise. `TIER_50` and `TIER_1K` are of an earlier scale.
+_NEXT: Mapping[str, str] = {
+    "TIER_50": "TIER_250",
+    "TIER_250": "TIER_2K",
+    "TIER_1K": "TIER_10K",
+    "TIER_2K": "TIER_10K",
+    "TIER_10K": "TIER_100K",
+    "TIER_100K": UNLIMITED,
+}
+
+
+def next_tier(tier: str) -> str:
+    """Return the limit that follows another one than `UNLIMITED`."""
+    return _NEXT[tier]

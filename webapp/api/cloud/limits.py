@@ -23,7 +23,7 @@ class SendingLimits:
     """Limits that apply to the messages of one number."""
 
     is_pair_limited: bool = False
-    tier: str = UNLIMITED  # messaging limit
+    tier: str = UNLIMITED  # messaging limit of the WABA
     # Recipients that a number in test mode may send to; `None` for any.
     test_recipients: frozenset[str] | None = None
     is_high: bool = False  # throughput after the upgrade
@@ -49,22 +49,29 @@ class NumberSendingLimits:
         clock: Clock,
         defaults: SendingLimits,
         *,
+        owner_of: Callable[[str], str],
         set_throughput: Callable[[str, bool], None] = lambda account, is_high: None,
     ) -> None:
         """Create the cache.
 
         defaults: limits of numbers without individual ones
+        owner_of(number): returns the number that owns the WABA of a number
         set_throughput: called with a number, and with whether its throughput is high
         """
         self._clock = clock
+        self._owner_of = owner_of
         self._set_throughput = set_throughput
         self._database = database
         self._defaults = defaults
         self._own: Mapping[str, SendingLimits] = {}
 
     def of(self, account: str) -> SendingLimits:
-        """Return the limits of a number."""
-        return self._own.get(account) or self._defaults
+        """Return the limits of a number. The messaging limit is that of its WABA."""
+        limits, owner = self._own.get(account, self._defaults), self._owner_of(account)
+        if owner == account:
+            return limits
+        tier = self._own.get(owner, self._defaults).tier
+        return limits if limits.tier == tier else dataclasses.replace(limits, tier=tier)
 
     def throughput(self, account: str) -> str:
         """Return the level of a number's throughput."""

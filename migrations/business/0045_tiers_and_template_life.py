@@ -1,0 +1,15 @@
+"""Cloud API: messaging limits that rise."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from tidings.storage import types
+
+revision = "0045"
+down_revision = "0043"
+# The oldest program that works on the tables after this migration.
+COMPATIBLE_FROM = "0026"
+
+
+def upgrade() -> None:
+    op.add_column("cloud_limits", sa.Column("tier_rises_at", types.milliseconds(), nullable=False, server_default="0"))
