@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 
-from cli import guard
+from cli import choices, guard
 from tidings.storage import database_clock
 from tidings.storage.business import template_events, templates
 from tidings.storage.business.templates import NO_REASON, TemplateRow
@@ -18,12 +18,13 @@ CATEGORIES = ("MARKETING", "UTILITY", "AUTHENTICATION")
 _ACTIONS: Mapping[str, str] = {
     "approve": "approve a pending or rejected template; let a paused or disabled one be sent again",
     "reject": "reject a template",
-    "pause": "pause an approved template until it is approved again",
+    "pause": "pause an approved template: for 3 hours, the next time for 6, then disable it",
     "disable": "disable a template until it is approved again",
     "quality": "set the quality of a template",
     "category": "move a template to another category",
 }
 ACTIONS = frozenset(_ACTIONS)
+MAX_SECONDS = 30 * 86_400  # of a pause, and until an announced move
 _WORDS = ("reason", "explanation", "recommendation")  # options of some actions
 
 
@@ -37,13 +38,22 @@ def add_actions(add_parser: Callable[..., argparse.ArgumentParser]) -> Sequence[
         action.add_argument("name", metavar="NAME")
     _add_choice(made["quality"], "quality", decisions.QUALITIES)
     _add_choice(made["category"], "category", CATEGORIES)
-    for name, choices in (
+    made["category"].add_argument(
+        "--after",
+        type=_seconds,
+        metavar="SECONDS",
+        help="announce the move, and make it after this time (WhatsApp: 86400)",
+    )
+    made["pause"].add_argument(
+        "--seconds", type=_seconds, metavar="SECONDS", help="time after which the pause ends by itself"
+    )
+    for name, reasons in (
         ("reject", decisions.REASONS),
         ("pause", decisions.PAUSES),
         ("disable", decisions.REASONS),
     ):
         made[name].add_argument(
-            "--reason", type=str.upper, choices=choices, help=f"one of {', '.join(choices)}", metavar="REASON"
+            "--reason", type=str.upper, choices=reasons, help=f"one of {', '.join(reasons)}", metavar="REASON"
         )
         made[name].add_argument("--explanation", metavar="TEXT", help="words about it for the webhook")
     made["reject"].add_argument(
@@ -53,6 +63,12 @@ def add_actions(add_parser: Callable[..., argparse.ArgumentParser]) -> Sequence[
         action.add_argument("--language", help="only in this language (default: in all)")
         action.add_argument("--namespace", help="only in this namespace (default: in all)")
     return list(made.values())
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 8 and 0 < int(text) <= MAX_SECONDS):
+        raise argparse.ArgumentTypeError(f"is not a whole number from 1 to {MAX_SECONDS}")
+    return int(text)
 
 
 def _add_choice(action: argparse.ArgumentParser, name: str, choices: Sequence[str]) -> None:
@@ -103,19 +119,25 @@ def _decided(template: TemplateRow, options: argparse.Namespace, now: int) -> Te
         case "reject":
             return decisions.reject(template, options.reason)
         case "pause":
-            return decisions.pause(template)
+            duration = None if options.seconds is None else options.seconds * 1000
+            return decisions.pause(template, now, title=options.reason, duration_ms=duration)
         case "disable":
             return decisions.disable(template)
         case "quality":
             return decisions.rate(template, options.quality, now)
-    return decisions.recategorise(template, options.category)
+    at = None if options.after is None else now + options.after * 1000
+    return decisions.recategorise(template, options.category, at)
 
 
 def _value(template: TemplateRow, action: str) -> str:
     """Return the value that an action changes."""
     if action == "quality":
         return template.quality or templates.UNRATED
-    return template.category if action == "category" else template.status
+    if action == "category":
+        at = template.category_at
+        return template.category + ("" if at is None else f", {template.next_category} from {choices.utc(at)}")
+    until = f" until {choices.utc(template.review_at)}" if action == "pause" and template.review_at else ""
+    return template.status + until
 
 
 def _words(options: argparse.Namespace) -> tuple[str, Mapping[str, str]]:

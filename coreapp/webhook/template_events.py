@@ -1,4 +1,4 @@
-"""Reviews of templates that have ended, and callbacks about changes of templates."""
+"""Changes of templates that are due, and callbacks about all changes of templates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 PAGE = 100  # events per read
 PATIENCE = 5.0  # seconds that a read or a commit waits for an unreachable database
 RETRY_SECONDS = 1.0  # seconds until the next try after an error
-# Longest wait for a review, in seconds. Each wait starts from the database's clock, so that a change of it has an
+# Longest wait for a change, in seconds. Each wait starts from the database's clock, so that a change of it has an
 # effect within this time.
 LONGEST_WAIT = 60.0
 
 
 class TemplateEvents:
-    """Service of the first shard of a number: approves templates whose review has ended, and reports all changes.
+    """Service of the first shard of a number: applies changes of templates that are due, and reports all changes.
 
     Changes are rows that Webapps, commands and this service write with their transactions. Each row is deleted in the
     commit that stores its callback, so a change has one callback whichever process is killed.
@@ -47,25 +47,25 @@ class TemplateEvents:
         await service.repeat(stop, self._wakeup, self.run_once, failed=_failed)
 
     async def run_once(self) -> float | None:
-        """Approve templates whose review has ended, and commit the callbacks about all changes.
+        """Apply the changes that are due, and commit the callbacks about all changes.
 
-        Returns the seconds until the next review ends; None without one. Raises `LeaseLost`.
+        Returns the seconds until the next change is due; None for none. Raises `LeaseLost`.
         """
-        wait = await self._next_review()
+        wait = await self._next_due()
         if wait is not None and wait <= 0:
-            approved = await self._context.persist(
-                lambda connection: templates.approve_due(connection, self._context.account), patience=PATIENCE
+            changed = await self._context.persist(
+                lambda connection: templates.apply_due(connection, self._context.account), patience=PATIENCE
             )
-            if approved:
-                log.info("templates.approved", extra={"templates": approved, "account": self._context.account})
-            wait = await self._next_review()
+            if changed:
+                log.info("templates.changed", extra={"templates": changed, "account": self._context.account})
+            wait = await self._next_due()
         while page := await self._list_events():
             await self._report(page)
         return None if wait is None else min(max(wait, 0.0), LONGEST_WAIT)
 
-    async def _next_review(self) -> float | None:
+    async def _next_due(self) -> float | None:
         return await self._context.database.query(
-            lambda connection: templates.next_review(connection, self._context.account), patience=PATIENCE
+            lambda connection: templates.next_due(connection, self._context.account), patience=PATIENCE
         )
 
     async def _list_events(self) -> Sequence[TemplateEvent]:

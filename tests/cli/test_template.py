@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -74,9 +75,8 @@ def test_the_operator_reviews_pauses_rates_and_moves_templates(data: dict[str, s
         return done.stdout
 
     assert act("approve", "order") == "order  en  PENDING -> APPROVED\n"
-    assert act("pause", "order", "--language", "de", "--reason", "second_pause", "--explanation", "blocked") == (
-        "order  de  APPROVED -> PAUSED\n"
-    )
+    words = ("--reason", "rate_limiting_pause", "--explanation", "blocked")
+    assert act("pause", "order", "--language", "de", *words) == "order  de  APPROVED -> PAUSED\n"
     assert act("approve", "order") == "order  de  PAUSED -> APPROVED\n"
     words = ("--reason", "INVALID_FORMAT", "--explanation", "why", "--recommendation", "how")
     assert act("reject", "order", "--language", "en", *words) == "order  en  APPROVED -> REJECTED\n"
@@ -92,7 +92,7 @@ def test_the_operator_reviews_pauses_rates_and_moves_templates(data: dict[str, s
         rejected = connection.execute("SELECT rejected_reason FROM templates WHERE language = 'en'").fetchall()
     assert [(*row[:5], json.loads(row[5])) for row in found] == [
         ("status", "en", "PENDING", "APPROVED", "NONE", {}),
-        ("status", "de", "APPROVED", "PAUSED", "NONE", {"title": "SECOND_PAUSE", "description": "blocked"}),
+        ("status", "de", "APPROVED", "PAUSED", "NONE", {"title": "RATE_LIMITING_PAUSE", "description": "blocked"}),
         ("status", "de", "PAUSED", "APPROVED", "NONE", {}),
         ("status", "en", "APPROVED", "REJECTED", "INVALID_FORMAT", {"description": "why", "recommendation": "how"}),
         ("status", "de", "APPROVED", "DISABLED", "SCAM", {}),
@@ -101,6 +101,46 @@ def test_the_operator_reviews_pauses_rates_and_moves_templates(data: dict[str, s
         ("category", "en", "UTILITY", "MARKETING", None, {}),
     ]
     assert rejected == [("INVALID_FORMAT",)]
+
+
+def test_pauses_end_and_moves_are_announced(data: dict[str, str], tmp_path: Path) -> None:
+    definition = {"name": "order", "language": "en", "components": [{"type": "BODY", "text": "Hi"}]}
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps([definition, {**definition, "language": "de"}]))
+    assert run("template", "create", str(file), **data).returncode == 0
+    time = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+    def act(*words: str) -> str:
+        done = run("template", *words, **data)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stored() -> list[tuple[str, int, int | None, str | None]]:
+        with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as connection:
+            query = "SELECT status, pauses, review_at, next_category FROM templates ORDER BY language"
+            return connection.execute(query).fetchall()
+
+    paused = act("pause", "order", "--language", "en", "--seconds", "7200")
+    assert re.fullmatch(rf"order  en  APPROVED -> PAUSED until {time}\n", paused)
+    assert act("approve", "order", "--language", "en") == "order  en  PAUSED -> APPROVED\n"
+    assert [row[:2] for row in stored()] == [("APPROVED", 0), ("APPROVED", 1)]
+    act("pause", "order")
+    (first, second) = stored()
+    assert (first[:2], second[:2]) == (("PAUSED", 1), ("PAUSED", 2))
+    assert second[2] is not None
+    assert first[2] is not None
+    assert second[2] - first[2] == 10_800_000
+    act("approve", "order")
+    assert act("pause", "order", "--language", "en") == "order  en  APPROVED -> DISABLED\n"
+    announced = act("category", "order", "MARKETING", "--language", "de", "--after", "86400")
+    assert re.fullmatch(rf"order  de  UTILITY -> UTILITY, MARKETING from {time}\n", announced)
+    assert [row[3] for row in stored()] == ["MARKETING", None]
+    cancelled = act("category", "order", "UTILITY", "--language", "de")
+    assert re.fullmatch(rf"order  de  UTILITY, MARKETING from {time} -> UTILITY\n", cancelled)
+    assert [row[3] for row in stored()] == [None, None]
+    for words in (("category", "order", "MARKETING", "--after", "0"), ("pause", "order", "--seconds", "2592001")):
+        refused = run("template", *words, **data)
+        assert_one_line(refused, 2, ".*is not a whole number from 1 to 2592000")
 
 
 def test_impossible_decisions_change_nothing_and_are_explained(data: dict[str, str], tmp_path: Path) -> None:

@@ -132,10 +132,84 @@ async def test_each_change_of_a_template_has_an_event_and_nothing_else_has_one(
         assert len(await template_events.list_events(connection, "1", limit=10)) == 1
 
 
+async def test_pauses_end_and_announced_categories_apply_by_the_clock_of_the_database(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        now = await database_clock.read(connection)
+        for row in (
+            dataclasses.replace(make("paused"), status="PAUSED", review_at=now, pauses=1),
+            dataclasses.replace(make("for ever"), status="PAUSED", pauses=2),
+            dataclasses.replace(make("moved"), next_category="MARKETING", category_at=now),
+            dataclasses.replace(
+                make("both"), status="PAUSED", review_at=now, next_category="AUTHENTICATION", category_at=now
+            ),
+            dataclasses.replace(make("later"), next_category="MARKETING", category_at=now + 60_000),
+        ):
+            assert await templates.add_template(connection, row)
+        wait = await templates.next_due(connection, ACCOUNT)
+        assert wait is not None
+        assert -60 < wait <= 0
+        assert await templates.apply_due(connection, ACCOUNT) == 3
+        wait = await templates.next_due(connection, ACCOUNT)
+        assert wait is not None
+        assert 0 < wait <= 60
+        found = {row.name: row for row in await templates.list_templates(connection, ACCOUNT)}
+        events = await template_events.list_events(connection, ACCOUNT, limit=10)
+    assert {
+        name: (row.status, row.category, row.previous_category, row.next_category) for name, row in found.items()
+    } == {
+        "paused": ("APPROVED", "UTILITY", None, None),
+        "for ever": ("PAUSED", "UTILITY", None, None),
+        "moved": ("APPROVED", "MARKETING", "UTILITY", None),
+        "both": ("APPROVED", "AUTHENTICATION", "UTILITY", None),
+        "later": ("APPROVED", "UTILITY", None, "MARKETING"),
+    }
+    assert (found["paused"].review_at, found["paused"].pauses, found["moved"].category_at) == (None, 1, None)
+    assert {(event.name, event.kind, event.old_value, event.new_value) for event in events} == {
+        ("paused", "status", "PAUSED", "APPROVED"),
+        ("moved", "category", "UTILITY", "MARKETING"),
+        ("both", "status", "PAUSED", "APPROVED"),
+        ("both", "category", "UTILITY", "AUTHENTICATION"),
+    }
+
+
+async def test_an_announced_category_has_an_event_once_and_pauses_have_their_titles(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        row = make("a")
+        assert await templates.add_template(connection, row)
+        announced = dataclasses.replace(row, next_category="MARKETING", category_at=1_700_000_000_999)
+        for changed in (
+            announced,
+            dataclasses.replace(announced, quality="RED"),
+            dataclasses.replace(announced, quality="RED", category_at=1_800_000_000_000),
+            dataclasses.replace(row, quality="RED"),
+            dataclasses.replace(row, quality="RED", status="PAUSED", pauses=1),
+            dataclasses.replace(row, quality="RED"),
+            dataclasses.replace(row, quality="RED", status="PAUSED", pauses=2),
+        ):
+            await templates.put_templates(connection, ACCOUNT, [changed])
+        await templates.delete_templates(connection, ACCOUNT, "a")
+        found = await template_events.list_events(connection, ACCOUNT, limit=20)
+    assert [(event.kind, event.old_value, event.new_value, event.info) for event in found] == [
+        ("next_category", "UTILITY", "MARKETING", {"at": "1700000000"}),
+        ("quality", "UNKNOWN", "RED", {}),
+        ("next_category", "UTILITY", "MARKETING", {"at": "1800000000"}),
+        ("status", "APPROVED", "PAUSED", {"title": "FIRST_PAUSE"}),
+        ("status", "PAUSED", "APPROVED", {}),
+        ("status", "APPROVED", "PAUSED", {"title": "SECOND_PAUSE"}),
+        ("status", "PAUSED", "DELETED", {}),
+    ]
+
+
 async def test_reviews_end_by_the_clock_of_the_database(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        assert await templates.next_review(connection, ACCOUNT) is None
+        assert await templates.next_due(connection, ACCOUNT) is None
         now = await database_clock.read(connection)
         pending = dataclasses.replace(make("due"), status="PENDING", review_at=now)
         for row in (
@@ -146,15 +220,15 @@ async def test_reviews_end_by_the_clock_of_the_database(database_factory: Databa
             dataclasses.replace(pending, account="1"),
         ):
             assert await templates.add_template(connection, row)
-        wait = await templates.next_review(connection, ACCOUNT)
+        wait = await templates.next_due(connection, ACCOUNT)
         assert wait is not None
         assert -60 < wait <= 0
-        assert await templates.approve_due(connection, ACCOUNT) == 1
-        wait = await templates.next_review(connection, ACCOUNT)
+        assert await templates.apply_due(connection, ACCOUNT) == 1
+        wait = await templates.next_due(connection, ACCOUNT)
         assert wait is not None
         assert 3_500 < wait <= 3_600
         version = await templates.find_version(connection, ACCOUNT)
-        assert await templates.approve_due(connection, ACCOUNT) == 0
+        assert await templates.apply_due(connection, ACCOUNT) == 0
         assert await templates.find_version(connection, ACCOUNT) == version
     async with database.transaction() as connection:
         found = {row.name: (row.status, row.review_at) for row in await templates.list_templates(connection, ACCOUNT)}

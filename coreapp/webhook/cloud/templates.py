@@ -7,8 +7,10 @@ from typing import Any
 
 from tidings.storage.business import templates
 from tidings.storage.business.template_events import (
+    AT,
     CATEGORY,
     DESCRIPTION,
+    NEXT_CATEGORY,
     QUALITY,
     RECOMMENDATION,
     STATUS,
@@ -21,12 +23,13 @@ FIELDS: Mapping[str, str] = {
     STATUS: "message_template_status_update",
     QUALITY: "message_template_quality_update",
     CATEGORY: "template_category_update",
+    NEXT_CATEGORY: "template_category_update",
 }
 """Fields of webhooks by the kind of the event."""
 
 REINSTATED = "REINSTATED"  # event of a disabled template that is approved
 # Titles and descriptions of `other_info`, for which the operator gives no others.
-_PAUSED = ("FIRST_PAUSE", "The template is paused until it is approved again.")
+_PAUSED = ("FIRST_PAUSE", "The template is paused.")
 _UNPAUSED = ("UNPAUSE", "The template is no longer paused.")
 _DISABLED = ("DISABLED", "The template is disabled.")
 
@@ -41,6 +44,14 @@ def value(event: TemplateEvent) -> Mapping[str, Any]:
         return _status(event, event.created_at // 1000)
     if event.kind == QUALITY:
         return {"previous_quality_score": event.old_value, "new_quality_score": event.new_value, **_named(event)}
+    if event.kind == NEXT_CATEGORY:
+        # The present category is the value of `new_category`.
+        return {
+            **_named(event),
+            "new_category": event.old_value,
+            "correct_category": event.new_value,
+            "category_update_timestamp": int(event.info[AT]),
+        }
     return {**_named(event), "previous_category": event.old_value, "new_category": event.new_value}
 
 

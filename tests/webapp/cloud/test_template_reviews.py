@@ -180,7 +180,7 @@ async def test_a_review_that_has_ended_lets_the_template_be_sent(reviewing: Revi
         132001
     )
     async with database.transaction() as connection:
-        assert await templates.approve_due(connection, ACCOUNT) == 1
+        assert await templates.apply_due(connection, ACCOUNT) == 1
     assert [response.status_code for response in await send(cloud)] == [200, 201]
     assert await events(database) == [("status", "PENDING", "APPROVED")]
 
@@ -314,6 +314,7 @@ async def test_an_import_with_statuses_is_unchanged_by_a_review(reviewing: Revie
 
 
 ROW = TemplateRow(ACCOUNT, "order", "en_US", "ns", "UTILITY", "APPROVED", [], 5)
+NOW = 1_700_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -329,10 +330,10 @@ ROW = TemplateRow(ACCOUNT, "order", "en_US", "ns", "UTILITY", "APPROVED", [], 5)
         ("PENDING", lambda row: decisions.reject(row, "SCAM"), "REJECTED"),
         ("APPROVED", lambda row: decisions.reject(row, None), "REJECTED"),
         ("PAUSED", lambda row: decisions.reject(row, None), None),
-        ("APPROVED", decisions.pause, "PAUSED"),
-        ("PENDING", decisions.pause, None),
-        ("REJECTED", decisions.pause, None),
-        ("DISABLED", decisions.pause, None),
+        ("APPROVED", lambda row: decisions.pause(row, NOW), "PAUSED"),
+        ("PENDING", lambda row: decisions.pause(row, NOW), None),
+        ("REJECTED", lambda row: decisions.pause(row, NOW), None),
+        ("DISABLED", lambda row: decisions.pause(row, NOW), None),
         ("APPROVED", decisions.disable, "DISABLED"),
         ("PAUSED", decisions.disable, "DISABLED"),
         ("PENDING", decisions.disable, None),
@@ -347,3 +348,58 @@ def test_a_decision_is_possible_in_some_statuses_only(
             decide(row)
     else:
         assert decide(row).status == after
+
+
+def test_a_template_is_paused_for_three_and_six_hours_and_then_disabled() -> None:
+    first = decisions.pause(ROW, NOW)
+    assert (first.status, first.pauses, first.review_at) == ("PAUSED", 1, NOW + 10_800_000)
+    assert decisions.pause(first, NOW + 1) is first
+    again = decisions.approve(first)
+    assert (again.status, again.pauses, again.review_at) == ("APPROVED", 1, None)
+    second = decisions.pause(again, NOW)
+    assert (second.status, second.pauses, second.review_at) == ("PAUSED", 2, NOW + 21_600_000)
+    third = decisions.pause(decisions.approve(second), NOW)
+    assert (third.status, third.review_at) == ("DISABLED", None)
+
+
+@pytest.mark.parametrize(
+    ("title", "duration_ms", "pauses", "ends_at"),
+    [
+        ("FIRST_PAUSE", None, 1, NOW + 10_800_000),
+        ("SECOND_PAUSE", None, 2, NOW + 21_600_000),
+        ("SECOND_PAUSE", 5_000, 2, NOW + 5_000),
+        ("RATE_LIMITING_PAUSE", None, 0, None),
+        ("RATE_LIMITING_PAUSE", 5_000, 0, NOW + 5_000),
+        (None, 5_000, 1, NOW + 5_000),
+    ],
+)
+def test_a_pause_may_have_another_title_and_duration(
+    title: str | None, duration_ms: int | None, pauses: int, ends_at: int | None
+) -> None:
+    paused = decisions.pause(ROW, NOW, title=title, duration_ms=duration_ms)
+    assert (paused.status, paused.pauses, paused.review_at) == ("PAUSED", pauses, ends_at)
+
+
+def test_an_announced_category_is_kept_until_the_template_moves() -> None:
+    announced = decisions.recategorise(ROW, "MARKETING", NOW)
+    assert (announced.category, announced.next_category, announced.category_at) == ("UTILITY", "MARKETING", NOW)
+    assert decisions.recategorise(announced, "UTILITY") == ROW
+    assert decisions.recategorise(announced, "UTILITY", NOW) == ROW
+    moved = decisions.recategorise(announced, "MARKETING")
+    assert (moved.category, moved.previous_category, moved.next_category, moved.category_at) == (
+        "MARKETING",
+        "UTILITY",
+        None,
+        None,
+    )
+    assert decisions.recategorise(ROW, "UTILITY", NOW) is ROW
+
+
+async def test_an_announced_category_is_shown_on_request(reviewing: Reviewing, database: Database) -> None:
+    cloud = await reviewing(None)
+    template_id = await created(cloud)
+    path = f"/{template_id}?fields=category,correct_category"
+    assert (await cloud.http.get(path)).json() == {"category": "UTILITY", "id": template_id}
+    await put(database, next_category="MARKETING", category_at=NOW)
+    shown = (await cloud.http.get(path)).json()
+    assert shown == {"category": "UTILITY", "correct_category": "MARKETING", "id": template_id}

@@ -17,11 +17,13 @@ from tidings.storage.business import callbacks
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, delete_listed
 
-# Kinds: values of the status, the quality or the category have changed.
-STATUS, QUALITY, CATEGORY = "status", "quality", "category"
+# Kinds: values of the status, the quality or the category have changed; another category is announced.
+STATUS, QUALITY, CATEGORY, NEXT_CATEGORY = "status", "quality", "category", "next_category"
 DELETED = "DELETED"  # value of `new_value` for a template that was deleted
-# Keys of `info`.
-TITLE, DESCRIPTION, RECOMMENDATION = "title", "description", "recommendation"
+# Keys of `info`: words about a status; time of an announced change, Unix seconds.
+TITLE, DESCRIPTION, RECOMMENDATION, AT = "title", "description", "recommendation", "at"
+# Titles of the pauses of a template, in order.
+PAUSE_TITLES = ("FIRST_PAUSE", "SECOND_PAUSE")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class TemplateEvent:
     version: Annotated[int, sa.BigInteger()]
     # Position among the events of this version, from 0.
     position: int
-    # `STATUS`, `QUALITY` or `CATEGORY`.
+    # `STATUS`, `QUALITY`, `CATEGORY` or `NEXT_CATEGORY`.
     kind: Annotated[str, types.key(16)]
     namespace: Annotated[str, types.key(64)]
     name: Annotated[str, types.key(512)]
@@ -46,7 +48,7 @@ class TemplateEvent:
     new_value: Annotated[str, types.key(32)]
     # Reason of a status as the Cloud API names it; None for a deletion.
     reason: Annotated[str | None, types.key(32)]
-    # Operator's texts about a status, by `TITLE`, `DESCRIPTION` and `RECOMMENDATION`.
+    # Operator's texts about a status, by `TITLE`, `DESCRIPTION` and `RECOMMENDATION`; `AT` of an announced change.
     info: Annotated[Mapping[str, str], types.json(dict[str, str])]
     created_at: types.UnixMilliseconds
 

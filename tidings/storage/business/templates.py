@@ -47,7 +47,7 @@ class TemplateRow:
     created_at: types.UnixMilliseconds
     # `POSITIONAL` for numbered parameters, `NAMED` for named ones.
     parameter_format: Annotated[str, types.key(16)] = POSITIONAL
-    # Time of the database's clock at which a PENDING template is approved; None: when the operator approves it.
+    # Time of the database's clock at which a PENDING or PAUSED template is approved; None: by the operator only.
     review_at: Annotated[int | None, types.milliseconds()] = None
     # Why it is REJECTED; None for no reason and in other statuses.
     rejected_reason: Annotated[str | None, types.key(32)] = None
@@ -60,6 +60,11 @@ class TemplateRow:
     edits: Annotated[Sequence[int], types.json(list[int], 255), sa.DefaultClause("[]")] = dataclasses.field(
         default_factory=list
     )
+    # Pauses so far that count: the first two end by themselves, instead of a third one the template is disabled.
+    pauses: Annotated[int, sa.DefaultClause("0")] = 0
+    # Announced category, and the time of the database's clock at which it applies; None for none.
+    next_category: Annotated[str | None, types.key(32)] = None
+    category_at: Annotated[int | None, types.milliseconds()] = None
 
     @property
     def key(self) -> Key:
@@ -111,22 +116,40 @@ async def put_templates(
     await _bump(connection, account)
 
 
-async def approve_due(connection: AsyncConnection, account: str) -> int:
-    """Approve the templates of an account whose review has ended. Returns their number."""
+async def apply_due(connection: AsyncConnection, account: str) -> int:
+    """Approve the templates of an account whose review or pause has ended, and apply announced categories that are due.
+
+    Returns the number of templates.
+    """
     await lock(connection, account)
-    due = sa.and_(_pending(account), table.c.review_at <= database_clock.now(connection))
-    approved = [
-        dataclasses.replace(template, status=APPROVED, review_at=None) for template in await _find(connection, due)
-    ]
-    await put_templates(connection, account, approved)
-    return len(approved)
+    now = database_clock.now(connection)
+    ended = sa.and_(_waiting(account), table.c.review_at <= now)
+    moved = sa.and_(_announced(account), table.c.category_at <= now)
+    changed = {
+        found.key: dataclasses.replace(found, status=APPROVED, review_at=None)
+        for found in await _find(connection, ended)
+    }
+    for found in await _find(connection, moved):
+        changed[found.key] = recategorised(changed.get(found.key, found), str(found.next_category))
+    await put_templates(connection, account, list(changed.values()))
+    return len(changed)
 
 
-async def next_review(connection: AsyncConnection, account: str) -> float | None:
-    """Return the seconds until the next template is to be approved, at most 0 if one is due; None for none."""
-    left = sa.func.min(table.c.review_at) - database_clock.now(connection)
-    found = (await connection.execute(sa.select(left).where(_pending(account)))).scalar_one()
-    return None if found is None else int(found) / 1000
+async def next_due(connection: AsyncConnection, account: str) -> float | None:
+    """Return the seconds until `apply_due` changes the next template, at most 0 if one is due; None for none."""
+    left = []
+    for chosen, column in ((_waiting(account), table.c.review_at), (_announced(account), table.c.category_at)):
+        query = sa.select(sa.func.min(column) - database_clock.now(connection)).where(chosen)
+        left.append((await connection.execute(query)).scalar_one())
+    return min((int(found) / 1000 for found in left if found is not None), default=None)
+
+
+def recategorised(template: TemplateRow, category: str) -> TemplateRow:
+    """Return a template in another category, without an announced one."""
+    previous = template.category if category != template.category else template.previous_category
+    return dataclasses.replace(
+        template, category=category, previous_category=previous, next_category=None, category_at=None
+    )
 
 
 async def delete_templates(
@@ -175,8 +198,13 @@ def _named(account: str, name: str, language: str | None, namespace: str | None)
     return sa.and_(*found)
 
 
-def _pending(account: str) -> sa.ColumnElement[bool]:
-    return sa.and_(table.c.account == account, table.c.status == PENDING, table.c.review_at.is_not(None))
+def _waiting(account: str) -> sa.ColumnElement[bool]:
+    """Return the condition of templates that are approved at some time."""
+    return sa.and_(table.c.account == account, table.c.status.in_((PENDING, PAUSED)), table.c.review_at.is_not(None))
+
+
+def _announced(account: str) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.account == account, table.c.category_at.is_not(None))
 
 
 async def _find(connection: AsyncConnection, chosen: sa.ColumnElement[bool]) -> list[TemplateRow]:
@@ -194,6 +222,25 @@ def _differences(before: TemplateRow, after: TemplateRow) -> Iterator[tuple[str,
         yield template_events.QUALITY, before.quality or UNRATED, after.quality or UNRATED
     if before.category != after.category:
         yield template_events.CATEGORY, before.category, after.category
+    announced = after.next_category, after.category_at
+    if after.next_category is not None and announced != (before.next_category, before.category_at):
+        yield template_events.NEXT_CATEGORY, after.category, after.next_category
+
+
+def _info(template: TemplateRow, kind: str, reached: str, words: Mapping[str, str]) -> Mapping[str, str]:
+    """Return `TemplateEvent.info` of a change.
+
+    reached: new value
+    words: operator's texts about a status
+    """
+    if kind == template_events.NEXT_CATEGORY:
+        return {template_events.AT: str((template.category_at or 0) // 1000)}
+    if kind != template_events.STATUS:
+        return {}
+    if reached == PAUSED and template.pauses and template_events.TITLE not in words:
+        titles = template_events.PAUSE_TITLES
+        return {template_events.TITLE: titles[min(template.pauses, len(titles)) - 1], **words}
+    return words
 
 
 async def _report(
@@ -228,7 +275,7 @@ async def _report(
                 old_value=old,
                 new_value=new,
                 reason=reason if kind == template_events.STATUS else None,
-                info=info or {} if kind == template_events.STATUS else {},
+                info=_info(template, kind, new, info or {}),
                 created_at=now,
             )
             for position, (template, kind, old, new) in enumerate(changed)

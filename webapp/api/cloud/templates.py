@@ -59,6 +59,8 @@ def describe(template: TemplateRow, asked: object) -> dict[str, Any]:
     }
     if template.previous_category is not None:
         described["previous_category"] = template.previous_category
+    if template.next_category is not None:
+        described["correct_category"] = template.next_category
     has_value = {
         "previous_category": template.previous_category is not None,
         "quality_score": template.quality is not None,

@@ -8,10 +8,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tidings.storage.business.templates import APPROVED, DISABLED, PAUSED, PENDING, REJECTED, UNRATED, TemplateRow
+from tidings.storage.business.template_events import PAUSE_TITLES
+from tidings.storage.business.templates import (
+    APPROVED,
+    DISABLED,
+    PAUSED,
+    PENDING,
+    REJECTED,
+    UNRATED,
+    TemplateRow,
+    recategorised,
+)
 
 REASONS = ("ABUSIVE_CONTENT", "INVALID_FORMAT", "PROMOTIONAL", "SCAM", "TAG_CONTENT_MISMATCH")
-PAUSES = ("FIRST_PAUSE", "SECOND_PAUSE", "RATE_LIMITING_PAUSE")
+PAUSES = (*PAUSE_TITLES, "RATE_LIMITING_PAUSE")
+_PAUSE_HOURS = (3, 6)  # of `PAUSE_TITLES`; another pause does not end by itself
+_HOUR_MS = 3600 * 1000
 QUALITIES = ("GREEN", "YELLOW", "RED", UNRATED)
 _IN_APPEAL = "IN_APPEAL"
 # Statuses from which each status can be reached.
@@ -40,9 +52,27 @@ def reject(template: TemplateRow, reason: str | None) -> TemplateRow:
     return _move(template, REJECTED, reason)
 
 
-def pause(template: TemplateRow) -> TemplateRow:
-    """Pause an approved template until it is approved again. Raises `ImpossibleDecision`."""
-    return _move(template, PAUSED)
+def pause(template: TemplateRow, now: int, *, title: str | None = None, duration_ms: int | None = None) -> TemplateRow:
+    """Pause an approved template for some hours. Raises `ImpossibleDecision`.
+
+    now: time of the database's clock, Unix milliseconds
+    title: one of `PAUSES`; None for the next one, which is the end of a template that was paused twice: it is disabled
+    duration_ms: time after which it is approved again; None for that of the title
+    """
+    if title is None and template.status == APPROVED and template.pauses >= len(PAUSE_TITLES):
+        return disable(template)
+    paused = _move(template, PAUSED)
+    if paused is template:
+        return template
+    number = template.pauses if title is None else PAUSES.index(title)
+    counts = number < len(PAUSE_TITLES)
+    if duration_ms is None and counts:
+        duration_ms = _PAUSE_HOURS[number] * _HOUR_MS
+    return dataclasses.replace(
+        paused,
+        pauses=number + 1 if counts else template.pauses,
+        review_at=None if duration_ms is None else now + duration_ms,
+    )
 
 
 def disable(template: TemplateRow) -> TemplateRow:
@@ -61,11 +91,16 @@ def rate(template: TemplateRow, quality: str, now: int) -> TemplateRow:
     return dataclasses.replace(template, quality=quality, quality_at=now)
 
 
-def recategorise(template: TemplateRow, category: str) -> TemplateRow:
-    """Move a template to another category."""
-    if category == template.category:
+def recategorise(template: TemplateRow, category: str, at: int | None = None) -> TemplateRow:
+    """Move a template to another category, which ends an announced move.
+
+    at: time of the database's clock at which it is to be moved, Unix milliseconds; None for now
+    """
+    if category == template.category and template.next_category is None:
         return template
-    return dataclasses.replace(template, category=category, previous_category=template.category)
+    if at is None or category == template.category:
+        return recategorised(template, category)
+    return dataclasses.replace(template, next_category=category, category_at=at)
 
 
 def _move(template: TemplateRow, status: str, reason: str | None = None) -> TemplateRow:

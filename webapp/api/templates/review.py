@@ -67,6 +67,8 @@ def redefine(template: TemplateRow, wanted: TemplateRow) -> TemplateRow:
         template,
         category=wanted.category,
         previous_category=template.category if is_moved else template.previous_category,
+        next_category=None if is_moved else template.next_category,
+        category_at=None if is_moved else template.category_at,
         parameter_format=wanted.parameter_format,
         components=wanted.components,
     )

@@ -25,9 +25,9 @@ from webapp.http.errors import APIError, UnknownPath
 PATH = "/console/templates"
 CATEGORIES = ("UTILITY", "MARKETING", "AUTHENTICATION")
 FIELDS = ("name", "language", "category", "components")
-_DECISIONS: Mapping[str, Callable[[TemplateRow], TemplateRow]] = {
-    "approve": decisions.approve,
-    "reject": lambda template: decisions.reject(template, None),
+_DECISIONS: Mapping[str, Callable[[TemplateRow, int], TemplateRow]] = {
+    "approve": lambda template, now: decisions.approve(template),
+    "reject": lambda template, now: decisions.reject(template, None),
     "pause": decisions.pause,
 }
 _PARAMETER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -78,7 +78,7 @@ async def decide(page: PageRequest) -> Result:
     if chosen is None:
         return redirect(_path(template.key))
     try:
-        await page.part(Templates).change(page.caller, template.key, lambda stored, now: chosen(stored))
+        await page.part(Templates).change(page.caller, template.key, chosen)
     except ImpossibleDecision as error:
         return _page_of(page, template, str(error))
     return redirect(_path(template.key))

@@ -202,6 +202,33 @@ async def test_a_template_is_approved_when_its_review_ends_and_this_is_posted(
     }
 
 
+async def test_a_pause_ends_and_an_announced_category_applies_by_themselves(world: World, app_sink: CloudSink) -> None:
+    await subscribe(world, app_sink.url, fields=(STATUS, CATEGORY))
+    await world.start()
+    async with world.database.transaction() as connection:
+        now = await database_clock.read(connection)
+        assert await templates.add_template(connection, ORDER)
+    await put(world, status="PAUSED", pauses=1, review_at=now + 700, next_category="MARKETING", category_at=now + 1400)
+    await app_sink.signals.until(lambda: len(changes_of(app_sink)) == 4)
+    assert changes_of(app_sink) == [
+        (STATUS, "PAUSED"),
+        (CATEGORY, "UTILITY"),
+        (STATUS, "APPROVED"),
+        (CATEGORY, "MARKETING"),
+    ]
+    values = [post.body["entry"][0]["changes"][0]["value"] for post in app_sink.posts]
+    assert values[0]["other_info"]["title"] == "FIRST_PAUSE"
+    assert (values[1]["correct_category"], values[1]["category_update_timestamp"]) == (
+        "MARKETING",
+        (now + 1400) // 1000,
+    )
+    assert values[2]["other_info"]["title"] == "UNPAUSE"
+    assert values[3]["previous_category"] == "UTILITY"
+    async with world.database.reading() as connection:
+        (found,) = await templates.list_templates(connection, BUSINESS)
+    assert (found.status, found.review_at, found.category, found.category_at) == ("APPROVED", None, "MARKETING", None)
+
+
 async def test_a_review_that_ended_while_no_coreapp_ran_is_handled_at_the_next_start(
     world: World, app_sink: CloudSink
 ) -> None:
