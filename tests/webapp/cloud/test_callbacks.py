@@ -96,6 +96,19 @@ async def test_an_app_s_callback_is_verified_and_shown(
     assert found == {"webhook_configuration": {"application": url}, "id": NUMBER}
 
 
+async def test_fields_that_are_never_posted_can_be_subscribed_to(cloud: Cloud, receiver: Receiver) -> None:
+    never = (
+        "business_username_update,calls,flows,group_lifecycle_update,group_participants_update,group_settings_update,"
+        "group_status_update,history,partner_solutions,payment_configuration_update,smb_app_state_sync,"
+        "smb_message_echoes"
+    )
+    path = f"/v25.0/{APP}/subscriptions"
+    answer = await cloud.http.post(path, json=subscription(f"{receiver.url}/hook", fields=f"messages,{never}"))
+    assert answer.text == SUCCESS
+    (found,) = (await cloud.http.get(path)).json()["data"]
+    assert [field["name"] for field in found["fields"]] == sorted([*never.split(","), "messages"])
+
+
 async def test_fields_are_added_and_removed_without_another_verification(cloud: Cloud, receiver: Receiver) -> None:
     path = f"{A}/subscriptions"
     await cloud.http.post(path, json=subscription(f"{receiver.url}/hook"))

@@ -16,18 +16,31 @@ from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.verification import MAX_OVERRIDE, MAX_URL, CallbackVerifier, check_url
 
 OBJECT = "whatsapp_business_account"
+# Fields that an app may subscribe to. docs/cloud-api.md names those that are posted.
 FIELDS = (
     "account_alerts",
     "account_review_update",
     "account_update",
     "business_capability_update",
+    "business_username_update",
+    "calls",
+    "flows",
+    "group_lifecycle_update",
+    "group_participants_update",
+    "group_settings_update",
+    "group_status_update",
+    "history",
     "message_template_components_update",
     "message_template_quality_update",
     "message_template_status_update",
     "messages",
+    "partner_solutions",
+    "payment_configuration_update",
     "phone_number_name_update",
     "phone_number_quality_update",
     "security",
+    "smb_app_state_sync",
+    "smb_message_echoes",
     "template_category_update",
     "user_preferences",
 )
