@@ -214,3 +214,28 @@ async def test_a_portfolio_owns_its_waba_and_has_none_of_a_client(cloud: Cloud) 
     owned = (await cloud.http.get(f"{portfolio}/owned_whatsapp_business_accounts")).json()
     assert [waba["id"] for waba in owned["data"]] == [WABA]
     assert (await cloud.http.get(f"{portfolio}/client_whatsapp_business_accounts")).text == '{"data":[]}'
+
+
+@pytest.mark.parametrize("field", ["analytics", "conversation_analytics", "pricing_analytics"])
+async def test_analytics_of_a_waba_are_left_out(cloud: Cloud, field: str) -> None:
+    asked = f"id,{field}.start(1700000000).end(1700086400).granularity(DAY)"
+    response = await cloud.http.get(W, params={"fields": asked})
+    assert (response.status_code, response.json()) == (200, {"id": "2397639735729717"})
+
+
+@pytest.mark.parametrize(
+    ("method", "edge"),
+    [
+        ("POST", "phone_numbers"),
+        ("POST", "upsert_message_templates"),
+        ("GET", "message_template_previews"),
+        ("GET", "message_template_library"),
+        ("GET", "template_analytics"),
+    ],
+)
+async def test_calls_of_a_waba_without_a_counterpart_are_refused(cloud: Cloud, method: str, edge: str) -> None:
+    response = await cloud.http.request(method, f"{W}/{edge}")
+    assert response.status_code == 400
+    refused = response.json()["error"]
+    assert (refused["code"], refused["error_subcode"]) == (100, 33)
+    assert refused["message"].startswith(f"Unsupported {method.lower()} request. ")

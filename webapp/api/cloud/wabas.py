@@ -19,11 +19,13 @@ _DEFAULT = ("id", "name", "timezone_id", "message_template_namespace")
 _OPTIONAL = (
     "analytics",
     "auth_international_rate_eligibility",
+    "conversation_analytics",
     "disable_marketing_messages_on_cloud_api",
     "marketing_messages_lite_api_status",
     "marketing_messages_onboarding_status",
     "on_behalf_of_business_info",
     "owner_business_info",
+    "pricing_analytics",
     "primary_business_location",
     "primary_funding_id",
     "purchase_order_number",
