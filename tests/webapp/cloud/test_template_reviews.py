@@ -403,3 +403,15 @@ async def test_an_announced_category_is_shown_on_request(reviewing: Reviewing, d
     await put(database, next_category="MARKETING", category_at=NOW)
     shown = (await cloud.http.get(path)).json()
     assert shown == {"category": "UTILITY", "correct_category": "MARKETING", "id": template_id}
+
+
+@pytest.mark.parametrize(("status", "able"), [("APPROVED", "AVAILABLE"), ("PAUSED", "BLOCKED"), ("PENDING", "BLOCKED")])
+async def test_the_health_of_a_template_says_whether_it_can_be_sent(
+    reviewing: Reviewing, database: Database, status: str, able: str
+) -> None:
+    cloud = await reviewing(None)
+    template_id = await created(cloud)
+    await put(database, status=status)
+    shown = (await cloud.http.get(f"/{template_id}?fields=health_status")).json()
+    entity = {"entity_type": "MESSAGE_TEMPLATE", "id": template_id, "can_send_message": able}
+    assert shown == {"health_status": {"can_send_message": able, "entities": [entity]}, "id": template_id}

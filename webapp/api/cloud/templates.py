@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import Response
 
-from tidings.storage.business.templates import NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
+from tidings.storage.business.templates import APPROVED, NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
 from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import ALREADY_EXISTS
 from webapp.api.cloud import errors, fields, handles
@@ -55,6 +55,7 @@ def describe(template: TemplateRow, asked: object) -> dict[str, Any]:
         "category": template.category,
         "quality_score": {"score": template.quality or UNRATED, "date": rated_at // 1000},
         "rejected_reason": template.rejected_reason or NO_REASON,
+        "health_status": _health(template),
         "id": id_of(template),
     }
     if template.previous_category is not None:
@@ -68,6 +69,12 @@ def describe(template: TemplateRow, asked: object) -> dict[str, Any]:
     }
     default = (*_DEFAULT, *(name for name, shown in has_value.items() if shown), "id")
     return fields.select(described, asked, node_type=NODE_TYPE, default=default, optional=_OPTIONAL)
+
+
+def _health(template: TemplateRow) -> Mapping[str, Any]:
+    able = "AVAILABLE" if template.status == APPROVED else "BLOCKED"
+    entity = {"entity_type": "MESSAGE_TEMPLATE", "id": id_of(template), "can_send_message": able}
+    return {"can_send_message": able, "entities": [entity]}
 
 
 async def list_all(call: CloudCall) -> Response:
