@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from tidings.storage.business import templates
 from tidings.storage.business.template_events import (
     AT,
     CATEGORY,
+    COMPONENTS,
     DESCRIPTION,
     NEXT_CATEGORY,
     QUALITY,
@@ -24,6 +27,7 @@ FIELDS: Mapping[str, str] = {
     QUALITY: "message_template_quality_update",
     CATEGORY: "template_category_update",
     NEXT_CATEGORY: "template_category_update",
+    COMPONENTS: "message_template_components_update",
 }
 """Fields of webhooks by the kind of the event."""
 
@@ -32,6 +36,9 @@ REINSTATED = "REINSTATED"  # event of a disabled template that is approved
 _PAUSED = ("FIRST_PAUSE", "The template is paused.")
 _UNPAUSED = ("UNPAUSE", "The template is no longer paused.")
 _DISABLED = ("DISABLED", "The template is disabled.")
+
+
+_BUTTON_LINKS = ("url", "phone_number")
 
 
 def id_of(event: TemplateEvent) -> str:
@@ -44,6 +51,8 @@ def value(event: TemplateEvent) -> Mapping[str, Any]:
         return _status(event, event.created_at // 1000)
     if event.kind == QUALITY:
         return {"previous_quality_score": event.old_value, "new_quality_score": event.new_value, **_named(event)}
+    if event.kind == COMPONENTS:
+        return {**_named(event), **_components(msgspec.json.decode(event.info[COMPONENTS]))}
     if event.kind == NEXT_CATEGORY:
         # The present category is the value of `new_category`.
         return {
@@ -62,6 +71,23 @@ def _named(event: TemplateEvent) -> dict[str, Any]:
         "message_template_name": event.name,
         "message_template_language": event.language.replace("_", "-"),
     }
+
+
+def _components(components: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the texts of a template, and its buttons if one of them has a URL or a number."""
+    by_type: Mapping[str, Mapping[str, Any]] = {part["type"]: part for part in components}
+    shown: dict[str, Any] = {
+        f"message_template_{name}": by_type[kind]["text"]
+        for name, kind in (("title", "HEADER"), ("element", "BODY"), ("footer", "FOOTER"))
+        if "text" in by_type.get(kind, ())
+    }
+    buttons = by_type.get("BUTTONS", {}).get("buttons", ())
+    if any(key in button for button in buttons for key in _BUTTON_LINKS):
+        shown["message_template_buttons"] = [
+            {f"message_template_button_{key}": button[key] for key in ("type", "text", *_BUTTON_LINKS) if key in button}
+            for button in buttons
+        ]
+    return shown
 
 
 def _status(event: TemplateEvent, seconds: int) -> Mapping[str, Any]:

@@ -122,7 +122,8 @@ async def test_v1_creates_and_imports_pending_templates_unless_the_body_names_a_
     assert (await cloud.http.post(f"{V1}/import", json={"data": again, "replace": True})).status_code == 201
     found = {one["name"]: one["status"] for one in (await cloud.http.get(V1)).json()["templates"]}
     assert (found["ready"], found["named"]) == ("APPROVED", "PENDING")
-    assert await events(database) == [("status", "APPROVED", "PENDING")]
+    edited = ("components", "", "")
+    assert await events(database) == [edited, ("status", "APPROVED", "PENDING"), edited]
 
 
 async def test_without_a_review_templates_are_approved_at_once_and_can_be_edited_at_any_time(
@@ -135,7 +136,7 @@ async def test_without_a_review_templates_are_approved_at_once_and_can_be_edited
         assert (edited.status_code, edited.text) == (200, '{"success":true}')
     row = await stored(database)
     assert (row.status, row.review_at, row.edits) == ("APPROVED", None, [])
-    assert await events(database) == []
+    assert await events(database) == [("components", "", "")] * 3
 
 
 async def test_a_review_by_hand_never_ends_by_itself(reviewing: Reviewing, database: Database) -> None:
@@ -201,6 +202,7 @@ async def test_an_edited_template_is_reviewed_again(reviewing: Reviewing, databa
         ("status", "PENDING", "REJECTED"),
         ("status", "REJECTED", "PENDING"),
         ("category", "UTILITY", "MARKETING"),
+        ("components", "", ""),
     ]
     for status in ("DISABLED", "IN_APPEAL"):
         await put(database, status=status)

@@ -17,10 +17,12 @@ from tidings.storage.business import callbacks
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import add_rows, any_of, delete_listed
 
-# Kinds: values of the status, the quality or the category have changed; another category is announced.
-STATUS, QUALITY, CATEGORY, NEXT_CATEGORY = "status", "quality", "category", "next_category"
+# Kinds: values of the status, the quality or the category have changed; another category is announced; the components,
+# whose events have no values, have changed.
+STATUS, QUALITY, CATEGORY, NEXT_CATEGORY, COMPONENTS = "status", "quality", "category", "next_category", "components"
 DELETED = "DELETED"  # value of `new_value` for a template that was deleted
-# Keys of `info`: words about a status; time of an announced change, Unix seconds.
+# Keys of `info`: words about a status; time of an announced change, Unix seconds. New components, JSON, are in it by
+# `COMPONENTS`.
 TITLE, DESCRIPTION, RECOMMENDATION, AT = "title", "description", "recommendation", "at"
 # Titles of the pauses of a template, in order.
 PAUSE_TITLES = ("FIRST_PAUSE", "SECOND_PAUSE")
@@ -37,7 +39,7 @@ class TemplateEvent:
     version: Annotated[int, sa.BigInteger()]
     # Position among the events of this version, from 0.
     position: int
-    # `STATUS`, `QUALITY`, `CATEGORY` or `NEXT_CATEGORY`.
+    # One of the kinds above.
     kind: Annotated[str, types.key(16)]
     namespace: Annotated[str, types.key(64)]
     name: Annotated[str, types.key(512)]
@@ -48,7 +50,7 @@ class TemplateEvent:
     new_value: Annotated[str, types.key(32)]
     # Reason of a status as the Cloud API names it; None for a deletion.
     reason: Annotated[str | None, types.key(32)]
-    # Operator's texts about a status, by `TITLE`, `DESCRIPTION` and `RECOMMENDATION`; `AT` of an announced change.
+    # Operator's texts about a status, and the other values, by the keys above.
     info: Annotated[Mapping[str, str], types.json(dict[str, str])]
     created_at: types.UnixMilliseconds
 

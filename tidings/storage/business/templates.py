@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -225,6 +226,8 @@ def _differences(before: TemplateRow, after: TemplateRow) -> Iterator[tuple[str,
     announced = after.next_category, after.category_at
     if after.next_category is not None and announced != (before.next_category, before.category_at):
         yield template_events.NEXT_CATEGORY, after.category, after.next_category
+    if before.components != after.components:
+        yield template_events.COMPONENTS, "", ""
 
 
 def _info(template: TemplateRow, kind: str, reached: str, words: Mapping[str, str]) -> Mapping[str, str]:
@@ -235,6 +238,8 @@ def _info(template: TemplateRow, kind: str, reached: str, words: Mapping[str, st
     """
     if kind == template_events.NEXT_CATEGORY:
         return {template_events.AT: str((template.category_at or 0) // 1000)}
+    if kind == template_events.COMPONENTS:
+        return {kind: msgspec.json.encode(template.components).decode()}
     if kind != template_events.STATUS:
         return {}
     if reached == PAUSED and template.pauses and template_events.TITLE not in words:
