@@ -6,7 +6,7 @@ from alembic import op
 from tidings.storage import types
 
 revision = "0045"
-down_revision = "0043"
+down_revision = "0044"
 # The oldest program that works on the tables after this migration.
 COMPATIBLE_FROM = "0026"
 
