@@ -15,6 +15,7 @@ from coreapp.errors import RequestRefused
 from coreapp.history_retention import HistoryCollector
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
+from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.aio.service import Wakeup
 from tidings.storage.business import (
@@ -32,7 +33,7 @@ from tidings.storage.business import (
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import LeaseLost
-from tidings.storage.database import Connection
+from tidings.storage.database import Connection, pages
 from tidings.wire import codes, ids
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ KEPT_SECONDS = 30 * 86_400  # retention of kept contents, as long as the network
 INTERVAL = 3600.0  # seconds between two periodic passes
 FIRST = 60.0  # seconds to the first pass, so that a shard that is reopened every hour is cleaned too
 PAGE = 1_000  # rows that one transaction reads
+MOVED = 100  # messages that one transaction moves to another list
 PAUSE = 0.01  # seconds between two pages, to leave time to concurrent sends
 
 DELETED = Counter("tidings_garbage_deleted_total", "Rows or files deleted", ["kind"])
@@ -108,9 +110,9 @@ class KeptCollector:
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class ListingCollector:
-    """Moves messages that releases without lists stored or failed to their lists (`messages.Listing`), one page per
-    transaction. Runs at the owner of the first shard, until two passes have moved none, because Coreapps of such a
-    release may still run.
+    """Moves messages that releases without lists stored or failed to their lists (`messages.Listing`), until two passes
+    have moved none, because Coreapps of such a release may still run. Runs at the owner of the installation's first
+    shard. Its reads take no lock.
     """
 
     store: ShardStore
@@ -122,12 +124,15 @@ class ListingCollector:
         """Move messages. Returns 0, because no row is deleted. Raises `LeaseLost`."""
         if self._idle == 2:
             return 0
-        moved, after = 0, ""
-        while True:
-            found = await self.store.persist(functools.partial(messages.list_again, after=after, limit=self.page))
-            moved += found.moved
-            if found.after is None:
-                break
+        moved = 0
+        after: str | None = ""
+        while after is not None:
+            find = functools.partial(messages.find_misplaced, after=after, limit=self.page)
+            found = await self.store.database.query(find)
+            for listing, misplaced in found.ids.items():
+                for part in pages(misplaced, MOVED):
+                    await self.store.persist(functools.partial(messages.move, listing=listing, ids=part))
+                moved += len(misplaced)
             after = found.after
             await asyncio.sleep(PAUSE)
         if moved:
@@ -201,9 +206,11 @@ def wire_retention(context: ShardContext, media: Collector, unused_media: Collec
         UNUSED_MEDIA: unused_media,
         **old_rows(context, unread_days=settings.unread_days, dead_callback_days=settings.dead_callback_days),
         KEPT: KeptCollector(context),
-        LISTINGS: ListingCollector(context),
         HISTORY: HistoryCollector(context, settings.history_hours),
     }
+    if context.shard == 0:
+        # Last, because it may take minutes.
+        collectors[LISTINGS] = ListingCollector(context)
     if not context.lease.is_first:
         collectors = {kind: collectors[kind] for kind in OF_EACH_SHARD if kind in collectors}
     return RetentionService(
@@ -251,8 +258,7 @@ class RetentionService:
         with self._look.kicked_by(stop):
             while not stop.is_set():
                 by_itself = not await self._look.wait(interval)
-                if not stop.is_set():
-                    await self.run_once(by_itself=by_itself)
+                await service.run_workers(stop, self.run_once(by_itself=by_itself))
                 if by_itself:
                     interval = INTERVAL
 

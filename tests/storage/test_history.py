@@ -165,13 +165,20 @@ async def test_messages_of_a_release_without_lists_are_moved_to_theirs(database_
     async with database.transaction() as connection:
         await messages.add(connection, rows)
         await connection.execute(messages.table.update().values(listing=0))
-        pages = [await messages.list_again(connection, after="", limit=4)]
+        pages = [await messages.find_misplaced(connection, after="", limit=4)]
         while (after := pages[-1].after) is not None:
-            pages.append(await messages.list_again(connection, after=after, limit=4))
+            pages.append(await messages.find_misplaced(connection, after=after, limit=4))
+        for page in pages:
+            for listing, found in page.ids.items():
+                await messages.move(connection, listing, found)
         listings = sa.select(messages.table.c.listing).order_by(messages.table.c.id)
         assert list((await connection.execute(listings)).scalars()) == [0, 2, 1, 1, 0, 2]
-        assert [page.moved for page in pages] == [3, 1]
-        assert (await messages.list_again(connection, after="", limit=10)).moved == 0
+        inbound, failed = messages.Listing.INBOUND, messages.Listing.FAILED
+        assert [(page.ids[inbound], page.ids[failed]) for page in pages] == [
+            ([rows[2].id, rows[3].id], [rows[1].id]),
+            ([], [rows[5].id]),
+        ]
+        assert (await messages.find_misplaced(connection, after="", limit=10)).ids == {inbound: [], failed: []}
         of_failed = await message_views.list_messages(connection, ME, MessageFilter(status=Status.FAILED))
     assert [row.id for row in of_failed.rows] == [rows[5].id, rows[1].id]
 

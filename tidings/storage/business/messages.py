@@ -289,10 +289,10 @@ class Swept:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
-    """Result of one page of `list_again`."""
+class MisplacedPage:
+    """Messages that are not in the list of their status, found in one page."""
 
-    moved: int
+    ids: Mapping[Listing, Sequence[str]]
     # Id after which the next page starts; None after the last page.
     after: str | None
 
@@ -322,20 +322,21 @@ async def sweep(
     return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
 
 
-async def list_again(connection: AsyncConnection, *, after: str, limit: int) -> Listed:
-    """Move those of the `limit` messages after the id `after` to their lists that a release without lists stored or
-    failed.
-    """
+async def find_misplaced(connection: AsyncConnection, *, after: str, limit: int) -> MisplacedPage:
+    """Find those of the `limit` messages after the id `after` that a release without lists stored or failed."""
     query = sa.select(table.c.id, table.c.status, table.c.listing).where(table.c.id > after)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
-    moved = 0
-    for listing in (Listing.INBOUND, Listing.FAILED):
-        # Messages never leave these lists, so a status that rises at this moment changes nothing.
-        ids = [row.id for row in rows if row.listing != listing and listing_of(row.status) == listing]
-        move = table.update().where(table.c.id.in_(any_of("ids"))).values(listing=int(listing))
-        await execute_paged(connection, move, "ids", ids)
-        moved += len(ids)
-    return Listed(moved, rows[-1].id if len(rows) == limit else None)
+    ids = {
+        listing: [row.id for row in rows if row.listing != listing and listing_of(row.status) == listing]
+        for listing in (Listing.INBOUND, Listing.FAILED)
+    }
+    return MisplacedPage(ids, rows[-1].id if len(rows) == limit else None)
+
+
+async def move(connection: AsyncConnection, listing: Listing, ids: Sequence[str]) -> None:
+    """Move messages to a list. They never leave that of received and of failed messages."""
+    moved = table.update().where(table.c.id.in_(any_of("ids"))).values(listing=int(listing))
+    await execute_paged(connection, moved, "ids", ids)
 
 
 async def delete_unqueued(connection: AsyncConnection, shard: int, limit: int) -> int:
