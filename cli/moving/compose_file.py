@@ -9,7 +9,8 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-_KEY = re.compile(r"(\"[^\"]*\"|'[^']*'|[^\s:#\[\]{}&*!|>,][^:#]*?)\s*:(?:\s+(.*))?")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_KEY = re.compile(r"(?:(\"[^\"]*\"|'[^']*')\s*|([^\s:#\[\]{}&*!|>,][^:#]*)):(?=\s|\Z)(.*)", re.DOTALL)
 
 
 class UnreadableCompose(ValueError):
@@ -81,8 +82,8 @@ def _blocks(lines: list[_Line]) -> Iterator[tuple[str, tuple[_Line, list[_Line]]
             lines[end].indent > line.indent or (lines[end].indent == line.indent and lines[end].text.startswith("- "))
         ):
             end += 1
-        value = _Line(line.number, line.indent, (found[2] or "").strip())
-        yield _unquoted(found[1]), (value, lines[position + 1 : end])
+        value = _Line(line.number, line.indent, found[3].strip())
+        yield _unquoted(found[1] or found[2].rstrip()), (value, lines[position + 1 : end])
         position = end
 
 
@@ -100,8 +101,15 @@ def _variables(value: _Line, lines: list[_Line]) -> Mapping[str, str]:
     _require_block(value, "environment")
     if lines and not lines[0].text.startswith("- "):
         return {name: _unquoted(found.text) for name, (found, _) in _blocks(lines)}
-    pairs = (_unquoted(_item(line)).partition("=") for line in lines)
-    return {name.strip(): text for name, _, text in pairs}
+    return dict(_variable(line) for line in lines)
+
+
+def _variable(line: _Line) -> tuple[str, str]:
+    name, _, text = _unquoted(_item(line)).partition("=")
+    # The text may be a secret, so it is not shown.
+    if _NAME.fullmatch(name.strip()) is None:
+        raise UnreadableCompose(f"line {line.number}: it is not of the form `- NAME=value`")
+    return name.strip(), text
 
 
 def _env_files(value: _Line, lines: list[_Line]) -> Iterator[str]:
