@@ -139,15 +139,16 @@ class Authenticator:
 
         Raises the errors of `caller`, and `RateLimitExceeded` after too many wrong keys.
         """
-        address = key_of(address_of(request))
-        wait = self._wrong_keys.wait(address)
-        # A known key is served whatever other clients behind its address send.
-        if wait and not self._tokens.recognises(key):
-            LIMITED_KEYS.inc()
-            raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
         try:
             return await self.identify(request, key)
         except Unauthenticated:
+            # Counted only now, so that a right key is served whatever other clients behind its address send. A key with
+            # a wrong signature costs no query.
+            address = key_of(address_of(request))
+            if wait := self._wrong_keys.wait(address):
+                LIMITED_KEYS.inc()
+                after = buckets.retry_after(wait)
+                raise RateLimitExceeded("too many wrong API keys from this address", retry_after=after) from None
             self._wrong_keys.add(address)
             raise
 

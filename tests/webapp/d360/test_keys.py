@@ -88,7 +88,7 @@ async def test_without_the_header_v1_is_unchanged(api: Served) -> None:
         assert code(await api.http.request(method, PATH)) == (404, 1006)
     assert code(await keyed(api, {}).get("/v1/settings/application")) == (401, 1005)
     settings = (await api.http.get("/v1/settings/application")).json()["settings"]["application"]
-    assert set(settings["webhooks"]) == {"url", "max_concurrent_requests", "message"}
+    assert set(settings["webhooks"]) == {"url", "max_concurrent_requests", "max_statuses_per_post", "message"}
 
 
 async def test_the_webhook_is_that_of_v1_and_keeps_its_headers(
