@@ -12,10 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tidings.aio import service
+from tidings.storage import outages
 from tidings.storage.business import callback_changes, callback_views, queue_views
 from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_views import DONE, FAILING, GIVEN_UP, PENDING, CallbackFilter
-from tidings.storage.database import Connection, Database, pages
+from tidings.storage.database import Connection, Database, DatabaseError, pages
 from tidings.wire import core
 from webapp.console.figures.processes import NumberShards
 from webapp.console.operations.operator_link import OperatorLink
@@ -39,6 +40,7 @@ MAX_RUNNING, _KEPT, _READ = 2, 20, 100
 PATIENCE = 600.0
 # Seconds between two reports of a change that waits, and for which a stop and an end are stored again if they fail.
 _REPORT, _STORE = 2.0, 5.0
+_REPORT_PATIENCE = 20.0  # seconds after which a report is given up while the database is away
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,14 +223,7 @@ class BulkChanges:
         """Report the progress and wait, at most until the change is stopped, by whichever Webapp."""
         until = time.monotonic() + seconds
         while True:
-            report = functools.partial(
-                callback_changes.report,
-                change_id=change.about.id,
-                done=change.done,
-                stay=change.stay,
-                waits=change.waits,
-            )
-            if not await self._database.persist(report):
+            if not await self._report(change):
                 change.stop.set()
             left = until - time.monotonic()
             if change.stop.is_set() or left <= 0:
@@ -237,11 +232,17 @@ class BulkChanges:
                 await asyncio.wait_for(change.stop.wait(), min(left, _REPORT))
 
     async def _report(self, change: BulkChange) -> bool:
-        """Store the progress. Returns whether no Webapp has stopped the change."""
+        """Store the progress. Returns whether no Webapp has stopped the change; True while the database is away."""
         report = functools.partial(
             callback_changes.report, change_id=change.about.id, done=change.done, stay=change.stay, waits=change.waits
         )
-        return await self._database.persist(report)
+        try:
+            return await self._database.persist(report, patience=_REPORT_PATIENCE)
+        except DatabaseError as error:
+            if not outages.is_outage(error):
+                raise
+            log.warning("console.change_unreported", extra={"change": change.about.id})
+            return True
 
     async def _purge(self, change: BulkChange, shard: int, state: str, seqs: Sequence[int]) -> float:
         statuses = [_STATUSES[state]]
