@@ -20,11 +20,13 @@ log = logging.getLogger(__name__)
 
 Headers = Mapping[str, str]
 
-_SEPARATOR = "\n"  # between the URL, which has none, and the JSON of the headers
+# Between the JSON of the headers and the URL, which has none. An earlier release takes such a text for no URL.
+_SEPARATOR = "\n"
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 MAX_VALUE = 2_048  # characters
 _OURS = re.compile(
-    r"host|content-.*|transfer-encoding|connection|upgrade|te|trailer|expect|webhook-.*|x-request-id|traceparent"
+    r"host|content-.*|transfer-encoding|connection|keep-alive|proxy-.*|upgrade|te|trailer|expect|user-agent|webhook-.*"
+    r"|x-request-id|traceparent"
 )
 
 
@@ -36,7 +38,7 @@ def is_header(name: str, value: str) -> bool:
 
 def with_headers(url: str, headers: Headers) -> str:
     """Return a URL and its headers as one text, to be sealed."""
-    return f"{url}{_SEPARATOR}{msgspec.json.encode(headers).decode()}" if headers else url
+    return f"{msgspec.json.encode(headers).decode()}{_SEPARATOR}{url}" if headers else url
 
 
 def headers_of(safe: SecretSealer, account: str, settings: ApplicationSettings) -> Headers:
@@ -45,7 +47,7 @@ def headers_of(safe: SecretSealer, account: str, settings: ApplicationSettings) 
         text = safe.open_text(account, WEBHOOK_URL, settings.webhooks.url)
     except UnreadableSecret:
         return {}
-    _, separator, headers = text.partition(_SEPARATOR)
+    headers, separator, _ = text.partition(_SEPARATOR)
     return msgspec.json.decode(headers, type=dict[str, str]) if separator else {}
 
 
@@ -78,4 +80,4 @@ def opened_document(safe: SecretSealer, account: str, document: str) -> str:
 
 
 def _url_in(text: str) -> str:
-    return text.partition(_SEPARATOR)[0]
+    return text.rpartition(_SEPARATOR)[2]
