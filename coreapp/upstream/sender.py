@@ -391,22 +391,31 @@ class UpstreamSender(Encryption):
             return
         log.warning("upstream.file_missing", extra={"id": job.id})
         lane.renewed = job.id
-        self._renew(lane, job, FILE_MISSING)
+        stopped = outcome.otherwise.reason if isinstance(outcome.otherwise, NumberStopped) else ""
+        self._renew(lane, job, FILE_MISSING, stopped)
 
-    def _renew(self, lane: _Lane, job: Job, why: str) -> None:
-        """Upload those files of a lane's first job that the Cloud API does not have, and post it then."""
+    def _renew(self, lane: _Lane, job: Job, why: str, stopped: str = "") -> None:
+        """Upload those files of a lane's first job that the Cloud API does not have, and post it then.
+
+        stopped: fault of the number if the files cannot be uploaded either; empty for none
+        """
         self.failures.note((job.id,), why)
         fresh = dataclasses.replace(job, state=JobForm.NEW)
         self.context.journal.put(Change(self.context.account, enqueued_jobs=(fresh,)))
         if self._is_closed:
             return
-        task = asyncio.get_running_loop().create_task(self._replace_files(lane, fresh))
+        task = asyncio.get_running_loop().create_task(self._replace_files(lane, fresh, lane.jobs[0][1], stopped))
         self._tasks.add(task)
         task.add_done_callback(self._renewed)
 
-    async def _replace_files(self, lane: _Lane, job: Job) -> None:
+    async def _replace_files(self, lane: _Lane, job: Job, content: bytes, stopped: str) -> None:
+        def held_up(reason: str) -> None:
+            self.failures.note((job.id,), reason)
+            if stopped:
+                self._stop(stopped)
+
         try:
-            content = await self.upload_again(lane.jobs[0][1], lambda why: self.failures.note((job.id,), why))
+            content = await self.upload_again(content, held_up)
         except MediaFailed as error:
             if job.id in self._posted:
                 self._refuse(lane, job, PostRefused(error.code, error.details))
