@@ -51,12 +51,11 @@ UNCHANGED = "nothing was changed"
 UNKNOWN = "whether the WABA has changed the template is unknown; the list of templates will show it"
 CHANGED = "the WABA has changed the template; the list of templates will show it"
 
-_ID = r"^[0-9]{1,20}$"
 Work = Callable[[Connection], Awaitable[int]]
 
 
 class _Created(msgspec.Struct):
-    id: Annotated[str, msgspec.Meta(pattern=_ID)]
+    id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}\Z")]
 
 
 class _Success(msgspec.Struct):
@@ -151,9 +150,11 @@ class TemplateChanges:
             async with asyncio.timeout(CHANGE_SECONDS):
                 work = await self._make(change, calls)
             await self.context.persist(work, patience=COMMIT_SECONDS)
-        except RequestRefused:
-            CHANGES.labels("refused").inc()
-            raise
+        except RequestRefused as refused:
+            if calls.known == UNCHANGED:
+                CHANGES.labels("refused").inc()
+                raise
+            reason = refused.details
         except TimeoutError:
             reason = f"the Cloud API does not answer within {CHANGE_SECONDS:g} s"
         except (NotPosted, AnswerMissing, MirrorFailed) as error:
@@ -200,7 +201,7 @@ async def _find_id(calls: _Calls, change: core.ChangeTemplate) -> str:
     """Return the id of the template in the Cloud API. Raises `RequestRefused` if the WABA does not have it."""
     # The filter is for parts of names.
     for found in await fetch_all(calls.fetch, calls.waba, name=change.name):
-        if (found.name, found.language) == (change.name, change.language) and re.match(_ID, found.id, re.ASCII):
+        if (found.name, found.language) == (change.name, change.language) and re.fullmatch("[0-9]{1,20}", found.id):
             return found.id
     raise RequestRefused(
         codes.NOT_FOUND, f"name: the WABA has no template {change.name[:100]} in {change.language[:20]}"

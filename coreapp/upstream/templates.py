@@ -105,8 +105,11 @@ def row_of(found: WabaTemplate, account: str, namespace: str, now: int) -> Templ
 
 
 def _is_same(stored: TemplateRow, fresh: TemplateRow) -> bool:
-    ours = ("account", "key", "category", "status", "components", "parameter_format", "rejected_reason", "quality")
-    return all(getattr(stored, name) == getattr(fresh, name) for name in ours)
+    ours = ("account", "key", "category", "status", "parameter_format", "rejected_reason", "quality")
+    # Set while the number's templates were its own. The Cloud API ends reviews itself.
+    timers = ("review_at", "next_category", "category_at")
+    same = all(getattr(stored, name) == getattr(fresh, name) for name in (*ours, *timers))
+    return same and templates.without_examples(stored.components) == templates.without_examples(fresh.components)
 
 
 async def replace(connection: Connection, account: str, fresh: Sequence[TemplateRow], version: int) -> int | None:

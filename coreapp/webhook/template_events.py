@@ -12,6 +12,7 @@ from coreapp.webhook import events
 from tidings.aio import service
 from tidings.aio.service import Wakeup
 from tidings.storage.business import template_events, templates
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import LeaseLost
 from tidings.storage.business.template_events import TemplateEvent
 
@@ -75,7 +76,7 @@ class TemplateEvents:
         )
 
     async def _report(self, page: Sequence[TemplateEvent]) -> None:
-        made = [events.template_change(self._context, event) for event in page]
+        made = [self._callback(event) for event in page]
         await self._context.journal.write(
             Change(
                 self._context.account,
@@ -83,6 +84,15 @@ class TemplateEvents:
                 ended_template_events=[event.id for event in page],
             )
         )
+
+    def _callback(self, event: TemplateEvent) -> Callback | None:
+        """Return the callback about a change; None without one, and for a change that cannot be shown."""
+        try:
+            return events.template_change(self._context, event)
+        except (LookupError, TypeError, ValueError):
+            # Components come from the Cloud API unchecked. One odd template must not hold up the reports of others.
+            log.exception("templates.unreadable_event", extra={"template": event.name, "kind": event.kind})
+            return None
 
 
 def _failed(error: Exception) -> float:

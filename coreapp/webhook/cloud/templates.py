@@ -75,7 +75,7 @@ def _named(event: TemplateEvent) -> dict[str, Any]:
 
 def _components(components: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the texts of a template, and its buttons if one of them has a URL or a number."""
-    by_type: Mapping[str, Mapping[str, Any]] = {part["type"]: part for part in components}
+    by_type: Mapping[str, Mapping[str, Any]] = {str(part.get("type")): part for part in components}
     shown: dict[str, Any] = {
         f"message_template_{name}": by_type[kind]["text"]
         for name, kind in (("title", "HEADER"), ("element", "BODY"), ("footer", "FOOTER"))

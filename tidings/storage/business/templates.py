@@ -62,7 +62,7 @@ class TemplateRow:
         default_factory=list
     )
     # Pauses so far that count: the first two end by themselves, instead of a third one the template is disabled.
-    pauses: Annotated[int, sa.DefaultClause("0")] = 0
+    pauses: Annotated[int, sa.Integer(), sa.DefaultClause("0")] = 0
     # Announced category, and the time of the database's clock at which it applies; None for none.
     next_category: Annotated[str | None, types.key(32)] = None
     category_at: Annotated[int | None, types.milliseconds()] = None
@@ -226,8 +226,22 @@ def _differences(before: TemplateRow, after: TemplateRow) -> Iterator[tuple[str,
     announced = after.next_category, after.category_at
     if after.next_category is not None and announced != (before.next_category, before.category_at):
         yield template_events.NEXT_CATEGORY, after.category, after.next_category
-    if before.components != after.components:
+    if without_examples(before.components) != without_examples(after.components):
         yield template_events.COMPONENTS, "", ""
+
+
+def without_examples(components: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return components without examples, which recipients do not see. Those of files are links that differ between two
+    reads of the Cloud API.
+    """
+    return [
+        {
+            key: without_examples(value) if key == "buttons" and isinstance(value, list) else value
+            for key, value in part.items()
+            if key != "example"
+        }
+        for part in components
+    ]
 
 
 def _info(template: TemplateRow, kind: str, reached: str, words: Mapping[str, str]) -> Mapping[str, str]:
