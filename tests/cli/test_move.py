@@ -316,6 +316,7 @@ def test_missing_empty_and_binary_input_ends_with_one_line(tmp_path: Path) -> No
         ("services:\n  a:\n    environment: {A: 1}\n", "line 3: write each entry of environment on a separate line"),
         ("services:\n  a:\n      image: b\n    x: y\n", "line 4: its indentation fits no line above it"),
         ("services:\n  a:\n    environment:\n      - A=1\n      B: 2\n", "line 5: it is no entry of a list"),
+        ("services:\n  a:\n    environment:\n      - A: secret\n", "line 4: it is not of the form `- NAME=value`"),
         ("services:\n  just words\n", "line 2: it is not of the form `name: value`"),
         ("services:\n", "it has no services"),
     ],

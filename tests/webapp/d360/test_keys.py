@@ -81,6 +81,8 @@ async def test_wrong_keys_are_limited_and_known_keys_are_served_all_the_same(api
     assert limited.json()["meta"]["http_code"] == 429
     assert int(limited.headers["Retry-After"]) >= 1
     assert (await keyed(api, good).get(PATH)).status_code == 200
+    new = await key_of(api, database)
+    assert (await keyed(api, new).get(PATH)).status_code == 200, "although this Webapp has not seen it before"
 
 
 async def test_without_the_header_v1_is_unchanged(api: Served) -> None:
@@ -174,7 +176,13 @@ async def test_a_key_authenticates_its_connection(serve: Serve, database: Databa
 
 
 def test_names_of_our_headers_are_reserved_in_any_case() -> None:
-    for name in ("Host", "content-type", "Transfer-Encoding", "WEBHOOK-SIGNATURE", "X-Request-Id", "traceparent"):
+    for name in ("Host", "content-type", "Transfer-Encoding", "WEBHOOK-SIGNATURE", "X-Request-Id", "User-Agent"):
         assert not webhook_url.is_header(name, "x")
     assert webhook_url.is_header("Authorization", "Basic dTpw")
     assert not webhook_url.is_header("A", "x" * 2_049)
+
+
+def test_an_earlier_release_takes_a_url_with_headers_for_none() -> None:
+    stored = webhook_url.with_headers("https://example.com/callback", {"X-Secret": "s3"})
+    assert not stored.startswith("http")
+    assert webhook_url.with_headers("https://example.com/callback", {}) == "https://example.com/callback"

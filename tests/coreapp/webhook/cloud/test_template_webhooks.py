@@ -23,10 +23,11 @@ from tidings.storage.business import template_events, templates
 from tidings.storage.business.template_events import TemplateEvent
 from tidings.storage.business.templates import TemplateRow
 
-STATUS, QUALITY, CATEGORY = (
+STATUS, QUALITY, CATEGORY, COMPONENTS = (
     "message_template_status_update",
     "message_template_quality_update",
     "template_category_update",
+    "message_template_components_update",
 )
 ORDER = TemplateRow(BUSINESS, "order", "en_US", "ns", "UTILITY", "APPROVED", [{"type": "BODY", "text": "Hi"}], 5)
 ORDER_ID = 5392530142251605
@@ -124,6 +125,25 @@ async def test_an_event_that_cannot_be_reported_closes_no_shard(
     assert await count_events(world) == 0
     assert "templates.unknown_event" in caplog.text
     assert running.shard is shard
+
+
+async def test_odd_components_hold_up_no_other_event(
+    world: World, app_sink: CloudSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    await subscribe(world, app_sink.url, fields=("messages", STATUS, COMPONENTS))
+    await world.start()
+    await put(world)
+    await put(world, components=[{"text": "without a type"}, {"type": "BUTTONS", "buttons": None}])
+    await put(world, status="PAUSED")
+    await app_sink.signals.until(lambda: (STATUS, "PAUSED") in changes_of(app_sink))
+    assert await count_events(world) == 0
+    assert "templates.unreadable_event" in caplog.text
+
+
+async def test_another_example_is_no_change(world: World) -> None:
+    await put(world, components=[{"type": "HEADER", "format": "IMAGE", "example": {"header_handle": ["a"]}}])
+    await put(world, components=[{"type": "HEADER", "format": "IMAGE", "example": {"header_handle": ["b"]}}])
+    assert await count_events(world) == 0
 
 
 async def test_each_change_is_posted_once_to_the_app_in_order(world: World, app_sink: CloudSink) -> None:
