@@ -151,8 +151,10 @@ class TemplateChanges:
                 work = await self._make(change, calls)
             await self.context.persist(work, patience=COMMIT_SECONDS)
         except RequestRefused as refused:
-            if calls.known == UNCHANGED:
+            if calls.known != CHANGED:
                 CHANGES.labels("refused").inc()
+                if calls.known == UNKNOWN:
+                    self.mirror.kick()
                 raise
             reason = refused.details
         except TimeoutError:
