@@ -12,6 +12,7 @@ from tidings.wire.cloud.identity import NumberIdentity
 from webapp.api.d360 import answers, paths
 from webapp.auth.authenticator import Authenticator
 from webapp.auth.tokens import Caller
+from webapp.http import headers
 from webapp.http.errors import APIError, RateLimitExceeded, Unauthenticated
 
 KEY = b"d360-api-key"
@@ -38,10 +39,11 @@ class D360Layer:
         self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = _find(scope) if scope["type"] == "http" else None
-        if key is None:
+        found = headers.find(scope, KEY) if scope["type"] == "http" else None
+        if found is None:
             await self._app(scope, receive, send)
             return
+        key = found.strip()
         request = Request(scope, receive, send)
         try:
             caller = await self._authenticator.key_holder(request, key)
@@ -81,10 +83,3 @@ class D360Layer:
             await self._app(scope, receive, send)
         except APIError as error:
             await cloud.answer_error(error, scope)(scope, receive, send)
-
-
-def _find(scope: Scope) -> bytes | None:
-    for name, value in scope["headers"]:
-        if name == KEY:
-            return bytes(value).strip()
-    return None
