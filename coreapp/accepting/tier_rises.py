@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from coreapp.context import ShardContext
-from tidings.aio import service
-from tidings.aio.service import Wakeup
+from coreapp.number_service import NumberService
 from tidings.storage.business import cloud_limits, cloud_reached, numbers
 from tidings.storage.business.cloud_limits import CloudLimits
 from tidings.storage.business.cloud_reached import WEEK_MS
-from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Connection
 from tidings.wire.cloud import tiers
 
@@ -35,22 +31,10 @@ class _Use:
     is_half_used: bool
 
 
-class TierRises:
+class TierRises(NumberService):
     """Service of one number, which raises the messaging limit of its own WABA. It runs with the first shard."""
 
-    name = "tier-rises"
-
-    def __init__(self, context: ShardContext) -> None:
-        self._context = context
-        self._wakeup = Wakeup()
-
-    def kick(self) -> None:
-        """Called when limits may have changed."""
-        self._wakeup.kick()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises `LeaseLost`."""
-        await service.repeat(stop, self._wakeup, self.run_once, failed=_failed)
+    name, failure, retry_seconds = "tier-rises", "limits.not_raised", RETRY
 
     async def run_once(self) -> float | None:
         """Raise the limit when it is due. Returns the seconds until the next run; None to wait for a change of limits.
@@ -97,11 +81,3 @@ class TierRises:
                 await cloud_limits.change(connection, found.account, values)
 
         await self._context.persist(work, patience=PATIENCE)
-
-
-def _failed(error: Exception) -> float:
-    """Return the seconds until the next try. Raises `LeaseLost`."""
-    if isinstance(error, LeaseLost):
-        raise error
-    log.warning("limits.not_raised", extra={"error": repr(error)[:200]})
-    return RETRY

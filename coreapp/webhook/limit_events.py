@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coreapp.context import ShardContext
 from coreapp.journal import Change
+from coreapp.number_service import NumberService
 from coreapp.webhook import events
-from tidings.aio import service
-from tidings.aio.service import Wakeup
 from tidings.storage.business import callbacks, cloud_limits, numbers
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.cloud_limits import HIGH, AnnouncedLimits, CloudLimits
-from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Connection
 from tidings.wire.cloud.tiers import TIERS
-
-log = logging.getLogger(__name__)
 
 QUALITY_FIELD, CAPABILITY_FIELD = "phone_number_quality_update", "business_capability_update"
 FIRST_WITH_PORTFOLIO_LIMITS = 24  # major version
@@ -54,22 +47,10 @@ def raised_throughput(account: str, tier: str) -> Value:
     return {"display_phone_number": account, "event": "THROUGHPUT_UPGRADE", "current_limit": tier}
 
 
-class LimitEvents:
+class LimitEvents(NumberService):
     """Service of one number that posts its changed limits once. It runs with the first shard."""
 
-    name = "limit-events"
-
-    def __init__(self, context: ShardContext) -> None:
-        self._context = context
-        self._wakeup = Wakeup()
-
-    def kick(self) -> None:
-        """Called when limits may have changed."""
-        self._wakeup.kick()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises `LeaseLost`."""
-        await service.repeat(stop, self._wakeup, self.run_once, failed=_failed)
+    name, failure, retry_seconds = "limit-events", "limits.not_announced", RETRY
 
     async def run_once(self) -> float | None:
         """Post what has changed. Returns the seconds until an upgrade ends; None without one. Raises `LeaseLost`."""
@@ -124,11 +105,3 @@ class LimitEvents:
             subject=_SUBJECT,
             event=callbacks.event_of(name.encode()),
         )
-
-
-def _failed(error: Exception) -> float:
-    """Return the seconds until the next try. Raises `LeaseLost`."""
-    if isinstance(error, LeaseLost):
-        raise error
-    log.warning("limits.not_announced", extra={"error": repr(error)[:200]})
-    return RETRY

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
-from coreapp.context import ShardContext
 from coreapp.journal import Change
+from coreapp.number_service import NumberService
 from coreapp.webhook import events
-from tidings.aio import service
-from tidings.aio.service import Wakeup
 from tidings.storage.business import template_events, templates
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.shards import LeaseLost
 from tidings.storage.business.template_events import TemplateEvent
 
 log = logging.getLogger(__name__)
@@ -26,26 +22,14 @@ RETRY_SECONDS = 1.0  # seconds until the next try after an error
 LONGEST_WAIT = 60.0
 
 
-class TemplateEvents:
+class TemplateEvents(NumberService):
     """Service of the first shard of a number: applies changes of templates that are due, and reports all changes.
 
     Changes are rows that Webapps, commands and this service write with their transactions. Each row is deleted in the
     commit that stores its callback, so a change has one callback whichever process is killed.
     """
 
-    name = "template-events"
-
-    def __init__(self, context: ShardContext) -> None:
-        self._context = context
-        self._wakeup = Wakeup()
-
-    def kick(self) -> None:
-        """Called when templates of some number may have changed."""
-        self._wakeup.kick()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises `LeaseLost`."""
-        await service.repeat(stop, self._wakeup, self.run_once, failed=_failed)
+    name, failure, retry_seconds = "template-events", "templates.not_reported", RETRY_SECONDS
 
     async def run_once(self) -> float | None:
         """Apply the changes that are due, and commit the callbacks about all changes.
@@ -93,11 +77,3 @@ class TemplateEvents:
             # Components come from the Cloud API unchecked. One odd template must not hold up the reports of others.
             log.exception("templates.unreadable_event", extra={"template": event.name, "kind": event.kind})
             return None
-
-
-def _failed(error: Exception) -> float:
-    """Return the seconds until the next try. Raises `LeaseLost`."""
-    if isinstance(error, LeaseLost):
-        raise error
-    log.warning("templates.not_reported", extra={"error": repr(error)[:200]})
-    return RETRY_SECONDS
