@@ -10,11 +10,11 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import pytest_asyncio
 from aiohttp import ClientSession, FormData, web
 
 from harness.client import Business
@@ -22,7 +22,7 @@ from harness.installation import Installation
 from tests.media_samples import PNG
 from tests.web_server import serving
 
-pytestmark = pytest.mark.whole_system
+pytestmark = [pytest.mark.whole_system, pytest.mark.asyncio(loop_scope="module")]
 
 APP, WABA, NUMBER = "3711468565284653", "2397639735729717", "1393060602093303"
 READER, ECHO, ANSWERING = "15550110001", "15550140001", "15550180001"
@@ -69,11 +69,13 @@ class Receiver:
                 await self._changed.wait()
 
 
-@pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
+    """Installation that runs, for all tests of this module."""
     variables = {"TIDINGS_ROBOTS_PER_KIND": "2", "TIDINGS_CLOUD_API": "1"}
-    async with Installation(tmp_path, None, variables) as prepared:
-        yield prepared
+    async with Installation(tmp_path_factory.mktemp("webhooks"), None, variables) as started:
+        await started.start()
+        yield started
 
 
 async def app_secret(installation: Installation) -> str:
@@ -90,7 +92,8 @@ async def app_secret(installation: Installation) -> str:
 
 @contextlib.asynccontextmanager
 async def subscribed(installation: Installation, business: Business) -> AsyncIterator[Receiver]:
-    """Subscribe a receiver to the messages of the number."""
+    """Subscribe a receiver to the messages of the number. What it refuses comes again after a tenth of a second."""
+    await business.must("PATCH", "/v1/settings/application", {"callback_backoff_delay_ms": 100})
     receiver, app = Receiver(await app_secret(installation)), web.Application()
     app.router.add_get("/hook", receiver.verify)
     app.router.add_post("/hook", receiver.take)
@@ -109,7 +112,6 @@ async def subscribed(installation: Installation, business: Business) -> AsyncIte
 async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_verifies_signatures(
     installation: Installation,
 ) -> None:
-    await installation.start()
     business = await installation.business()
     async with subscribed(installation, business) as receiver:
 
@@ -139,7 +141,6 @@ async def test_a_message_s_statuses_and_a_robot_s_reply_reach_a_receiver_that_ve
 
 
 async def test_the_url_of_a_file_leads_to_it_and_a_blocked_user_is_not_heard(installation: Installation) -> None:
-    await installation.start()
     business = await installation.business()
     origin, headers = f"http://127.0.0.1:{installation.api_port}", {"Authorization": f"Bearer {business.token}"}
     async with subscribed(installation, business) as receiver, ClientSession(origin, headers=headers) as http:

@@ -18,6 +18,7 @@ from typing import Any
 import fastapi
 import httpx
 import pytest
+import pytest_asyncio
 import uvicorn
 from pywa import errors
 from pywa.client import WhatsApp
@@ -33,7 +34,7 @@ from harness.mariadb import free_port
 from tests.media_samples import PDF, PNG, SAMPLES
 from tidings.wire.cloud import identity
 
-pytestmark = pytest.mark.whole_system
+pytestmark = [pytest.mark.whole_system, pytest.mark.asyncio(loop_scope="module")]
 
 IDS = identity.derive(cloud_client.ACCOUNT)
 READER, ECHO = "15550110001", "15550140001"
@@ -76,6 +77,13 @@ class Receiver:
             self.messages.append(message)
             self._changed.notify_all()
 
+    def forget(self) -> None:
+        """Forget what was received so far."""
+        with self._changed:
+            self.statuses.clear()
+            self.trackers.clear()
+            self.messages.clear()
+
     async def until(self, holds: Callable[[], bool]) -> None:
         def wait() -> bool:
             with self._changed:
@@ -111,9 +119,10 @@ class Business:
         return await asyncio.to_thread(work, *arguments, **fields)
 
 
-@pytest.fixture
-async def business(tmp_path: Path) -> AsyncIterator[Business]:
-    """Business whose library has registered its callback, with the WABA, and verified it."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Business]:
+    """Business whose library has registered its callback, with the WABA, and verified it; for all tests of this
+    module."""
     # This release of the library reads `contacts` beside each status, and the user's id in it.
     variables = {
         "TIDINGS_CLOUD_API": "1",
@@ -121,7 +130,7 @@ async def business(tmp_path: Path) -> AsyncIterator[Business]:
         "TIDINGS_ROBOTS_PER_KIND": "2",
         "TIDINGS_MESSAGES_RATE": "0",
     }
-    async with Installation(tmp_path, None, variables) as installation:
+    async with Installation(tmp_path_factory.mktemp("pywa"), None, variables) as installation:
         await installation.start()
         token = (await installation.business()).token
         secret = await cloud_client.app_secret(installation.common)
@@ -153,6 +162,13 @@ async def business(tmp_path: Path) -> AsyncIterator[Business]:
                 found = Business(wa, received, webhook, picture)
                 await until_registered(found)
                 yield found
+
+
+@pytest.fixture
+def business(running: Business) -> Business:
+    """`running`, whose library has received nothing yet."""
+    running.received.forget()
+    return running
 
 
 async def until_registered(business: Business) -> None:
