@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from harness import polling
 from harness.client import Business
@@ -20,25 +21,25 @@ from tests import media_samples
 from tests.system.webhook import Webhook, listening
 from tidings.wire.cloud import wamid
 
-pytestmark = pytest.mark.whole_system
+pytestmark = [pytest.mark.whole_system, pytest.mark.asyncio(loop_scope="module")]
 
 NUMBER = "1393060602093303"  # phone number id of 15550000000
 READER, ECHO, OFFLINE = "15550110000", "15550140000", "15550130000"
 SECONDS = 30.0
+VARIABLES = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_TESTING": "1", "TIDINGS_CLOUD_API": "1"}
 
 
-@pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    """Installation in test mode that is not started; on SQLite, with one robot of each kind."""
-    variables = {"TIDINGS_ROBOTS_PER_KIND": "1", "TIDINGS_TESTING": "1", "TIDINGS_CLOUD_API": "1"}
-    async with Installation(tmp_path, None, variables) as prepared:
-        yield prepared
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
+    """Installation in test mode that runs, for all tests of this module; on SQLite, with one robot of each kind."""
+    async with Installation(tmp_path_factory.mktemp("testing"), None, VARIABLES) as running:
+        await running.start()
+        yield running
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def started(installation: Installation) -> AsyncIterator[tuple[httpx.AsyncClient, Webhook]]:
-    """Client that is logged in, and the webhook that gets all statuses."""
-    await installation.start()
+    """Client that is logged in to an installation after a reset, and the webhook that gets all statuses."""
     business: Business = await installation.business()
     async with (
         listening() as (webhook, url),
@@ -49,6 +50,7 @@ async def started(installation: Installation) -> AsyncIterator[tuple[httpx.Async
         ) as http,
     ):
         await business.set_webhook(url)
+        await business.must("POST", "/tidings/reset")
         yield http, webhook
 
 
@@ -249,7 +251,8 @@ async def test_a_webhook_fault_fails_the_counted_attempts(started: tuple[httpx.A
     assert (await http.get("/tidings/faults")).json()["faults"] == []
 
 
-async def test_a_webapp_beyond_loopback_refuses_the_test_mode(installation: Installation) -> None:
+async def test_a_webapp_beyond_loopback_refuses_the_test_mode(tmp_path: Path) -> None:
+    installation = Installation(tmp_path, None, VARIABLES)
     with pytest.raises(Ended):
         await installation.start(
             ["webapp"], {"TIDINGS_API_ADDRESS": f"0.0.0.0:{installation.api_port}", "TIDINGS_API_TLS": "1"}
