@@ -10,23 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from harness.client import Business, Unexpected
 from harness.cloud_client import VERSION
 from harness.cloud_pair import CloudPair
 from harness.proxy import Proxy
 
-pytestmark = pytest.mark.whole_system
+pytestmark = [pytest.mark.whole_system, pytest.mark.asyncio(loop_scope="module")]
 
 PATH = "/v1/configs/templates"
 ORDER = {"name": "order", "language": "en_US", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hello"}]}
 EDITED = [{"type": "BODY", "text": "Good morning"}]
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[CloudPair]:
-    async with CloudPair(tmp_path, b={"TIDINGS_ROBOTS_PER_KIND": "1"}) as prepared:
-        yield prepared
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def proxied(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[CloudPair, Proxy]]:
+    """Installations that run and are connected by a proxy, for all tests of this module."""
+    async with CloudPair(tmp_path_factory.mktemp("pair"), b={"TIDINGS_ROBOTS_PER_KIND": "1"}) as pair:
+        proxy = Proxy("127.0.0.1", pair.b.api_port)
+        await proxy.start()
+        try:
+            await pair.start(f"{proxy.url}/{VERSION}")
+            yield pair, proxy
+        finally:
+            await proxy.stop()
 
 
 async def listed(business: Business, path: str, field: str) -> Mapping[tuple[str, str], Mapping[str, Any]]:
@@ -34,8 +42,11 @@ async def listed(business: Business, path: str, field: str) -> Mapping[tuple[str
     return {(one["name"], one["language"]): one for one in found}
 
 
-async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(pair: CloudPair, tmp_path: Path) -> None:
-    business, owner = await pair.start(), await pair.b.business()
+async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(
+    proxied: tuple[CloudPair, Proxy], tmp_path: Path
+) -> None:
+    pair, _ = proxied
+    business, owner = await pair.a.business(), await pair.b.business()
     edge = f"/{VERSION}/{pair.a.ids.waba_id}/message_templates"
 
     async def agreed() -> Mapping[tuple[str, str], Mapping[str, Any]]:
@@ -78,13 +89,13 @@ async def test_templates_are_changed_in_the_waba_over_v1_and_by_the_command(pair
         await pair.run("template", "pause", "two")
 
 
-async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(pair: CloudPair) -> None:
-    proxy = Proxy("127.0.0.1", pair.b.api_port)
-    await proxy.start()
+async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(proxied: tuple[CloudPair, Proxy]) -> None:
+    pair, proxy = proxied
+    business = await pair.a.business()
+    others = (await listed(business, PATH, "templates")).keys()
+    await business.must("POST", PATH, {**ORDER, "name": "slow"})
+    proxy.shut()
     try:
-        business = await pair.start(f"{proxy.url}/{VERSION}")
-        await business.must("POST", PATH, ORDER)
-        proxy.shut()
 
         async def hang(method: str, path: str, body: Any = None) -> None:
             started_at = time.monotonic()
@@ -93,15 +104,14 @@ async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(pair
             assert time.monotonic() - started_at < 9.0
 
         await asyncio.gather(
-            hang("POST", PATH, {**ORDER, "language": "de"}),
-            hang("PATCH", f"{PATH}/order", {"components": EDITED}),
-            hang("DELETE", f"{PATH}/order"),
+            hang("POST", PATH, {**ORDER, "name": "slow", "language": "de"}),
+            hang("PATCH", f"{PATH}/slow", {"components": EDITED}),
+            hang("DELETE", f"{PATH}/slow"),
         )
-        assert (await listed(business, PATH, "templates")).keys() == {("order", "en_US")}
+        assert (await listed(business, PATH, "templates")).keys() == {*others, ("slow", "en_US")}
+    finally:
         # What was held back is lost.
         proxy.cut()
         proxy.open()
-        await business.must("DELETE", f"{PATH}/order")
-        assert await listed(business, PATH, "templates") == {}
-    finally:
-        await proxy.stop()
+    await business.must("DELETE", f"{PATH}/slow")
+    assert (await listed(business, PATH, "templates")).keys() == others
