@@ -21,6 +21,7 @@ from harness import database_server, packages
 from harness.installation import remove_databases
 from harness.mariadb import MariaDB
 from tests import statements
+from tests.compiled_statements import CompiledStatements
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
@@ -60,6 +61,19 @@ def _watch() -> Iterator[statements.Watch]:
     sa.event.listen(sa.Engine, "before_cursor_execute", watch.note)
     yield watch
     sa.event.remove(sa.Engine, "before_cursor_execute", watch.note)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> Iterator[None]:
+    """Have all engines share the statements that one of them has compiled."""
+    compiled = CompiledStatements()
+
+    def share(connection: sa.Connection) -> None:
+        connection.execution_options(compiled_cache=compiled)
+
+    sa.event.listen(sa.Engine, "engine_connect", share)
+    yield
+    sa.event.remove(sa.Engine, "engine_connect", share)
 
 
 @pytest.fixture(autouse=True)
