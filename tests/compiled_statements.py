@@ -12,7 +12,7 @@ class CompiledStatements(MutableMapping[_Key, Any]):
     """Compiled statements by SQLAlchemy's own key, whose first part is the dialect of one engine: here its name, its
     driver and the server's version.
 
-    Each test makes new engines. What is compiled for a driver and a server does not depend on their other options.
+    Each test makes new engines. A compiled statement depends on driver and server, and on no other option.
     """
 
     def __init__(self) -> None:

@@ -92,7 +92,7 @@ async def app_secret(installation: Installation) -> str:
 
 @contextlib.asynccontextmanager
 async def subscribed(installation: Installation, business: Business) -> AsyncIterator[Receiver]:
-    """Subscribe a receiver to the messages of the number. What it refuses comes again after a tenth of a second."""
+    """Subscribe a receiver to the messages of the number. Attempts are repeated after a tenth of a second."""
     await business.must("PATCH", "/v1/settings/application", {"callback_backoff_delay_ms": 100})
     receiver, app = Receiver(await app_secret(installation)), web.Application()
     app.router.add_get("/hook", receiver.verify)
