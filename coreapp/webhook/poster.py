@@ -151,8 +151,10 @@ class Poster:
             excerpt[:] = connection.excerpts.excerpt
         if connection.is_reusable and connection.generation == self._generation and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
-        else:
+        elif connection.parser.is_complete or connection.is_lost:
             connection.abort()
+        else:
+            await connection.drop_rest()
         return connection.parser.status
 
 

@@ -27,7 +27,8 @@ MAX_OVERHEAD = 64 * 1024
 MAX_CHUNKS, CHUNK_BYTES = 4096, 64
 # Reads of one response that are never delayed. An honest response to a POST takes one or two.
 FREE_READS = 8
-# Share of one core for all further reads of one `ReadCpuLimit`, and the seconds of unused share that may accumulate.
+# Share of one core for all further reads of one `ReadCpuLimit`, and for those after which the rest of a response is
+# dropped; and the seconds of unused share that may accumulate.
 READ_SHARE, SAVED_SECONDS = 0.08, 0.5
 # CPU seconds of one read in addition to parsing: wake-ups, system call, timer. Over TLS this includes records of one
 # byte each, of which a read may decrypt some hundred.
@@ -36,6 +37,8 @@ READ_SECONDS, TLS_READ_SECONDS = 60e-6, 250e-6
 # read together. Not over TLS, where single-byte records that arrive during a pause are decrypted in one event-loop
 # iteration.
 SMALL_READ, PAUSE_SECONDS = 4096, 0.01
+# Bytes from which parsing is measured in each read: in chunks of one byte they cost more than all else of a post.
+LARGE_READ = 16 * 1024
 
 
 class BadResponse(ConnectionError):
@@ -253,7 +256,7 @@ class EgressConnection(asyncio.Protocol):
         self._read_seconds = READ_SECONDS
         # Seconds to wait after the last read, because it was small.
         self._pause, self._pauses = 0.0, True
-        # CPU seconds for parsing the last read; measured only beyond the free reads.
+        # CPU seconds for parsing the last read that was large or beyond the free reads.
         self._parsing = 0.0
 
     @property
@@ -331,6 +334,14 @@ class EgressConnection(asyncio.Protocol):
             self._transport.resume_reading()
         await self._waiter
 
+    async def drop_rest(self) -> None:
+        """Close at once, and wait until the CPU seconds of the last read are within the share of all reads. The rest of
+        the response is lost."""
+        self.abort()
+        delay = self._pace.consume(self._read_seconds + self._parsing)
+        if delay:
+            await asyncio.sleep(delay)
+
     def abort(self) -> None:
         """Close at once; unsent and unread data is lost."""
         if self._transport is not None:
@@ -349,13 +360,14 @@ class EgressConnection(asyncio.Protocol):
             return
         parser = self.parser
         try:
-            if self._reads > FREE_READS:
-                self._pause = PAUSE_SECONDS if self._pauses and len(data) < SMALL_READ else 0.0
+            if self._reads <= FREE_READS and len(data) < LARGE_READ:
+                parser.feed(data)
+            else:
+                if self._reads > FREE_READS:
+                    self._pause = PAUSE_SECONDS if self._pauses and len(data) < SMALL_READ else 0.0
                 started = time.thread_time()
                 parser.feed(data)
                 self._parsing = time.thread_time() - started
-            else:
-                parser.feed(data)
         except BadResponse as error:
             # Its traceback and its cause refer to this call, and so to the connection and to the future.
             self._waiter = error.__cause__ = error.__context__ = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -13,7 +14,7 @@ from coreapp.webhook.poster import Poster
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.names import Resolved
-from tidings.egress.responses import BadResponse
+from tidings.egress.responses import BadResponse, ReadCpuLimit
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -149,6 +150,35 @@ async def test_a_response_may_end_with_its_connection(receiver: Receiver, client
     for _ in range(2):
         assert await client.post(receiver.url, {}, b"{}") == 200
     assert receiver.connections == 2
+
+
+class MeasuredReads(ReadCpuLimit):
+    """Limit that records the CPU seconds that were consumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.consumed: list[float] = []
+
+    def consume(self, seconds: float) -> float:
+        self.consumed.append(seconds)
+        return super().consume(seconds)
+
+
+async def test_responses_that_are_cut_off_use_a_tenth_of_a_core(receiver: Receiver) -> None:
+    pace = MeasuredReads()
+    client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=60, pace=pace)
+    chunks = b"1\r\nx\r\n" * 30_000
+    receiver.script = receiver.answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, close=True)
+    started = time.monotonic()
+    assert [await client.post(receiver.url, {}, b"{}") for _ in range(100)] == [200] * 100
+    assert len(pace.consumed) >= 100
+    # Half a second of the CPU share was saved up, and the last post's wait is over.
+    assert sum(pace.consumed) <= 0.1 * (time.monotonic() - started + 0.5)
+    receiver.script = receiver.answering(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000))
+    count = len(pace.consumed)
+    assert await client.post(receiver.url, {}, b"{}") == 200
+    assert len(pace.consumed) == count
+    client.close()
 
 
 async def test_an_idle_connection_closed_by_the_receiver_is_replaced(receiver: Receiver, client: Poster) -> None:
