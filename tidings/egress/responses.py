@@ -324,9 +324,7 @@ class EgressConnection(asyncio.Protocol):
             return
         self._reads += 1
         if self._reads > FREE_READS:
-            delay = max(self._pause, self._pace.consume(self._read_seconds + self._parsing))
-            if delay:
-                await asyncio.sleep(delay)
+            await self._wait(self._pause)
         if self.is_lost:
             return
         self._waiter = asyncio.get_running_loop().create_future()
@@ -335,10 +333,14 @@ class EgressConnection(asyncio.Protocol):
         await self._waiter
 
     async def drop_rest(self) -> None:
-        """Close at once, and wait until the CPU seconds of the last read are within the share of all reads. The rest of
-        the response is lost."""
+        """Close at once, and wait until the last read is within the share of all reads. The rest of the response is
+        lost."""
         self.abort()
-        delay = self._pace.consume(self._read_seconds + self._parsing)
+        await self._wait(0.0)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait until the CPU seconds of the last read are within the share of all reads, and at least `seconds`."""
+        delay = max(seconds, self._pace.consume(self._read_seconds + self._parsing))
         if delay:
             await asyncio.sleep(delay)
 
