@@ -30,7 +30,10 @@ MAX_DEPTH = 100
 
 @contextlib.contextmanager
 def profiling(path: str) -> Iterator[None]:
-    """Sample the main thread while the block runs, then write `path`; an empty path does nothing."""
+    """Sample the main thread while the block runs, then write `path`; an empty path does nothing.
+
+    SIGUSR2 discards the samples so far, so that a profile can leave out the start and a warm-up.
+    """
     if not path:
         yield
         return
@@ -44,13 +47,14 @@ def profiling(path: str) -> Iterator[None]:
             frame = frame.f_back
         stacks[tuple(reversed(stack))] += 1
 
-    earlier = signal.signal(signal.SIGPROF, sample)
+    earlier = signal.signal(signal.SIGPROF, sample), signal.signal(signal.SIGUSR2, lambda *_: stacks.clear())
     signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, earlier)
+        for number, handler in zip((signal.SIGPROF, signal.SIGUSR2), earlier, strict=True):
+            signal.signal(number, handler)
         with open(path, "w", opener=private_files.opener) as file:
             file.writelines(f"{';'.join(stack)} {count}\n" for stack, count in stacks.most_common())
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import secrets
 import shutil
+import signal
 import sqlite3
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,6 +133,12 @@ class Installation:
         """Return the profiles that processes have written, by their names."""
         paths = {name: self._profile_path(name) for name in sorted(self.processes)}
         return {name: path for name, path in paths.items() if path.exists()}
+
+    def restart_profiles(self) -> None:
+        """Have the running processes discard what their profiles have so far; without profiles, do nothing."""
+        for process in self.processes.values() if self._profile else ():
+            if process.pid is not None:
+                os.kill(process.pid, signal.SIGUSR2)
 
     def _profile_path(self, name: str) -> Path:
         return self.directory / f"profile-{name}.txt"

@@ -128,6 +128,7 @@ async def measured(
         return f"{len(found.load.sent):,}{of} accepted, {counts.complete:,} with all callbacks"
 
     async with scene.sampler() as sampler, progress.shown(far):
+        scene.installation.restart_profiles()
         found.started = time.time()
         yield found
         found.sent_in = max((s.started + s.took for s in found.load.sent), default=time.time()) - found.started
