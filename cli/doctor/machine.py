@@ -1,4 +1,4 @@
-"""Checks of this machine: free space and speed of its disks, and the limit on open files."""
+"""Checks of this machine: its Python, free space and speed of its disks, and the limit on open files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.config import env
+from tidings.observability import interpreter
+from tidings.observability.interpreter import InterpreterBuild
 from tidings.secrets import private_files
 
 # A warning is given when less than this part of the disk and less than this number of bytes are free.
@@ -22,6 +24,24 @@ SLOW_SYNC_MS = 20.0
 SLOW_MIB = 20.0  # MiB per second
 # File descriptors that a process needs in addition to its connections: database, files, link, listeners.
 OTHER_FILES = 512
+
+
+class Interpreter:
+    """Check of the version and build of Python."""
+
+    name = "python"
+
+    async def run(self) -> Sequence[Finding]:
+        return [self.judge(interpreter.read())]
+
+    def judge(self, build: InterpreterBuild) -> Finding:
+        """Return the finding for a build."""
+        if not build.is_tested:
+            return warning(self.name, str(build), "use Python 3.11 to 3.14: the tests run on these")
+        if not build.is_optimised:
+            remedy = "use one that was built with PGO, as Debian's and the image's: each message costs less CPU"
+            return warning(self.name, str(build), remedy)
+        return fine(self.name, str(build))
 
 
 class DiskSpace:

@@ -196,7 +196,7 @@ class CheckPlan:
                 if each.settings.blobs.bucket is None:
                     reserves[each.settings.blobs.directory] = 0
                 connections[name] = each.settings.limits.connections + each.settings.limits.http
-        groups = []
+        groups = [CheckGroup(machine.Interpreter())]
         measured: set[int] = set()
         for directory, reserve in reserves.items():
             disk = machine.disk_of(directory)

@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cli.commands import doctor
 from cli.doctor import findings, machine
 from cli.doctor.findings import CheckGroup, Finding, Level
 from tidings.config import env
+from tidings.observability.interpreter import InterpreterBuild
 
 
 class Scripted:
@@ -103,6 +105,7 @@ def test_the_exit_status_is_that_of_the_worst_finding_and_no_file_is_left(
     by_check = {entry["check"]: entry for entry in found["findings"]}
     assert by_check["configuration"]["level"] == "fine"
     assert by_check["tables network"]["level"] == "error"
+    assert by_check["python"]["text"].startswith(f"CPython {platform.python_version()} (")
     assert by_check["tables network"]["remedy"].startswith("run `tidings migrate`")
     assert (status, found["status"]) == (2, "error")
     monkeypatch.setenv("TIDINGS_NETWORK_IDLE_S", "soon")
@@ -138,6 +141,23 @@ def test_a_nearly_full_disk_is_reported(tmp_path: Path, total: int, free: int, l
 )
 def test_a_slow_disk_is_a_warning(tmp_path: Path, rate: float, sync_ms: float, level: Level) -> None:
     assert machine.DiskSpeed(tmp_path).judge(rate, sync_ms).level is level
+
+
+@pytest.mark.parametrize(
+    ("version", "pgo", "level", "text"),
+    [
+        ((3, 11, 7), False, Level.WARNING, "CPython 3.11.7 (no PGO, LTO, JIT off)"),
+        ((3, 14, 1), True, Level.FINE, "CPython 3.14.1 (PGO, LTO, JIT off)"),
+        ((3, 14, 1), None, Level.FINE, "CPython 3.14.1 (PGO not recorded, LTO, JIT off)"),
+        ((3, 15, 0), True, Level.WARNING, "CPython 3.15.0 (PGO, LTO, JIT off)"),
+    ],
+)
+def test_a_python_that_is_not_optimised_or_not_tested_is_a_warning(
+    version: tuple[int, int, int], pgo: bool | None, level: Level, text: str
+) -> None:
+    build = InterpreterBuild("CPython", version, pgo, lto=True, jit="JIT off")
+    finding = machine.Interpreter().judge(build)
+    assert (finding.level, finding.text, bool(finding.remedy)) == (level, text, level is Level.WARNING)
 
 
 async def test_the_disk_speed_check_works_before_the_directory_exists(tmp_path: Path) -> None:
