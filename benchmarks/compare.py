@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import platform
 import signal
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ from benchmarks.rig import machine
 from benchmarks.rig.report import RESULTS
 from benchmarks.rig.run import Failed
 from benchmarks.workloads import WORKLOADS
+from tidings.observability import interpreter
 
 ROOT = Path(__file__).parents[1]
 
@@ -212,8 +212,9 @@ def _interpreters(python: str) -> str:
     """Describe the interpreters; empty when both sides use the same one."""
     if python == sys.executable:
         return ""
-    version = subprocess.run([python, "-V"], check=True, capture_output=True, text=True).stdout.strip()
-    return f" with {version} rather than Python {platform.python_version()}"
+    command = [python, "-c", "from tidings.observability import interpreter; print(interpreter.read())"]
+    other = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    return f" with {other} rather than {interpreter.read()}"
 
 
 def main() -> None:

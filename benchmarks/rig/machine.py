@@ -15,6 +15,7 @@ import sqlalchemy
 
 import tidings
 from harness.mariadb import MariaDB
+from tidings.observability import interpreter
 
 # Fraction of the machine's CPU used by other programs, above which a run is marked.
 MARK = 0.05
@@ -84,12 +85,13 @@ def database_of(version: str) -> tuple[str, str]:
 
 def describe(server: MariaDB | None = None) -> dict[str, str]:
     """Return the machine's size and the versions of its software, without anything that identifies the machine."""
+    build = interpreter.read()
     found = {
         "cores": str(os.cpu_count()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "processor": platform.machine(),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
-        "python": platform.python_version(),
+        "python": f"{build.number} ({build.compilation})",
         "tidings": tidings.__version__,
         "sqlalchemy": sqlalchemy.__version__,
         "cryptography": cryptography.__version__,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -136,6 +137,10 @@ def test_cpu_of_others_is_busy_time_minus_our_processes(monkeypatch: pytest.Monk
 )
 def test_a_report_names_the_database_server_and_its_version(version: str, expected: tuple[str, str]) -> None:
     assert machine.database_of(version) == expected
+
+
+def test_a_report_names_the_build_of_python() -> None:
+    assert re.fullmatch(r"3\.1\d\.\d+ \(.*PGO.*LTO.*, (no JIT|JIT \w+)\)", machine.describe()["python"])
 
 
 def test_cpu_of_an_ended_child_counts_as_ours() -> None:
