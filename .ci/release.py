@@ -28,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Lock of the packages that an installation of the wheel may use, with its optional ones.
 LOCK = "requirements-s3.lock"
-BASE = "docker.io/library/python:3.11-slim-bookworm"
+BASE = "docker.io/library/python:3.14-slim-bookworm"
 ENGINES = ("docker", "podman", "buildah")
 NOTES, CHECKSUMS = "RELEASE_NOTES.md", "SHA256SUMS"
 # Files of the image that its bill of materials is made from; the first is a link to the second.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -21,7 +22,9 @@ CACHE = Path(os.environ.get("BARE_CACHE", "/var/cache/tidings"))
 
 OURS = "localhost/tidings:latest"
 DEBIAN = "docker.io/library/debian:bookworm-slim"
-PYTHON = "docker.io/library/python:3.11-slim-bookworm"
+PYTHON = "docker.io/library/python:3.14-slim-bookworm"
+# Suite of Debian whose Python has the version of `PYTHON`.
+PYTHON_SUITE = "testing"
 # Built by the recipe in `stand_ins`.
 SERVERS = {
     "mariadb": "docker.io/library/mariadb:10.11",
@@ -57,8 +60,9 @@ def main() -> int:
 
 def prepare(podman: Podman, say: Callable[[str], None]) -> None:
     """Make all images in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
-    podman.import_root(_debian(podman.environment), (DEBIAN, PYTHON))
-    say(f"image   {PYTHON}: a Debian made with debootstrap")
+    podman.import_root(_debian(podman.environment), DEBIAN)
+    podman.import_root(_debian(podman.environment, PYTHON_SUITE), PYTHON)
+    say(f"image   {PYTHON}: a Debian {PYTHON_SUITE} made with debootstrap")
     for name, image in SERVERS.items():
         made = _server(podman, name, image)
         say(f"image   {image}: Debian's {name}, {'made' if made else 'from the cache'}")
@@ -108,13 +112,14 @@ def _server(podman: Podman, name: str, image: str) -> bool:
     return True
 
 
-def _debian(environment: Mapping[str, str]) -> Path:
+def _debian(environment: Mapping[str, str], suite: str = "") -> Path:
+    """Return the archive of a root directory of Debian, by default of this machine's suite. Raises `NoBase`."""
+    suite = suite or platform.freedesktop_os_release().get("VERSION_CODENAME", "unknown")
     command = [ROOT / ".ci" / "bare-machine", "--possible"]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True)
+    done = subprocess.run(command, env={**environment, "BARE_SUITE": suite}, capture_output=True, text=True)
     if done.returncode:
         raise NoBase(done.stdout.strip() or done.stderr.strip())
-    (archive,) = CACHE.glob("bare-*.tar")
-    return archive
+    return CACHE / f"bare-{suite}.tar"
 
 
 def _mounts(*paths: str) -> list[str]:

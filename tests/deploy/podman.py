@@ -143,8 +143,8 @@ class Podman:
         """Return the result of `podman … --format json`."""
         return json.loads(self(*words, "--format", "json") or "null")
 
-    def import_root(self, archive: Path, images: Sequence[str]) -> None:
-        """Import a packed root directory as images. All users may enter it, whatever the mode in the archive."""
+    def import_root(self, archive: Path, image: str) -> None:
+        """Import a packed root directory as an image. All users may enter it, whatever the mode in the archive."""
         root, fixed = self.directory / "root", self.directory / "root.tar"
         root.mkdir()
         run(["tar", "-C", str(root), "-xf", str(archive)], self.environment)
@@ -152,6 +152,5 @@ class Podman:
         run(["tar", "-C", str(root), "-cf", str(fixed), "."], self.environment)
         run(["rm", "-rf", str(root)], self.environment)
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        for image in images:
-            self("import", "--quiet", f"--change=ENV {path}", str(fixed), image)
+        self("import", "--quiet", f"--change=ENV {path}", str(fixed), image)
         fixed.unlink()
