@@ -24,6 +24,11 @@ UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/te
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
 MYSQL := 8 9
 MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
+# Tests of what depends on the version of Python, for `make test-python`. Debian testing's MariaDB negotiates TLS by itself.
+PYTHONS := tests/aio tests/client tests/e2ee tests/egress tests/http tests/keys tests/media tests/net tests/objects \
+          tests/observability tests/secrets tests/wire tests/storage tests/coreapp/sending tests/coreapp/receiving \
+          tests/webapp/test_messages.py tests/webapp/test_openapi.py tests/cli/doctor tests/system/test_first_message.py \
+          --ignore=tests/storage/test_database_tls.py
 # Tests with generated input; `make test` runs them with a fifth of the input.
 FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py tests/webapp/test_media.py
 # Tests of a database that moves or becomes unreachable: run by `make test-failover`.
@@ -52,6 +57,16 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser -o faulthandler_timeout=300
+
+.PHONY: test-python test-pythons
+test-python: services  ## run the tests that depend on the version of Python (5 minutes; VENV=build/other PYTHON=python3.11 on another one)
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTHONS) $(AWAY:%=--ignore=%) -o faulthandler_timeout=300
+
+test-pythons:  ## run `make test` on the best build of each tested version of Python on the PATH (15 minutes each)
+	@.ci/find-python --tested | while read -r python version build; do \
+		echo "make test on $$build, $$python"; \
+		$(MAKE) --no-print-directory test VENV=build/python-$$version PYTHON=$$python </dev/null || exit 1; \
+	done
 
 check: $(VENV)/.templates $(VENV)/.pages build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
 	@.ci/check
@@ -194,7 +209,7 @@ clean:  ## remove the environment and all caches, but not the data directory
 # Virtual environment: created once, installed again only when its sources have changed.
 
 $(VENV)/bin/python:
-	@.ci/make-venv $(VENV)
+	@.ci/make-venv $(VENV) $(PYTHON)
 
 $(VENV)/.runtime: pyproject.toml requirements.lock | $(VENV)/bin/python
 	@.ci/install $(VENV) requirements.lock
