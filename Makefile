@@ -200,6 +200,7 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 updates
 	@$(LOCK) --group pyproject.toml:peers --output-file benchmarks/peers/requirements.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
 		--output-file requirements-templates.lock >/dev/null
+	@.ci/check-wheels $(LOCKED) benchmarks/peers/requirements.lock
 	@echo "wrote requirements.lock and those of s3, dev, deploy, bench, pages, peers and templates"
 
 clean:  ## remove the environment and all caches, but not the data directory
