@@ -37,7 +37,10 @@ class Interpreter:
     def judge(self, build: InterpreterBuild) -> Finding:
         """Return the finding for a build."""
         if not build.is_tested:
-            return warning(self.name, str(build), "use Python 3.11 to 3.14: the tests run on these")
+            remedy = "use Python {}.{} to {}.{}: the tests run on these".format(
+                *interpreter.OLDEST, *interpreter.NEWEST
+            )
+            return warning(self.name, str(build), remedy)
         if not build.is_optimised:
             remedy = "use one that was built with PGO, as Debian's and the image's: each message costs less CPU"
             return warning(self.name, str(build), remedy)
