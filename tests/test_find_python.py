@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# Programs that the scripts use. The directories of the system have other Pythons.
+TOOLS = ("awk", "cat", "cut", "dirname", "grep", "head", "mkdir", "rm", "sed", "sh", "sort", "tail")
 PGO = "--enable-optimizations --with-lto"
 # Runs the script in its arguments as an interpreter of another version or build would.
 OTHER = """\
@@ -35,8 +38,14 @@ class Machine:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.bin = directory / "bin"
+        self.bin, tools = directory / "bin", directory / "tools"
         self.bin.mkdir()
+        tools.mkdir()
+        for name in TOOLS:
+            found = shutil.which(name, path="/usr/bin:/bin")
+            assert found is not None, f"{name} is not installed"
+            (tools / name).symlink_to(found)
+        self.path = f"{self.bin}:{directory / 'none'}:{tools}"
 
     def add(self, name: str, version: str, arguments: str = "", *, runs: bool = True, **variables: object) -> Path:
         """Add an interpreter.
@@ -55,8 +64,8 @@ class Machine:
 
     def run(self, script: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a script of `.ci` with these interpreters on the PATH."""
-        environment = {"PATH": f"{self.bin}:{self.directory / 'none'}:{self.directory / 'tools'}"}
-        return subprocess.run([ROOT / ".ci" / script, *words], env=environment, capture_output=True, text=True)
+        command = [ROOT / ".ci" / script, *words]
+        return subprocess.run(command, env={"PATH": self.path}, capture_output=True, text=True)
 
     def found(self, *options: str) -> list[str]:
         """Return the names of the interpreters that can be used, the best first."""
@@ -67,11 +76,6 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("sh", "sort", "awk", "cut", "head", "tail", "cat", "grep", "mkdir", "rm", "dirname"):
-        found = next(path for folder in ("/usr/bin", "/bin") if (path := Path(folder) / name).exists())
-        (tools / name).symlink_to(found)
     return Machine(tmp_path)
 
 
