@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cli import guard
@@ -48,12 +48,33 @@ class Watcher(Protocol):
         """The child has not stopped within its time and is killed."""
 
 
+class RunningProcess(Protocol):
+    """Process that has been started, as `asyncio.subprocess.Process`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+# Starts a process with these environment variables and these pipes, of which each is a descriptor by its name.
+Spawn = Callable[[Mapping[str, str], Mapping[str, int]], Awaitable[RunningProcess]]
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class ChildProcess:
     """Child process that runs `tidings <command>` with the given environment variables.
 
     name: name of the child in the text of a failure; the command if empty.
     log: receives the child's output; None to inherit the output of this process.
+    spawn: starts the process; None to execute the command. Only an executed one has a log.
     """
 
     command: str
@@ -63,10 +84,11 @@ class ChildProcess:
     name: str = ""
     log: ChildLog | None = None
     arguments: Sequence[str] = ()  # of the command, before those of the pipes
+    spawn: Spawn | None = None
 
     def __post_init__(self) -> None:
         self._name = self.name or self.command
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: RunningProcess | None = None
         self._lifeline = -1
         # Of a child that is prepared: the pipe for further variables, and the one for its ready message; -1 otherwise.
         self._variables = self._prepared = -1
@@ -179,21 +201,25 @@ class ChildProcess:
             if waits:
                 inherited["variables"], self._variables = os.pipe()
                 theirs.callback(os.close, inherited["variables"])
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cli.main", self.command, *self.arguments),
-                *(f"--{name}-fd={descriptor}" for name, descriptor in inherited.items()),
-                env={**self.environment, **once},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE if self.log is not None else None,
-                stderr=asyncio.subprocess.STDOUT if self.log is not None else None,
-                pass_fds=tuple(inherited.values()),
-                # Ctrl-C in the terminal must reach only this process, which stops the children in order.
-                start_new_session=True,
-            )
+            self._process = await (self.spawn or self._execute)({**self.environment, **once}, inherited)
             unused.pop_all()
-        if self.log is not None:
-            self._reader = asyncio.create_task(_collect(self._process, self.log))
         return ready
+
+    async def _execute(self, environment: Mapping[str, str], inherited: Mapping[str, int]) -> RunningProcess:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli.main", self.command, *self.arguments),
+            *(f"--{name}-fd={descriptor}" for name, descriptor in inherited.items()),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE if self.log is not None else None,
+            stderr=asyncio.subprocess.STDOUT if self.log is not None else None,
+            pass_fds=tuple(inherited.values()),
+            # Ctrl-C in the terminal must reach only this process, which stops the children in order.
+            start_new_session=True,
+        )
+        if self.log is not None:
+            self._reader = asyncio.create_task(_collect(process, self.log))
+        return process
 
     async def _read_to_the_end(self) -> None:
         """Read the rest of the child's output, for at most `LAST_WORD_SECONDS`: another process may hold the pipe."""

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -95,19 +95,29 @@ def run(
     read: Callable[[Mapping[str, str]], Settings],
     serve: Serve[Settings],
     options: argparse.Namespace,
+    *,
+    fork: Callable[[Settings, Sequence[int]], None] | None = None,
 ) -> int:
-    """Read the settings, then serve until SIGINT or SIGTERM. Raises the errors of `serve`, and `SettingsError`."""
-    for pipe in filter(None, (options.ready_fd, options.lifeline_fd, options.variables_fd)):
-        # The parent waits for these pipes to close, so this process's children must not inherit them.
+    """Read the settings, then serve until SIGINT or SIGTERM. Raises the errors of `serve`, and `SettingsError`.
+
+    fork(settings, pipes): called while this process has one thread; processes forked in it must close the pipes, for
+        whose end the parent waits
+    """
+    pipes = [pipe for pipe in (options.ready_fd, options.lifeline_fd) if pipe is not None]
+    for pipe in pipes:
+        # This process's children must not inherit them.
         os.set_inheritable(pipe, False)
-    if options.lifeline_fd is not None:
-        die_with(options.lifeline_fd)
     if options.variables_fd is not None:
+        # When the parent ends, this pipe closes too.
         more = wait_for_variables(options.variables_fd)
         if more is None:
             return 0
         os.environ.update(more)
     settings = read(os.environ)
+    if fork is not None:
+        fork(settings, pipes)
+    if options.lifeline_fd is not None:
+        die_with(options.lifeline_fd)
     configure_logging(name, settings)
     unread_variables.report(os.environ)
     private_files.mend(settings.data_dir)

@@ -1,4 +1,4 @@
-"""`tidings network`: runs a node of the network, or several as workers."""
+"""`tidings network`: runs a node of the network, or several as workers, forked from one process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 import network.services
 import network.settings
-from cli import process
-from cli.child_process import ChildProcess
+from cli import guard, process
+from cli.child_process import ChildProcess, Spawn
+from cli.fork_server import ForkServer, ForkServerEnded
 from network.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -24,16 +25,27 @@ STOP_SECONDS = 30.0
 class Workers:
     """Runs one worker per environment. Workers inherit the output of this process."""
 
-    def __init__(self, command: str, environments: Sequence[Mapping[str, str]], *, grace: float = 0.0) -> None:
-        """grace: seconds that each worker has to stop, in addition to `STOP_SECONDS`."""
+    def __init__(
+        self,
+        command: str,
+        environments: Sequence[Mapping[str, str]],
+        *,
+        spawn: Spawn | None = None,
+        grace: float = 0.0,
+    ) -> None:
+        """Make the workers.
+
+        spawn: as of `ChildProcess`.
+        grace: seconds that each worker has to stop, in addition to `STOP_SECONDS`.
+        """
         self._workers = [
-            ChildProcess(command, variables, _Log(index), name=f"worker {index}")
+            ChildProcess(command, variables, _Log(index), name=f"worker {index}", spawn=spawn)
             for index, variables in enumerate(environments)
         ]
         self._seconds = STOP_SECONDS + grace
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Mapping[str, Any]], None]) -> None:
-        """Keep the workers running until `stop`. Raises `guard.Failure` when one does not become ready at the start.
+        """Keep the workers running until `stop`. Raises `CommandFailure` when one does not become ready at the start.
 
         ready: called once all workers are ready, with the ready message of the first.
         """
@@ -74,15 +86,48 @@ add_arguments = process.add_arguments
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    return process.run("network", network.settings.Settings.read, _serve, options)
+    command = _Network()
+    return process.run("network", network.settings.Settings.read, command.serve, options, fork=command.fork)
 
 
-async def _serve(settings: Settings, stop: asyncio.Event, ready: process.Ready) -> None:
-    if settings.workers == 1:
-        await network.services.run(settings, stop, ready)
-    else:
+class _Network:
+    """One node in this process, or several in processes that a fork server forks."""
+
+    def __init__(self) -> None:
+        self._server: ForkServer | None = None
+
+    def fork(self, settings: Settings, pipes: Sequence[int]) -> None:
+        """Fork the server if there are several workers."""
+        if settings.workers > 1:
+            self._server = ForkServer.start(_run_worker, pipes)
+
+    async def serve(self, settings: Settings, stop: asyncio.Event, ready: process.Ready) -> None:
+        """Serve until `stop`."""
+        if self._server is None:
+            await network.services.run(settings, stop, ready)
+            return
+        server, ended = self._server, asyncio.Event()
         environments = [worker_environment(os.environ, settings, index) for index in range(settings.workers)]
-        await Workers("network", environments, grace=settings.drain).run(stop, lambda said: ready(_addresses(said)))
+        workers = Workers("network", environments, spawn=server.spawn, grace=settings.drain)
+        running = asyncio.create_task(workers.run(ended, lambda said: ready(_addresses(said))))
+        ends = [asyncio.create_task(event.wait()) for event in (stop, server.ended)]
+        try:
+            await asyncio.wait([running, *ends], return_when=asyncio.FIRST_COMPLETED)
+            ended.set()
+            await running
+            if server.ended.is_set() and not stop.is_set():
+                raise ForkServerEnded("the process that forks the workers has ended")
+        finally:
+            for end in ends:
+                end.cancel()
+            server.close()
+
+
+def _run_worker(pipes: Mapping[str, int]) -> int:
+    with guard.one_line("tidings network") as outcome:
+        options = argparse.Namespace(ready_fd=pipes["ready"], lifeline_fd=pipes["lifeline"], variables_fd=None)
+        outcome.status = run(options)
+    return outcome.status
 
 
 def worker_environment(variables: Mapping[str, str], settings: Settings, index: int) -> dict[str, str]:

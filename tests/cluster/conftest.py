@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 
 from harness import database_server, polling
@@ -45,6 +46,18 @@ class NetworkNode:
             return all(said.get(name) == value for name, value in fields.items())
 
         await polling.until(is_so, seconds=PATIENCE)
+
+    @property
+    def fork_server(self) -> psutil.Process:
+        """The process below the parent of several workers that forks them."""
+        (server,) = psutil.Process(self.process.pid).children()
+        return server
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The workers, without those that have ended."""
+        children: list[psutil.Process] = self.fork_server.children()
+        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
 
 StartNode = Callable[..., Awaitable[NetworkNode]]

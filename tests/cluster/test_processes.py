@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
-import psutil
 import pytest
 
 from harness import polling
@@ -188,7 +187,7 @@ async def test_workers_share_addresses_and_a_killed_worker_is_restarted(
     await parent.becomes(nodes=2)
     load = await start_load(parent)
     await load.reach(RATE)
-    workers = psutil.Process(parent.process.pid).children()
+    workers = parent.workers
     assert len(workers) == 2
     _, loads = await parent.health("/health/load")
     assert {node["node"] for node in loads["nodes"].values()} == {"network-0-0", "network-0-1"}
@@ -197,4 +196,4 @@ async def test_workers_share_addresses_and_a_killed_worker_is_restarted(
     await load.all_attached()
     await load.reach(RATE)
     await load.end()
-    await polling.until(lambda: len(psutil.Process(parent.process.pid).children()) == 2, seconds=PATIENCE)
+    await polling.until(lambda: len(parent.workers) == 2, seconds=PATIENCE)
