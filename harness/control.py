@@ -51,6 +51,10 @@ class Child:
         with theirs, self._log_path.open("ab") as log:
             command = [sys.executable, "-m", self._module, f"--control-fd={theirs.fileno()}", *arguments]
             self._process = spawn.start(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=(theirs.fileno(),))
+        await self.connect(ours)
+
+    async def connect(self, ours: socket.socket) -> None:
+        """Use this end of a socket pair for requests."""
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
         self._reading = asyncio.create_task(self._read(reader))

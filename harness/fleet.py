@@ -2,7 +2,8 @@
 
 The parent sends requests over `--control-fd` (see `control`): `open` connects devices, `send` makes some of them send,
 `volley` measures round trips, `counts` and `latencies` return results. Delivered messages are checked: their end, and
-that those of each sender arrive in order and once.
+that those of each sender arrive in order and once. With several `--control-fd`, a process with devices is forked for
+each, which shares the memory of the modules with the others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import collections
 import contextlib
 import gc
+import os
 import resource
 import socket
 import time
@@ -195,6 +197,10 @@ class Fleet:
             "failures": dict(self.failures),
         }
 
+    async def do_pid(self) -> int:
+        """Return the process id."""
+        return os.getpid()
+
     async def do_forget(self) -> None:
         """Reset the counts and latencies."""
         self.delivered_now = self.repeats = self.wrong = self.others = 0
@@ -215,6 +221,20 @@ class Fleet:
             while sum(each.is_attached for each in self.devices.values()) < count:  # noqa: ASYNC110 (one by one)
                 await asyncio.sleep(0.01)
         return time.monotonic()
+
+    async def do_keep_alive(self, period: float) -> None:
+        """Have every device send a ping once in so many seconds from now on, one after the other."""
+        self._start(self._keep_alive(period))
+
+    async def _keep_alive(self, period: float) -> None:
+        while not self.is_closing:
+            some = list(self.devices.values())
+            for index, each in enumerate(some):
+                if each.is_attached:
+                    each.write(device.Ping())
+                if index % 20 == 19:
+                    await asyncio.sleep(20 * period / len(some))
+            await asyncio.sleep(1.0)
 
     async def do_until_delivered(self, count: int, seconds: float) -> dict[str, Any]:
         """Wait for `count` deliveries since `do_forget`, for at most `seconds`; returns the counts."""
@@ -291,9 +311,28 @@ async def main(control_fd: int) -> None:
     await fleet.do_close()
 
 
+def fork(descriptors: Sequence[int]) -> int | None:
+    """Fork a process for each descriptor, and return it there. Wait for their ends in this one, and return `None`."""
+    gc.collect()
+    gc.freeze()
+    for index, descriptor in enumerate(descriptors):
+        if not os.fork():
+            for other in descriptors[index + 1 :]:
+                os.close(other)
+            return descriptor
+        os.close(descriptor)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    return None
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--control-fd", type=int, required=True, action="append")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    uvloop.run(main(parser.parse_args().control_fd))
+    given = parser.parse_args().control_fd
+    own = given[0] if len(given) == 1 else fork(given)
+    if own is not None:
+        uvloop.run(main(own))

@@ -1,11 +1,17 @@
-"""Network for benchmarks: one node, or several with Redis, on a private MariaDB, and fleets of devices."""
+"""Network for benchmarks: one node, or several with Redis, on a private MariaDB, and fleets of devices.
+
+Several nodes are started one by one, or as the workers of one process.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
+import json
 import resource
+import socket
+import subprocess
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,10 +20,11 @@ from typing import Any, Self
 
 import psutil
 
-from benchmarks.rig.sampler import Sampler
+from benchmarks.rig.run import Failed
+from benchmarks.rig.sampler import INTERVAL, Sampler
 from benchmarks.rig.session import Session
 from harness.fleet_device import TCP
-from harness.fleet_process import FleetProcess
+from harness.fleet_process import FleetProcess, fork_fleets
 from harness.light_devices import register
 from harness.mariadb import MariaDB, free_port
 from harness.processes import Process, usage
@@ -29,6 +36,8 @@ DATABASE = "devices"
 # Open files of a process in addition to its connections.
 FILES = 500
 PREFIX = "1555"
+# Name of the nodes that are workers, before their index.
+WORKERS = "worker"
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,6 +48,11 @@ class Node:
     http: str
     http_address: tuple[str, int]
     tcp_address: tuple[str, int]
+
+    @property
+    def name(self) -> str:
+        """Return its name in results."""
+        return self.process.name
 
     @property
     def pid(self) -> int:
@@ -56,6 +70,35 @@ class Node:
         return int(psutil.Process(self.pid).memory_full_info().uss)
 
 
+@dataclasses.dataclass(slots=True)
+class WorkerNode(Node):
+    """Worker of a network process; all workers share the address for TCP."""
+
+    index: int
+    records: Path  # folder with a record of each running process
+
+    @property
+    def name(self) -> str:
+        return f"network{self.index or ''}"
+
+    @property
+    def pid(self) -> int:
+        """Return the process id, also of a worker that has replaced one. Raises `Failed`."""
+        own = f"{WORKERS}-{self.index}"
+        newest = sorted(self.records.glob("network-*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in newest:
+            with contextlib.suppress(OSError, ValueError):
+                record = json.loads(path.read_text())
+                if record["variables"].get("TIDINGS_NETWORK_NODE") == own:
+                    return int(record["pid"])
+        raise Failed(f"no worker {self.index}: {self.process.last_words()}")
+
+
+def proportional(pid: int) -> int:
+    """Return the bytes of a process, of which it counts shared ones in proportion (PSS)."""
+    return int(psutil.Process(pid).memory_full_info().pss)
+
+
 def numbers(count: int, block: int = 0) -> list[str]:
     """Return numbers for devices; each block has a million."""
     return [f"{PREFIX}{block}{index:06}" for index in range(count)]
@@ -70,10 +113,17 @@ class DeviceNetwork:
     """Network as an asynchronous context manager, which removes everything but the database server at its end.
 
     settings: environment variables of every node, in addition to those of the harness; limits are off
+    forked: whether several nodes are workers of one process, and fleets are forked from one
     """
 
     def __init__(
-        self, directory: Path, mariadb: MariaDB, *, nodes: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        mariadb: MariaDB,
+        *,
+        nodes: int = 1,
+        settings: Mapping[str, str] | None = None,
+        forked: bool = False,
     ) -> None:
         self.directory = directory
         self.mariadb = mariadb
@@ -82,6 +132,8 @@ class DeviceNetwork:
         self.fleets: list[FleetProcess] = []
         self._count = nodes
         self._settings = dict(settings or {})
+        self._forked = forked
+        self._fleets: subprocess.Popen[bytes] | None = None
 
     async def __aenter__(self) -> Self:
         self.directory.mkdir(exist_ok=True)
@@ -90,21 +142,51 @@ class DeviceNetwork:
             cursor.execute(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
         if self._redis is not None:
             await asyncio.to_thread(self._redis.start)
-        for index in range(self._count):
-            await self._start(index)
+        if self._forked:
+            await self._start_workers()
+        else:
+            for index in range(self._count):
+                await self._start(index)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         for fleet in self.fleets:
             await fleet.close()
-        await asyncio.gather(*(node.process.stop() for node in self.nodes), return_exceptions=True)
+        processes = {node.process.name: node.process for node in self.nodes}
+        await asyncio.gather(*(process.stop() for process in processes.values()), return_exceptions=True)
+        if self._fleets is not None:
+            await asyncio.to_thread(self._fleets.wait, 20)
         if self._redis is not None:
             await asyncio.to_thread(self._redis.remove)
 
     async def _start(self, index: int) -> None:
         http, tcp = free_port(), free_port()
+        variables = self._variables(f"node-{index}", http, tcp)
+        process = Process(f"network{index or ''}", "network", variables, self.directory)
+        await process.start()
+        self.nodes.append(Node(process, f"http://127.0.0.1:{http}", ("127.0.0.1", http), ("127.0.0.1", tcp)))
+
+    async def _start_workers(self) -> None:
+        http, tcp = free_port(), free_port()
+        first = _free_ports(self._count)
+        variables = self._variables(WORKERS, http, tcp) | {
+            "TIDINGS_NETWORK_WORKERS": str(self._count),
+            "TIDINGS_NETWORK_WORKER_PORT": str(first),
+        }
+        process = Process("workers", "network", variables, self.directory)
+        records = Path(variables["TIDINGS_DATA_DIR"]) / "processes"
+        await process.start()
+        for index in range(self._count):
+            http = first + index
+            addresses = f"http://127.0.0.1:{http}", ("127.0.0.1", http), ("127.0.0.1", tcp)
+            self.nodes.append(WorkerNode(process, *addresses, index, records))
+
+    def _variables(self, name: str, http: int, tcp: int) -> dict[str, str]:
+        """Return the variables of the node with this name."""
+        directory = self.directory / name
+        directory.mkdir(exist_ok=True)
         variables = {
-            "TIDINGS_DATA_DIR": str(self.directory / f"node-{index}"),
+            "TIDINGS_DATA_DIR": str(directory),
             # A node refuses a directory of blobs that is not the one of the others.
             "TIDINGS_NETWORK_BLOB_DIR": str(self.directory / "blobs"),
             "TIDINGS_EMBEDDED": "1",
@@ -122,15 +204,16 @@ class DeviceNetwork:
             **self._settings,
         }
         if self._redis is not None:
-            variables |= {"TIDINGS_REDIS_URL": self._redis.url, "TIDINGS_NETWORK_NODE": f"node-{index}"}
-        (self.directory / f"node-{index}").mkdir(exist_ok=True)
-        process = Process(f"network{index or ''}", "network", variables, self.directory)
-        await process.start()
-        self.nodes.append(Node(process, f"http://127.0.0.1:{http}", ("127.0.0.1", http), ("127.0.0.1", tcp)))
+            variables |= {"TIDINGS_REDIS_URL": self._redis.url, "TIDINGS_NETWORK_NODE": name}
+        return variables
 
     async def register(self, some: Sequence[str]) -> dict[str, str]:
         """Register these numbers; return their tokens."""
-        return await register(self.nodes[0].http, KEY, some)
+        return await self.register_at(self.nodes[0], some)
+
+    async def register_at(self, node: Node, some: Sequence[str]) -> dict[str, str]:
+        """Register these numbers over HTTP at this node; return their tokens."""
+        return await register(node.http, KEY, some)
 
     async def fleet(self, name: str = "") -> FleetProcess:
         """Start another process for devices."""
@@ -139,9 +222,27 @@ class DeviceNetwork:
         self.fleets.append(fleet)
         return fleet
 
+    async def fork_fleets(self, count: int) -> Sequence[FleetProcess]:
+        """Start processes for devices, forked from one."""
+        self._fleets, forked = await fork_fleets(count, self.directory)
+        self.fleets += forked
+        return forked
+
+    @property
+    def redis_pid(self) -> int | None:
+        """Return the process id of Redis; `None` without one."""
+        return self._redis.pid if self._redis is not None else None
+
+    def node_pids(self) -> list[int]:
+        """Return the process ids of all nodes, and of the processes that start and fork workers."""
+        found = [node.pid for node in self.nodes]
+        if self._forked and (parent := self.nodes[0].process.pid) is not None:
+            found += [parent, *(child.pid for child in psutil.Process(parent).children())]
+        return found
+
     def pids(self) -> dict[str, int]:
         """Return the process ids of all processes but this one, by name."""
-        found = {node.process.name: node.process.pid for node in self.nodes}
+        found = {node.name: node.pid if self._forked else node.process.pid for node in self.nodes}
         found |= {fleet.name: fleet.pid for fleet in self.fleets}
         found |= {"mariadbd": self.mariadb.pid, "redis": self._redis.pid if self._redis is not None else None}
         return {name: pid for name, pid in found.items() if pid is not None}
@@ -152,12 +253,12 @@ class DeviceNetwork:
         for node in self.nodes:
             request = urllib.request.Request(f"{node.http}/metrics", headers={"Authorization": f"Apikey {API_KEY}"})
             with urllib.request.urlopen(request, timeout=30) as answer:
-                found[node.process.name] = answer.read().decode()
+                found[node.name] = answer.read().decode()
         return found
 
-    def sampler(self) -> Sampler:
-        """Return a sampler of all processes."""
-        return Sampler(self.pids, metrics=self.metrics, mariadb=self.mariadb)
+    def sampler(self, interval: float = INTERVAL) -> Sampler:
+        """Return a sampler of all processes. interval: seconds between samples"""
+        return Sampler(self.pids, metrics=self.metrics, mariadb=self.mariadb, interval=interval)
 
     async def attach(self, fleet: FleetProcess, some: Mapping[str, str], node: int = 0, transport: str = TCP) -> float:
         """Connect devices to one node, each from its own address; return the seconds that took."""
@@ -171,6 +272,16 @@ class DeviceNetwork:
             for start in range(0, len(rows), 5000):
                 cursor.executemany(statement, rows[start : start + 5000])
             connection.commit()
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of `count` consecutive loopback ports without a listener."""
+    while True:
+        first = free_port()
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 @contextlib.asynccontextmanager

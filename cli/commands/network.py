@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fastapi import FastAPI
+
 import network.services
 import network.settings
 from cli import guard, process
@@ -99,6 +101,7 @@ class _Network:
     def fork(self, settings: Settings, pipes: Sequence[int]) -> None:
         """Fork the server if there are several workers."""
         if settings.workers > 1:
+            _load_late_modules()
             self._server = ForkServer.start(_run_worker, pipes)
 
     async def serve(self, settings: Settings, stop: asyncio.Event, ready: process.Ready) -> None:
@@ -121,6 +124,15 @@ class _Network:
             for end in ends:
                 end.cancel()
             server.close()
+
+
+def _load_late_modules() -> None:
+    """Load what the web framework loads with the first application, so that the workers share it."""
+    application = FastAPI()
+
+    @application.get("/")
+    async def answer(parameter: str = "") -> None:
+        """Return nothing."""
 
 
 def _run_worker(pipes: Mapping[str, int]) -> int:

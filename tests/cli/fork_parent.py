@@ -20,6 +20,7 @@ LOADED = {"at": time.monotonic()}
 def child(pipes: Mapping[str, int]) -> int:
     """Write what this child sees to its pipe `ready`, then act."""
     seen = {
+        "server": os.getppid(),
         "environment": dict(os.environ),
         "descriptors": sorted(os.listdir("/proc/self/fd"), key=int)[:-1],
         "loaded": LOADED["at"],
@@ -51,7 +52,7 @@ async def main(server: ForkServer, unused: int) -> dict[str, Any]:
     others = [(await start(server, DO=what))[0] for what in ("return", "raise")]
     statuses = [await other.wait() for other in others]
     # Sent to all processes of a service by its supervisor; a child has not inherited the server's indifference.
-    pid = int(open(f"/proc/{staying.pid}/stat").read().split()[3])
+    pid = seen["server"]
     os.kill(pid, signal.SIGTERM)
     os.kill(pid, signal.SIGINT)
     staying.terminate()
@@ -76,9 +77,8 @@ async def main(server: ForkServer, unused: int) -> dict[str, Any]:
 
 async def stay(server: ForkServer) -> None:
     """Print the ids of the server and of a child, and wait."""
-    staying, _ = await start(server, DO="stay")
-    pid = int(open(f"/proc/{staying.pid}/stat").read().split()[3])
-    print(json.dumps({"server": pid, "child": staying.pid}), flush=True)
+    staying, seen = await start(server, DO="stay")
+    print(json.dumps({"server": seen["server"], "child": staying.pid}), flush=True)
     await asyncio.Event().wait()
 
 

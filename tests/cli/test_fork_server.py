@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -37,10 +38,11 @@ def test_children_have_their_own_environment_and_report_their_ends() -> None:
 
 
 async def test_the_server_ends_when_its_parent_is_killed() -> None:
-    with subprocess.Popen([*PARENT, "stay"], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pids = json.loads(parent.stdout.readline())
-        parent.kill()
+    parent = await asyncio.create_subprocess_exec(*PARENT, "stay", stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pids = json.loads(await parent.stdout.readline())
+    parent.kill()
+    await parent.wait()
     try:
         await polling.until(lambda: not is_running(pids["server"]), seconds=30)
         # A worker ends by itself, through its lifeline.
