@@ -65,9 +65,12 @@ def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator
             private_files.make_directory(folder)
             for _ in _live(folder, process):
                 pass
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, private_files.FILE_MODE)
+            # Another process that starts now would take a record without a lock for one of a killed process.
+            unlocked = path.with_suffix(".new")
+            descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, private_files.FILE_MODE)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(descriptor, json.dumps(dataclasses.asdict(_record(process, variables))).encode())
+            unlocked.rename(path)
         except OSError as error:
             log.warning("process.not_recorded", extra={"path": str(path), "error": error.strerror})
         yield

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from cli import known_variables, process_records
 from cli.doctor.configuration import RunningProcess
@@ -56,6 +59,25 @@ def test_the_record_of_a_killed_process_is_ignored_and_deleted(tmp_path: Path) -
     assert len(list((tmp_path / "processes").iterdir())) == 1
     assert process_records.find("network", tmp_path) is None
     assert not list((tmp_path / "processes").iterdir())
+
+
+def test_a_process_that_starts_at_the_same_time_does_not_delete_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, looks = fcntl.flock, []
+
+    def look_first(file: int, operation: int) -> None:
+        if not looks:
+            looks.append(True)
+            looks.append(process_records.find("network", tmp_path))
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", look_first)
+    with process_records.kept("network", tmp_path, VARIABLES):
+        assert looks == [True, None]
+        record = process_records.find("network", tmp_path)
+        assert record is not None
+        assert record.pid == os.getpid()
 
 
 def test_an_unwritable_record_directory_stops_no_process(tmp_path: Path) -> None:
