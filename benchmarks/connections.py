@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
@@ -36,8 +37,8 @@ from harness.control import ChildFailed
 from harness.fleet_process import FleetProcess
 
 CONNECTIONS, QUICK = 500_000, 2000
-# Fleets that connect at the same time, and connections of each between two rows of the table.
-LANES, STEP = 2, 10_000
+# Rows of the table, each after a round in which every fleet connects more devices, and fleets that do so at a time.
+ROUNDS, LANES = 10, 2
 SIZE, RATE = 4096, 1000.0
 # Seconds: without a frame after which a node closes a connection, and between two pings of a device.
 IDLE, PING = 600, 480
@@ -68,9 +69,10 @@ class Crowd:
 
     network: DeviceNetwork
     wanted: int
-    empty: Footprint  # with all processes, without connections
     fleets: Sequence[FleetProcess]
-    full: Footprint | None = None
+    # After the first round, in which every process begins to work, and after the last one, with the connections then.
+    first: tuple[int, Footprint] | None = None
+    last: tuple[int, Footprint] | None = None
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     numbers: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
@@ -83,58 +85,66 @@ class Crowd:
 
     async def climb(self) -> None:
         """Open connections until there are `wanted`, or the machine has too little memory left, or one fails."""
-        each = math.ceil(self.wanted / len(self.fleets))
-        for first in range(0, len(self.fleets), LANES):
-            lanes = range(first, min(first + LANES, len(self.fleets)))
-            for start in range(0, each, STEP):
-                parts = {
-                    index: range(
-                        min(self.wanted, index * each + start),
-                        min(self.wanted, index * each + min(each, start + STEP)),
-                    )
-                    for index in lanes
-                }
-                if footprint.read_available() < RESERVE:
-                    self.stopped = f"at {self.count:,}: the machine has less than {RESERVE / GIB:g} GiB left"
-                    return
-                try:
-                    await self._step(parts)
-                except (TimeoutError, ChildFailed) as error:
-                    self.stopped = f"at {self.count:,} and some more: {str(error)[-300:]}"
-                    return
+        bounds = [self.wanted * index // ROUNDS for index in range(ROUNDS + 1)]
+        for start, end in itertools.pairwise(bounds):
+            try:
+                await self._round(range(start, end))
+            except (TimeoutError, ChildFailed, Failed) as error:
+                self.stopped = f"at {self.count:,} and some more: {str(error)[-300:]}"
+                return
         self.stopped = f"at the {self.count:,} that were asked for"
 
-    async def _step(self, parts: Mapping[int, range]) -> None:
-        tokens = {}
-        for index, part in parts.items():
-            if part:
-                tokens[index] = await self.network.register([_number(i) for i in part])
-        cpu, overflows, began = self._cpu(), readings.read_kernel().overflows, time.monotonic()
-        await asyncio.gather(*(self.network.attach(self.fleets[index], some, index) for index, some in tokens.items()))
-        seconds, more = time.monotonic() - began, sum(map(len, tokens.values()))
-        if not more:
-            return
-        for some in tokens.values():
-            self.numbers += some
-        self.seconds += seconds
+    async def _round(self, devices: range) -> None:
+        """Connect these devices, an equal part of them from each fleet. Raises `Failed`."""
+        cpu, overflows, before = self._cpu(), readings.read_kernel().overflows, self.count
+        parts = [devices[index :: len(self.fleets)] for index in range(len(self.fleets))]
+        connecting = 0.0
+        for first in range(0, len(parts), LANES):
+            some = list(enumerate(parts))[first : first + LANES]
+            if footprint.read_available() < RESERVE:
+                raise Failed(f"the machine has less than {RESERVE / GIB:g} GiB left")
+            tokens = {index: await self.network.register([_number(i) for i in part]) for index, part in some}
+            began = time.monotonic()
+            await asyncio.gather(*(self.network.attach(self.fleets[index], tokens[index], index) for index in tokens))
+            connecting += time.monotonic() - began
+            for each in tokens.values():
+                self.numbers += each
+        self.seconds += connecting
         cpu = self._cpu() - cpu
         await asyncio.sleep(REST)
-        self.full = now = await asyncio.to_thread(footprint.read, self.network)
-        each = footprint.cost(self.empty, now, self.count)
+        now = await asyncio.to_thread(footprint.read, self.network)
+        self.last = self.count, now
+        if self.first is None:
+            self.first = self.last
+        self._note(self.count - before, connecting, cpu, readings.read_kernel().overflows - overflows)
+
+    def _note(self, more: int, seconds: float, cpu: float, overflows: int) -> None:
+        """Add a row to the table.
+
+        more: connections of this round
+        cpu:  seconds of all nodes in it, with registrations
+        """
+        assert self.first is not None
+        assert self.last is not None
+        (few, with_few), (count, now) = self.first, self.last
+        each = footprint.cost(with_few, now, count - few) if count > few else None
         self.rows.append(
             {
-                "connections": f"{self.count:,}",
+                "connections": f"{count:,}",
                 "new a second": f"{more / seconds:,.0f}",
                 "CPU of nodes for each, µs": round(cpu / more * 1e6),
-                "bytes of nodes for each": f"{each.node:,.0f}",
-                "bytes of fleets for each": f"{each.fleet:,.0f}",
-                "bytes of the kernel for each end": f"{each.kernel:,.0f}",
-                "bytes of the machine for each": f"{each.machine:,.0f}",
+                "bytes of nodes for each": f"{each.node:,.0f}" if each else "–",
+                "bytes of fleets for each": f"{each.fleet:,.0f}" if each else "–",
+                "bytes of the kernel for each end": f"{each.kernel:,.0f}" if each else "–",
+                "bytes of the machine for each": f"{each.machine:,.0f}" if each else "–",
+                "nodes, MiB": f"{now.nodes / 2**20:,.0f}",
+                "fleets, MiB": f"{now.fleets / 2**20:,.0f}",
+                "sockets, MiB": f"{now.kernel / 2**20:,.0f}",
                 "data in sockets, MiB": f"{now.buffers / 2**20:.1f}",
                 "MariaDB, MiB": f"{now.database / 2**20:.0f}",
                 "Redis, MiB": f"{now.redis / 2**20:.0f}",
                 "GiB left": f"{now.available / GIB:.1f}",
-                "listen overflows": readings.read_kernel().overflows - overflows,
+                "listen overflows": overflows,
             }
         )
         note("ramp", **self.rows[-1])
@@ -156,9 +166,33 @@ async def network_with_nodes(current: Session, nodes: int) -> AsyncIterator[Devi
 
 
 async def links(current: Session, nodes: int) -> Run:
-    """Measure nodes without devices: before and after each has opened a link to every other."""
+    """Measure nodes without devices: before and after each has opened a link to every other.
+
+    With the first link a node also pays for the first use of everything. So two nodes are measured, too.
+    """
+    two, many = await _linked(current, 2), await _linked(current, nodes)
+    link = {
+        what: (many["grown"][what] / nodes - two["grown"][what] / 2) / max(1, nodes - 2) for what in ("alone", "kernel")
+    }
+    details = {
+        "bytes of nodes for a link of one direction": round(link["alone"]),
+        "bytes of the kernel for it": round(link["kernel"]),
+        "bytes of a node for the first use of links": round(two["grown"]["alone"] / 2 - link["alone"]),
+        "CPU of an idle node before, ms a second": round(many["cpu"][0], 2),
+        "CPU of an idle node with its links, ms a second": round(many["cpu"][1], 2),
+        "MiB of an empty node (PSS)": round(many["proportional"] / 2**20, 1),
+        "MiB of it that are its own (USS)": round(many["alone"] / 2**20, 1),
+    }
+    note("links", nodes=nodes, **details)
+    current.report.notes.append("\n".join(f"- {what}: {value:,}" for what, value in details.items()))
+    count = nodes * (nodes - 1)
+    title = f"{count} links of one direction between {nodes} nodes"
+    return figures("links", title, count, "links", many["seconds"], many["samples"], details)
+
+
+async def _linked(current: Session, nodes: int) -> dict[str, Any]:
+    """Return what links between so many nodes take."""
     async with network_with_nodes(current, nodes) as network:
-        count = nodes * (nodes - 1)
         async with network.sampler(SAMPLES) as sampler:
             before = await _idle(network)
             began = time.monotonic()
@@ -167,19 +201,14 @@ async def links(current: Session, nodes: int) -> Run:
                 await network.register_at(node, [_number(index)])
             seconds = time.monotonic() - began
             after = await _idle(network)
-        apart = [footprint.proportional(pid) for pid in network.node_pids()]
-        details = {
-            "bytes of nodes for a link of one direction": round((after["alone"] - before["alone"]) / count),
-            "bytes of the kernel for it": round((after["kernel"] - before["kernel"]) / count),
-            "CPU of an idle node before, ms a second": round(before["cpu"] / nodes * 1000, 2),
-            "CPU of an idle node with its links, ms a second": round(after["cpu"] / nodes * 1000, 2),
-            "MiB of an empty node (PSS)": round(sum(apart) / nodes / 2**20, 1),
-            "MiB of it that are its own (USS)": round(after["alone"] / nodes / 2**20, 1),
+        return {
+            "grown": {what: after[what] - before[what] for what in ("alone", "kernel")},
+            "cpu": [found["cpu"] / nodes * 1000 for found in (before, after)],
+            "proportional": sum(footprint.proportional(pid) for pid in network.node_pids()) / nodes,
+            "alone": after["alone"] / nodes,
+            "seconds": seconds,
+            "samples": sampler.samples,
         }
-        note("links", nodes=nodes, **details)
-    current.report.notes.append("\n".join(f"- {what}: {value:,}" for what, value in details.items()))
-    title = f"{count} links of one direction between {nodes} nodes"
-    return figures("links", title, count, "links", seconds, sampler.samples, details)
 
 
 async def _idle(network: DeviceNetwork) -> dict[str, float]:
@@ -196,20 +225,16 @@ async def crowd(current: Session, wanted: int, nodes: int, link: float) -> None:
     """Measure the ramp, then messages in turn and a reconnect of all its connections, each as a separate run."""
     async with network_with_nodes(current, nodes) as network:
         fleets = await network.fork_fleets(nodes)
-        await asyncio.sleep(REST)
-        climbing = Crowd(network, wanted, await asyncio.to_thread(footprint.read, network), fleets)
+        climbing = Crowd(network, wanted, fleets)
 
         async def climb() -> Run:
             async with network.sampler(SAMPLES) as sampler:
                 await climbing.climb()
-            if climbing.full is None:
+            if climbing.first is None or climbing.last is None or climbing.first == climbing.last:
                 raise Failed(climbing.stopped)
-            sums = [
-                footprint.project(
-                    climbing.empty, climbing.full, measured=climbing.count, nodes=nodes, link=link, connections=count
-                )
-                for count in SUMS
-            ]
+            (few, with_few), (count, with_all) = climbing.first, climbing.last
+            measured = footprint.Measured(nodes, few, with_few, count, with_all, link)
+            sums = [footprint.project(measured, count) for count in SUMS]
             note("sums", **{f"{count:,}": each for count, each in zip(SUMS, sums, strict=True)})
             current.report.notes += [
                 "\n".join(report.table(list(climbing.rows[0]), [list(row.values()) for row in climbing.rows])),
@@ -279,8 +304,10 @@ async def storm(climbed: Crowd) -> Run:
         moment = max(await asyncio.gather(*questions))
         details[f"seconds from the kill until {share:.0%} of {sum(there):,} were back"] = round(moment - began, 1)
     details["listen overflows"] = readings.read_kernel().overflows - overflows
+    await asyncio.sleep(REST)
     after = await asyncio.to_thread(footprint.read, network)
-    details["bytes of nodes for each, after it"] = round((after.nodes - climbed.empty.nodes) / sum(there))
+    details["MiB of nodes, after it"] = round(after.nodes / 2**20)
+    # Samplers need the counters of the same processes before and after.
     async with network.sampler(SAMPLES) as sampler:
         await asyncio.sleep(REST)
     return figures("storm", "all come back", sum(there), "connections", moment - began, sampler.samples, details)

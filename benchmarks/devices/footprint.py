@@ -22,7 +22,7 @@ class Footprint:
     """Bytes in use at one time. Shared memory of nodes and of fleets counts once."""
 
     nodes: int  # of all nodes, with the processes that start and fork them
-    nodes_alone: int  # of it, what no two processes share
+    nodes_alone: int  # of nodes, what no two processes share
     fleets: int
     fleets_alone: int
     kernel: int  # objects for sockets; both ends of each connection are on this machine
@@ -35,10 +35,10 @@ class Footprint:
 def read(network: DeviceNetwork) -> Footprint:
     """Read the present values. Blocks."""
     kernel = readings.read_kernel()
-    nodes, fleets = network.node_pids(), [fleet.pid for fleet in network.fleets]
+    fleets = [fleet.pid for fleet in network.fleets]
     return Footprint(
-        nodes=sum(map(proportional, nodes)),
-        nodes_alone=sum(map(_alone, nodes)),
+        nodes=sum(map(proportional, network.node_pids())),
+        nodes_alone=sum(_alone(node.pid) for node in network.nodes),
         fleets=sum(map(proportional, fleets)),
         fleets_alone=sum(map(_alone, fleets)),
         kernel=kernel.slabs,
@@ -75,44 +75,57 @@ class Cost:
     machine: float  # what the machine has less, with both ends and everything else that ran meanwhile
 
 
-def cost(empty: Footprint, full: Footprint, connections: int) -> Cost:
-    """Return what each of so many connections costs."""
+def cost(fewer: Footprint, more: Footprint, connections: int) -> Cost:
+    """Return what each of so many further connections costs."""
     return Cost(
-        node=(full.nodes - empty.nodes) / connections,
-        fleet=(full.fleets - empty.fleets) / connections,
-        kernel=(full.kernel - empty.kernel) / connections / 2,
-        redis=(full.redis - empty.redis) / connections,
-        machine=(empty.available - full.available) / connections,
+        node=(more.nodes - fewer.nodes) / connections,
+        fleet=(more.fleets - fewer.fleets) / connections,
+        kernel=(more.kernel - fewer.kernel) / connections / 2,
+        redis=(more.redis - fewer.redis) / connections,
+        machine=(fewer.available - more.available) / connections,
     )
 
 
-def project(
-    empty: Footprint, full: Footprint, *, measured: int, nodes: int, link: float, connections: int
-) -> dict[str, int]:
-    """Return the bytes of the parts of a network with so many connections, extrapolated from a smaller one.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """Footprints with few connections and with all of them, in which every process has begun to work."""
 
-    empty:    without connections, but with all processes
-    full:     with connections
-    measured: number of connections in `full`
-    nodes:    nodes, and fleets, in both
-    link:     bytes of a node for a link to another node, of one direction
-    """
-    each = cost(empty, full, measured)
+    nodes: int  # and fleets
+    few: int  # connections
+    with_few: Footprint
+    all: int  # connections
+    with_all: Footprint
+    link: float  # bytes of a node for a link to another node, of one direction
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of each connection beyond the first ones, which pay for the first use of everything."""
+        return cost(self.with_few, self.with_all, self.all - self.few)
+
+
+def project(measured: Measured, connections: int) -> dict[str, int]:
+    """Return the bytes of the parts of a network with so many connections."""
+    each, few = measured.cost, measured.with_few
     needed = max(2, math.ceil(connections / EACH))
 
-    def of(shared: int, alone: int) -> float:
-        """Return the bytes of so many empty processes, whose shared memory stays the same."""
-        return shared - alone + alone / nodes * needed
+    def of(all: int, alone: int, size: float) -> float:
+        """Return the bytes of so many processes without connections, whose shared memory stays the same.
+
+        all:   bytes of the measured processes
+        alone: of it, what they do not share
+        size:  bytes of a connection
+        """
+        return all - alone + (alone - measured.few * size) / measured.nodes * needed
 
     parts = {
-        "nodes, empty": of(empty.nodes, empty.nodes_alone),
-        "links between nodes": needed * (needed - 1) * link,
+        "nodes without connections": of(few.nodes, few.nodes_alone, each.node),
+        "links between nodes": needed * (needed - 1) * measured.link,
         "connections in nodes": connections * each.node,
         "kernel, ends in nodes": connections * each.kernel,
         "kernel, ends in devices": connections * each.kernel,
-        "Redis": empty.redis + connections * each.redis,
-        "MariaDB": full.database,
-        "fleets, empty": of(empty.fleets, empty.fleets_alone),
+        "Redis": few.redis + (connections - measured.few) * each.redis,
+        "MariaDB": measured.with_all.database,
+        "fleets without connections": of(few.fleets, few.fleets_alone, each.fleet),
         "devices": connections * each.fleet,
     }
     found = {name: round(size) for name, size in parts.items()}

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import connections
 from benchmarks.devices import footprint
 from benchmarks.devices.clients import SENDER, Clients
-from benchmarks.devices.footprint import Footprint
+from benchmarks.devices.footprint import Footprint, Measured
 from benchmarks.devices.network import DeviceNetwork, numbers
 from harness import polling
 from harness.control import ChildFailed
@@ -22,44 +22,39 @@ from harness.mariadb import MariaDB
 MIB = 2**20
 
 
-def test_the_sum_counts_shared_memory_once_and_other_memory_for_each_node() -> None:
-    empty = Footprint(
-        nodes=100 * MIB,
-        nodes_alone=40 * MIB,
-        fleets=50 * MIB,
-        fleets_alone=10 * MIB,
-        kernel=0,
-        buffers=0,
-        database=80 * MIB,
-        redis=5 * MIB,
-        available=1000 * MIB,
-    )
-    full = Footprint(
-        nodes=100 * MIB + 4000 * 1000,
-        nodes_alone=40 * MIB + 4000 * 1000,
-        fleets=50 * MIB + 2000 * 1000,
-        fleets_alone=10 * MIB + 2000 * 1000,
-        kernel=8000 * 1000,
+def a_footprint(connections: int) -> Footprint:
+    """Return the footprint of two nodes and two fleets: 4,000 bytes for each connection in a node, 2,000 in a fleet,
+    4,000 for each end in the kernel, 100 in Redis.
+    """
+    return Footprint(
+        nodes=100 * MIB + 4000 * connections,
+        nodes_alone=40 * MIB + 4000 * connections,
+        fleets=50 * MIB + 2000 * connections,
+        fleets_alone=10 * MIB + 2000 * connections,
+        kernel=8000 * connections,
         buffers=0,
         database=90 * MIB,
-        redis=5 * MIB + 100 * 1000,
-        available=1000 * MIB - 15000 * 1000,
+        redis=5 * MIB + 100 * connections,
+        available=1000 * MIB - 15000 * connections,
     )
-    found = footprint.project(empty, full, measured=1000, nodes=2, link=1000.0, connections=500_000)
-    assert found == {
+
+
+def test_the_sum_counts_shared_memory_once_and_other_memory_for_each_node() -> None:
+    measured = Measured(2, 200, a_footprint(200), 1000, a_footprint(1000), link=1000.0)
+    assert footprint.project(measured, 500_000) == {
         # 26 nodes for 19,300 connections each.
-        "nodes, empty": 60 * MIB + 20 * 26 * MIB,
+        "nodes without connections": 60 * MIB + 20 * 26 * MIB,
         "links between nodes": 26 * 25 * 1000,
         "connections in nodes": 2_000_000_000,
         "kernel, ends in nodes": 2_000_000_000,
         "kernel, ends in devices": 2_000_000_000,
         "Redis": 5 * MIB + 50_000_000,
         "MariaDB": 90 * MIB,
-        "fleets, empty": 40 * MIB + 5 * 26 * MIB,
+        "fleets without connections": 40 * MIB + 5 * 26 * MIB,
         "devices": 1_000_000_000,
         "together": 7_050_650_000 + (60 + 520 + 5 + 90 + 40 + 130) * MIB,
     }
-    assert footprint.cost(empty, full, 1000).machine == 15000
+    assert measured.cost.machine == 15000
 
 
 def test_the_table_of_sums_has_a_column_for_each_number_of_connections() -> None:
