@@ -131,7 +131,7 @@ class Routing:
             numbers = NodeSequenceNumbers(membership.clock, last_seq, membership.slot)
             mailboxes.is_shared = True
             router = SharedRouter(*parts, numbers=numbers, **options)
-            self.node = ClusterNode(server, membership, links, router, directory, store.list_filled)
+            self.node = ClusterNode(server, membership, links, router, directory, store)
             router.join(self.node.exchange)
             directory.join(self.node)
             context = self._with(directory, router)

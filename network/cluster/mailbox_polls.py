@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from network.routing.shared_router import SharedRouter
 from tidings.storage.database import pages
@@ -17,10 +18,18 @@ TOGETHER, PAUSE = 200, 0.05
 # Seconds between two polls, numbers in one query of a poll, and maximum seconds over which its queries are spread.
 # Envelopes that another node has stored and could not announce are found within the sum of the first and the last.
 INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
+# Filled mailboxes of all devices that are read at once, instead of a query for each part of the devices attached here.
+MOST = 5000
 
 
-# Returns those of the numbers whose mailboxes hold envelopes.
-Filled = Callable[[Sequence[str]], Awaitable[Collection[str]]]
+class FilledMailboxes(Protocol):
+    """Mailboxes that hold envelopes."""
+
+    async def list_filled(self, recipients: Sequence[str]) -> set[str]:
+        """Return those of the numbers whose mailboxes hold envelopes."""
+
+    async def list_first_filled(self, most: int) -> set[str]:
+        """Return the numbers whose mailboxes hold envelopes, or so many of them."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -33,7 +42,7 @@ class MailboxPolls:
     name = "mailbox polls"
 
     router: SharedRouter
-    filled: Filled
+    mailboxes: FilledMailboxes
 
     async def run(self, stop: asyncio.Event) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
@@ -53,13 +62,23 @@ class MailboxPolls:
     async def run_once(self) -> None:
         """Poll the mailboxes of all attached devices once."""
         some = list(pages(list(dict.fromkeys(self.router.attached())), BATCH))
+        filled = await self._list_all() if len(some) > 1 else None
         for page in some:
             # A mailbox that is being read may be past envelopes that other nodes stored since the read started.
             draining = list(filter(self.router.is_draining, page))
-            idle = list(set(page).difference(draining))
-            for number in (*draining, *(await self.filled(idle) if idle else ())):
+            idle = set(page).difference(draining)
+            if filled is not None:
+                found = idle & filled
+            else:
+                found = await self.mailboxes.list_filled(list(idle)) if idle else set()
+            for number in (*draining, *found):
                 self.router.look_again(number)
-            await asyncio.sleep(SPREAD / len(some))
+            await asyncio.sleep(SPREAD / len(some) if filled is None else 0.0)
+
+    async def _list_all(self) -> set[str] | None:
+        """Return all numbers whose mailboxes hold envelopes; `None` when they are over `MOST`."""
+        found = await self.mailboxes.list_first_filled(MOST + 1)
+        return found if len(found) <= MOST else None
 
     async def make(self) -> None:
         """Read the mailboxes of all attached devices."""

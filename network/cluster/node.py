@@ -12,7 +12,7 @@ from network.cluster.announcements import Announcements
 from network.cluster.exchange import Exchange
 from network.cluster.frames import Claim, FromNode
 from network.cluster.links import NodeLinks
-from network.cluster.mailbox_polls import Filled, MailboxPolls
+from network.cluster.mailbox_polls import FilledMailboxes, MailboxPolls
 from network.cluster.membership import MembershipChange, NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import DevicePart, Presence
@@ -49,13 +49,12 @@ class ClusterNode(OtherNodes):
     links: NodeLinks
     router: SharedRouter
     directory: Directory
-    # Returns the numbers whose mailboxes hold envelopes.
-    filled: Filled
+    mailboxes: FilledMailboxes
     # Called with the identity keys, by number, of devices registered on other nodes; `None` for no call.
     tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
-        self._mailbox_polls = MailboxPolls(self.router, self.filled)
+        self._mailbox_polls = MailboxPolls(self.router, self.mailboxes)
         self._outbox = Outbox(self.links, self._unsent, self._is_wanted)
         # Other nodes that stored envelopes while they could not find a claim could not announce them.
         read = self.router.look_again

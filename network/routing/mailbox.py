@@ -70,6 +70,10 @@ class SqlMailbox:
         """Return those of the numbers whose mailboxes hold envelopes."""
         return await self._read(lambda c: mailbox.list_recipients(c, recipients))
 
+    async def list_first_filled(self, most: int) -> set[str]:
+        """Return the numbers whose mailboxes hold envelopes, or so many of them."""
+        return await self._read(lambda c: mailbox.list_filled(c, most))
+
     async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:
         found = await self.list_filled(list(set(recipients)))
         return [recipient in found for recipient in recipients]

@@ -82,7 +82,7 @@ def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> ClusterNod
         clock=ManualClock(),
         limits=Limits(),
     )
-    return ClusterNode(server, membership(), links or PlayedLinks(), router, directory=None, filled=None)
+    return ClusterNode(server, membership(), links or PlayedLinks(), router, directory=None, mailboxes=None)
 
 
 async def test_a_login_cancelled_during_its_claim_leaves_no_claim() -> None:

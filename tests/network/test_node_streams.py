@@ -233,28 +233,53 @@ async def test_envelopes_stored_while_a_node_was_away_precede_later_ones(
         await arrive(bob, "stored", "later")
 
 
+class PlayedMailboxes:
+    """Router and store of a node: ALICE's mailbox is being read, and those of `filled` hold envelopes."""
+
+    def __init__(self, devices: Sequence[str], filled: set[str]) -> None:
+        self.devices = devices
+        self.filled = filled
+        self.read: list[str] = []
+        # Numbers in each query.
+        self.queries: list[int] = []
+
+    def attached(self) -> Iterator[str]:
+        return iter(self.devices)
+
+    def is_draining(self, number: str) -> bool:
+        return number == ALICE
+
+    def look_again(self, number: str) -> None:
+        self.read.append(number)
+
+    async def list_filled(self, recipients: Sequence[str]) -> set[str]:
+        assert ALICE not in recipients
+        self.queries.append(len(recipients))
+        return self.filled & set(recipients)
+
+    async def list_first_filled(self, most: int) -> set[str]:
+        return set(sorted(self.filled)[:most])
+
+
 async def test_a_poll_reads_mailboxes_that_are_filled_or_being_read() -> None:
-    class PlayedMailboxes:
-        def __init__(self) -> None:
-            self.read: list[str] = []
-
-        def attached(self) -> Iterator[str]:
-            return iter([ALICE, BOB, CAROL, BOB])
-
-        def is_draining(self, number: str) -> bool:
-            return number == ALICE
-
-        def look_again(self, number: str) -> None:
-            self.read.append(number)
-
-    async def filled(numbers: Sequence[str]) -> set[str]:
-        assert sorted(numbers) == [BOB, CAROL]
-        return {CAROL}
-
-    mailboxes = PlayedMailboxes()
+    mailboxes = PlayedMailboxes([ALICE, BOB, CAROL, BOB], {CAROL})
     async with asyncio.timeout(PATIENCE):
-        await MailboxPolls(mailboxes, filled).run_once()
+        await MailboxPolls(mailboxes, mailboxes).run_once()
     assert mailboxes.read == [ALICE, CAROL]
+    assert mailboxes.queries == [2]
+
+
+@pytest.mark.parametrize(("elsewhere", "queries"), [(4999, []), (5000, [999, 1000, 502])])
+async def test_a_poll_for_many_devices_reads_all_filled_mailboxes_at_once_unless_they_are_many(
+    elsewhere: int, queries: list[int]
+) -> None:
+    here = [f"1555{index:07}" for index in range(2500)]
+    # Those of other nodes' devices are filled, too.
+    mailboxes = PlayedMailboxes([ALICE, *here, CAROL], {CAROL, *(f"1444{index:07}" for index in range(elsewhere))})
+    async with asyncio.timeout(PATIENCE):
+        await MailboxPolls(mailboxes, mailboxes).run_once()
+    assert mailboxes.read == [ALICE, CAROL]
+    assert mailboxes.queries == queries
 
 
 def test_sequence_numbers_follow_the_redis_clock_with_minimal_correction() -> None:

@@ -41,6 +41,8 @@ async def test_envelopes_are_listed_in_order_and_in_pages(database_factory: Data
         assert await mailbox.last_seq(connection) == big + 9
         assert await mailbox.list_recipients(connection, [ALICE, BOB, CAROL]) == {BOB, CAROL}
         assert await mailbox.list_recipients(connection, []) == set()
+        assert await mailbox.list_filled(connection, 3) == {BOB, CAROL}
+        assert len(await mailbox.list_filled(connection, 1)) == 1
 
 
 async def test_an_envelope_inserted_repeatedly_is_stored_once(database_factory: DatabaseFactory) -> None:

@@ -116,6 +116,14 @@ async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -
     return {row.recipient for row in await select_paged(connection, _RECIPIENTS, "recipients", numbers, CHUNK)}
 
 
+_FILLED = sa.select(table.c.recipient).distinct()
+
+
+async def list_filled(connection: AsyncConnection, most: int) -> set[str]:
+    """Return the numbers that have envelopes stored, or so many of them."""
+    return {row.recipient for row in await connection.execute(_FILLED.limit(most))}
+
+
 # In JSON, `refs` has two extra characters per id and two for the list.
 _SIZE = _FRAME + sa.func.length(table.c.body) + _REF_CHARACTER * (sa.func.length(table.c.refs) - 2)
 _WAITING = (
