@@ -35,6 +35,7 @@ from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.seed004 import SHARES, figures
 from harness.control import ChildFailed
 from harness.fleet_process import FleetProcess
+from harness.processes import usage
 
 CONNECTIONS, QUICK = 500_000, 2000
 # Rows of the table, each after a round in which every fleet connects more devices, and fleets that do so at a time.
@@ -112,17 +113,37 @@ class Crowd:
         self.seconds += connecting
         cpu = self._cpu() - cpu
         await asyncio.sleep(REST)
+        idle, idle_database = await self._idle()
         now = await asyncio.to_thread(footprint.read, self.network)
         self.last = self.count, now
         if self.first is None:
             self.first = self.last
-        self._note(self.count - before, connecting, cpu, readings.read_kernel().overflows - overflows)
+        self._note(
+            self.count - before,
+            connecting,
+            cpu,
+            {
+                "CPU of idle nodes, ms a second": f"{idle * 1000:.0f}",
+                "CPU of MariaDB then": f"{idle_database * 1000:.0f}",
+                "listen overflows": readings.read_kernel().overflows - overflows,
+            },
+        )
 
-    def _note(self, more: int, seconds: float, cpu: float, overflows: int) -> None:
+    async def _idle(self) -> tuple[float, float]:
+        """Return the CPU seconds that all nodes, and the database, use in a second while nothing happens."""
+        database = self.network.mariadb.pid
+        assert database is not None
+        began, nodes, used = time.monotonic(), self._cpu(), usage(database).cpu
+        await asyncio.sleep(QUIET)
+        seconds = time.monotonic() - began
+        return (self._cpu() - nodes) / seconds, (usage(database).cpu - used) / seconds
+
+    def _note(self, more: int, seconds: float, cpu: float, others: Mapping[str, Any]) -> None:
         """Add a row to the table.
 
-        more: connections of this round
-        cpu:  seconds of all nodes in it, with registrations
+        more:   connections of this round
+        cpu:    seconds of all nodes in it, with registrations
+        others: further columns
         """
         assert self.first is not None
         assert self.last is not None
@@ -144,7 +165,7 @@ class Crowd:
                 "MariaDB, MiB": f"{now.database / 2**20:.0f}",
                 "Redis, MiB": f"{now.redis / 2**20:.0f}",
                 "GiB left": f"{now.available / GIB:.1f}",
-                "listen overflows": overflows,
+                **others,
             }
         )
         note("ramp", **self.rows[-1])
@@ -225,6 +246,7 @@ async def crowd(current: Session, wanted: int, nodes: int, link: float) -> None:
     """Measure the ramp, then messages in turn and a reconnect of all its connections, each as a separate run."""
     async with network_with_nodes(current, nodes) as network:
         fleets = await network.fork_fleets(nodes)
+        await asyncio.gather(*(fleet.ask("keep_alive", period=PING) for fleet in fleets))
         climbing = Crowd(network, wanted, fleets)
 
         async def climb() -> Run:
@@ -247,7 +269,6 @@ async def crowd(current: Session, wanted: int, nodes: int, link: float) -> None:
 
         if await current.once(Variant("ramp", "ramp", climb), again=False) is None:
             return
-        await asyncio.gather(*(fleet.ask("keep_alive", period=PING) for fleet in fleets))
         for name, measure in (("turns", turns), ("storm", storm)):
             if current.is_wanted(name):
                 taken = functools.partial(measure, climbing)

@@ -14,6 +14,7 @@ import asyncio
 import collections
 import contextlib
 import gc
+import itertools
 import os
 import resource
 import socket
@@ -222,18 +223,15 @@ class Fleet:
                 await asyncio.sleep(0.01)
         return time.monotonic()
 
-    async def do_keep_alive(self, period: float) -> None:
-        """Have every device send a ping once in so many seconds from now on, one after the other."""
+    async def do_keep_alive(self, period: int) -> None:
+        """Have every device, also later ones, send a ping once in so many seconds from now on."""
         self._start(self._keep_alive(period))
 
-    async def _keep_alive(self, period: float) -> None:
-        while not self.is_closing:
-            some = list(self.devices.values())
-            for index, each in enumerate(some):
+    async def _keep_alive(self, period: int) -> None:
+        for second in itertools.count():
+            for each in list(self.devices.values())[second % period :: period]:
                 if each.is_attached:
                     each.write(device.Ping())
-                if index % 20 == 19:
-                    await asyncio.sleep(20 * period / len(some))
             await asyncio.sleep(1.0)
 
     async def do_until_delivered(self, count: int, seconds: float) -> dict[str, Any]:

@@ -98,7 +98,7 @@ async def test_pings_keep_silent_devices_connected(mariadb: MariaDB, tmp_path: P
         first, second = await network.fork_fleets(2)
         for index, fleet in enumerate((first, second)):
             await network.attach(fleet, await network.register(numbers(5, index)), index)
-        await first.ask("keep_alive", period=1.0)
+        await first.ask("keep_alive", period=1)
 
         async def is_silent_one_closed() -> bool:
             return "idle" in (await second.counts())["failures"]
