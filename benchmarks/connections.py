@@ -45,7 +45,7 @@ SIZE, RATE = 4096, 1000.0
 IDLE, PING = 600, 480
 # Seconds without activity before memory is read, and over which idle CPU is measured.
 REST, QUIET = 3.0, 10.0
-# Bytes that the machine must have left for the ramp to go on.
+# Bytes that the machine must have left for the ramp to continue.
 RESERVE = GIB
 # Connections of the sums.
 SUMS = (500_000, 1_000_000)
@@ -71,7 +71,7 @@ class Crowd:
     network: DeviceNetwork
     wanted: int
     fleets: Sequence[FleetProcess]
-    # After the first round, in which every process begins to work, and after the last one, with the connections then.
+    # After the first round, in which every process starts to work, and after the last one, with the connections then.
     first: tuple[int, Footprint] | None = None
     last: tuple[int, Footprint] | None = None
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -212,7 +212,7 @@ async def links(current: Session, nodes: int) -> Run:
 
 
 async def _linked(current: Session, nodes: int) -> dict[str, Any]:
-    """Return what links between so many nodes take."""
+    """Measure a network of this size: what its links take."""
     async with network_with_nodes(current, nodes) as network:
         async with network.sampler(SAMPLES) as sampler:
             before = await _idle(network)
@@ -283,7 +283,7 @@ async def crowd(current: Session, wanted: int, nodes: int, link: float) -> None:
 def sum_table(sums: Sequence[Mapping[str, int]]) -> str:
     """Return the sums on paper, of which each is the result of `footprint.project`."""
     rows = [[part, *(f"{each[part] / GIB:.2f}" for each in sums)] for part in sums[0]]
-    return "\n".join(report.table(["GiB with so many connections", *(f"{count:,}" for count in SUMS)], rows))
+    return "\n".join(report.table(["GiB", *(f"{count:,}" for count in SUMS)], rows))
 
 
 async def turns(climbed: Crowd) -> Run:

@@ -224,7 +224,7 @@ class Fleet:
         return time.monotonic()
 
     async def do_keep_alive(self, period: int) -> None:
-        """Have every device, also later ones, send a ping once in so many seconds from now on."""
+        """Have every device, also later ones, send a ping once per `period` seconds from now on."""
         self._start(self._keep_alive(period))
 
     async def _keep_alive(self, period: int) -> None:

@@ -72,11 +72,11 @@ class Cost:
     fleet: float
     kernel: float  # of one end
     redis: float
-    machine: float  # what the machine has less, with both ends and everything else that ran meanwhile
+    machine: float  # what the machine has less, with both ends and everything else that ran
 
 
 def cost(fewer: Footprint, more: Footprint, connections: int) -> Cost:
-    """Return what each of so many further connections costs."""
+    """Return the cost of each of these further connections."""
     return Cost(
         node=(more.nodes - fewer.nodes) / connections,
         fleet=(more.fleets - fewer.fleets) / connections,
@@ -88,7 +88,7 @@ def cost(fewer: Footprint, more: Footprint, connections: int) -> Cost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measured:
-    """Footprints with few connections and with all of them, in which every process has begun to work."""
+    """Footprints with few connections and with all of them, in which every process has started to work."""
 
     nodes: int  # and fleets
     few: int  # connections
@@ -104,12 +104,12 @@ class Measured:
 
 
 def project(measured: Measured, connections: int) -> dict[str, int]:
-    """Return the bytes of the parts of a network with so many connections."""
+    """Return the bytes of the parts of a network with this number of connections."""
     each, few = measured.cost, measured.with_few
     needed = max(2, math.ceil(connections / EACH))
 
     def of(all: int, alone: int, size: float) -> float:
-        """Return the bytes of so many processes without connections, whose shared memory stays the same.
+        """Return the bytes of the needed processes without connections, whose shared memory stays the same.
 
         all:   bytes of the measured processes
         alone: of it, what they do not share

@@ -29,7 +29,7 @@ class FilledMailboxes(Protocol):
         """Return those of the numbers whose mailboxes hold envelopes."""
 
     async def list_first_filled(self, most: int) -> set[str]:
-        """Return the numbers whose mailboxes hold envelopes, or so many of them."""
+        """Return the numbers whose mailboxes hold envelopes, at most `most` of them."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -71,7 +71,7 @@ class SqlMailbox:
         return await self._read(lambda c: mailbox.list_recipients(c, recipients))
 
     async def list_first_filled(self, most: int) -> set[str]:
-        """Return the numbers whose mailboxes hold envelopes, or so many of them."""
+        """Return the numbers whose mailboxes hold envelopes, at most `most` of them."""
         return await self._read(lambda c: mailbox.list_filled(c, most))
 
     async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:

@@ -59,7 +59,7 @@ def test_the_sum_counts_shared_memory_once_and_other_memory_for_each_node() -> N
 
 def test_the_table_of_sums_has_a_column_for_each_number_of_connections() -> None:
     rows = connections.sum_table([{"together": 2**30}, {"together": 2**31}]).splitlines()
-    assert rows[0] == "| GiB with so many connections | 500,000 | 1,000,000 |"
+    assert rows[0] == "| GiB | 500,000 | 1,000,000 |"
     assert rows[2] == "| together | 1.00 | 2.00 |"
 
 

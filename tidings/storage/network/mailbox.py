@@ -120,7 +120,7 @@ _FILLED = sa.select(table.c.recipient).distinct()
 
 
 async def list_filled(connection: AsyncConnection, most: int) -> set[str]:
-    """Return the numbers that have envelopes stored, or so many of them."""
+    """Return the numbers that have envelopes stored, at most `most` of them."""
     return {row.recipient for row in await connection.execute(_FILLED.limit(most))}
 
 
