@@ -106,7 +106,8 @@ class ForkServer:
             loop.add_reader(self._control, self._read)
         self._numbers += 1
         number = self._numbers
-        started = self._starting[number] = loop.create_future()
+        started: asyncio.Future[ForkedProcess] = loop.create_future()
+        self._starting[number] = started
         self._send({"number": number, "environment": dict(environment), "pipes": list(pipes)}, list(pipes.values()))
         return await started
 
@@ -199,12 +200,12 @@ class _Server:
         os.set_blocking(self._wakeup, False)
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         while True:
-            ready, _, _ = select.select([self._control, self._ended], [], [])
+            ready, _, _ = select.select([self._control.fileno(), self._ended], [], [])
             if self._ended in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._ended, 4096)
                 self._reap()
-            if self._control in ready and not self._take_request():
+            if self._control.fileno() in ready and not self._take_request():
                 return 0
 
     def _take_request(self) -> bool:

@@ -64,7 +64,8 @@ def test_the_record_of_a_killed_process_is_ignored_and_deleted(tmp_path: Path) -
 def test_a_process_that_starts_at_the_same_time_does_not_delete_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, looks = fcntl.flock, []
+    lock = fcntl.flock
+    looks: list[object] = []
 
     def look_first(file: int, operation: int) -> None:
         if not looks:
