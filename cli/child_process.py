@@ -48,7 +48,7 @@ class Watcher(Protocol):
         """The child has not stopped within its time and is killed."""
 
 
-class RunningProcess(Protocol):
+class StartedProcess(Protocol):
     """Process that has been started, as `asyncio.subprocess.Process`."""
 
     @property
@@ -65,7 +65,7 @@ class RunningProcess(Protocol):
 
 
 # Starts a process with these environment variables and these pipes, of which each is a descriptor by its name.
-Spawn = Callable[[Mapping[str, str], Mapping[str, int]], Awaitable[RunningProcess]]
+Spawn = Callable[[Mapping[str, str], Mapping[str, int]], Awaitable[StartedProcess]]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -88,7 +88,7 @@ class ChildProcess:
 
     def __post_init__(self) -> None:
         self._name = self.name or self.command
-        self._process: RunningProcess | None = None
+        self._process: StartedProcess | None = None
         self._lifeline = -1
         # Of a child that is prepared: the pipe for further variables, and the one for its ready message; -1 otherwise.
         self._variables = self._prepared = -1
@@ -205,7 +205,7 @@ class ChildProcess:
             unused.pop_all()
         return ready
 
-    async def _execute(self, environment: Mapping[str, str], inherited: Mapping[str, int]) -> RunningProcess:
+    async def _execute(self, environment: Mapping[str, str], inherited: Mapping[str, int]) -> StartedProcess:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "cli.main", self.command, *self.arguments),
             *(f"--{name}-fd={descriptor}" for name, descriptor in inherited.items()),
