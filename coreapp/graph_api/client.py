@@ -65,6 +65,11 @@ class GraphClient:
         """Post a JSON body. Raises `NotPosted` and `AnswerMissing`."""
         return await self._call("POST", url, token, body, RESPONSE_LIMIT)
 
+    async def post_bytes(self, url: str, token: str, content: bytes) -> CloudResponse:
+        """Post the bytes of a resumable upload, from its start. Raises `NotPosted` and `AnswerMissing`."""
+        head = {"Authorization": f"OAuth {token}", "Content-Type": "application/octet-stream", "file_offset": "0"}
+        return await self._call("POST", url, token, content, RESPONSE_LIMIT, head)
+
     async def upload(
         self, url: str, token: str, form: FileForm, size: int, chunks: AsyncIterable[bytes]
     ) -> CloudResponse:
@@ -75,7 +80,8 @@ class GraphClient:
         before, after = form.parts()
         try:
             target = urls.parse(url)
-            head = _request("POST", target, token, len(before) + size + len(after), form.content_type) + before
+            length = len(before) + size + len(after)
+            head = _request("POST", target, token, length, {"Content-Type": form.content_type}) + before
         except ValueError as error:
             raise NotPosted(str(error)) from None
         connection = await self._connect(target.origin)
@@ -107,10 +113,13 @@ class GraphClient:
         while self._idle:
             self._idle.pop()[1].abort()
 
-    async def _call(self, method: str, url: str, token: str, body: bytes, limit: int) -> CloudResponse:
+    async def _call(
+        self, method: str, url: str, token: str, body: bytes, limit: int, headers: Mapping[str, str] | None = None
+    ) -> CloudResponse:
         try:
             target = urls.parse(url)
-            request = _request(method, target, token, len(body) if method == "POST" else None) + body
+            length = len(body) if method == "POST" else None
+            request = _request(method, target, token, length, headers or {}) + body
         except ValueError as error:
             raise NotPosted(str(error)) from None
         connection = self._take_idle(target.origin)
@@ -244,23 +253,22 @@ class _GraphConnection(EgressConnection):
             raise StreamCut(str(error) or type(error).__name__) from None
 
 
-def _request(
-    method: str, target: urls.HttpTarget, token: str, length: int | None, content_type: str = "application/json"
-) -> bytes:
+def _request(method: str, target: urls.HttpTarget, token: str, length: int | None, headers: Mapping[str, str]) -> bytes:
     """Return the head of a request. Raises `ValueError` for a token that no header can have.
 
     length: bytes of the body; None for no body
+    headers: further ones, and other values of the usual ones
     """
-    lines = [
-        f"{method} {target.path} HTTP/1.1",
-        f"Host: {target.named}",
-        f"Authorization: Bearer {token}",
-        "User-Agent: tidings",
-        "Accept: application/json",
-        "Accept-Encoding: identity",
-    ]
+    usual = {
+        "Host": target.named,
+        "Authorization": f"Bearer {token}",
+        "User-Agent": "tidings",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+    }
     if length is not None:
-        lines += [f"Content-Type: {content_type}", f"Content-Length: {length}"]
+        usual |= {"Content-Type": "application/json", "Content-Length": str(length)}
     if not token.isascii() or not token.isprintable():
         raise ValueError("the access token has characters that no header can have")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    lines = [f"{name}: {value}" for name, value in {**usual, **headers}.items()]
+    return "\r\n".join([f"{method} {target.path} HTTP/1.1", *lines, "", ""]).encode("latin-1")

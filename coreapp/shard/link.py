@@ -177,7 +177,7 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             return await self._health(question.n, question.account)
-        if isinstance(question, core.TakeUpstreamEvents | core.ChangeTemplate):
+        if isinstance(question, core.UpstreamQuestion):
             return await self._ask_upstream(question)
         if isinstance(question, _ABOUT_THE_NUMBER):
             if self._number(question.account).config.upstream is not None:
@@ -237,7 +237,7 @@ class LinkHandler:
         letters, seqs = shard.webhook.dead_letters, question.seqs[:1000]
         return core.Replayed(question.n, await letters.replay(seqs, question.by, accepted=question.accepted))
 
-    async def _ask_upstream(self, question: core.TakeUpstreamEvents | core.ChangeTemplate) -> core.Answer:
+    async def _ask_upstream(self, question: core.UpstreamQuestion) -> core.Answer:
         """Carry out a request about a number that sends through the Cloud API."""
         events = question.events if isinstance(question, core.TakeUpstreamEvents) else ()
         shard = self._of(question.account, next((event.peer for event in events if event.peer), ""))
@@ -246,8 +246,10 @@ class LinkHandler:
             raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, f"{question.account} does not use the Cloud API", 1)
         if isinstance(question, core.ChangeTemplate):
             await shard.upstream.templates.carry_out(question)
-        else:
+        elif isinstance(question, core.TakeUpstreamEvents):
             await shard.upstream.take(question.events)
+        else:
+            await shard.upstream.profile.carry_out(question)
         return core.Done(question.n)
 
     def _number(self, account: str) -> NumberParts:

@@ -136,7 +136,7 @@ class Shard:
             self.webhook.template_events,
             self.webhook.limit_events,
             self.accepting.tier_rises,
-            self.upstream.mirror if self.upstream else self.prekey_maintenance,
+            *(self.upstream.mirrors if self.upstream else (self.prekey_maintenance,)),
         )
 
 

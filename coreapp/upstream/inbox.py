@@ -20,13 +20,14 @@ from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers
 from coreapp.statuses.wiring import Statuses
 from coreapp.upstream import inbound_ids, received
+from coreapp.upstream.profile_changes import ProfileChanges
 from coreapp.upstream.received import PostedMessage, PostedStatus, Unusable
 from coreapp.upstream.sender import UpstreamSender
 from coreapp.upstream.template_changes import TemplateChanges
 from coreapp.upstream.templates import TemplateMirror
 from coreapp.webhook import bodies, events
 from coreapp.webhook.inbound import InboundSystem
-from tidings.aio import crashpoints
+from tidings.aio import crashpoints, service
 from tidings.storage.business import messages, upstream_ids
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job
@@ -72,11 +73,17 @@ class UpstreamInbox:
     sender: UpstreamSender
     templates: TemplateChanges
 
+    profile: ProfileChanges
     @property
     def mirror(self) -> TemplateMirror:
         return self.templates.mirror
 
     async def take(self, given: Sequence[core.UpstreamEvent]) -> None:
+    @property
+    def mirrors(self) -> Sequence[service.Service]:
+        """Return the services of the first shard."""
+        return self.mirror, self.profile.mirror
+
         """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""
         posted = [event for event in given if event.kind != core.TEMPLATE_EVENT]
         if len(posted) < len(given):

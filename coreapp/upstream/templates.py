@@ -146,7 +146,7 @@ async def read(client: GraphClient, access: UpstreamAccess, account: str, now: i
     account: number whose templates they become
     now: Unix milliseconds
     """
-    waba, fetch = access.upstream.waba_id, functools.partial(_fetch, client, access)
+    waba, fetch = access.upstream.waba_id, functools.partial(get_object, client, access)
     namespace = await fetch_namespace(fetch, waba)
     return [row_of(each, account, namespace, now) for each in await fetch_all(fetch, waba)]
 
@@ -179,7 +179,8 @@ async def fetch_all(fetch: Fetch, waba_id: str, **filters: str) -> Sequence[Waba
     raise MirrorFailed(f"the WABA has more than {MAX_PAGES * PAGE} templates")
 
 
-async def _fetch(client: GraphClient, access: UpstreamAccess, path: str, kind: type[Any]) -> Any:
+async def get_object(client: GraphClient, access: UpstreamAccess, path: str, kind: type[Any]) -> Any:
+    """Get a path of the Cloud API. Returns its object of the given type. Raises `MirrorFailed`."""
     try:
         answer = await client.get(access.url(path), access.token, limit=PAGE_BYTES)
     except (NotPosted, AnswerMissing) as error:

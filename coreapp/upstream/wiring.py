@@ -17,6 +17,8 @@ from coreapp.upstream.checks import UpstreamChecks
 from coreapp.upstream.contents import NoKeptContents
 from coreapp.upstream.files import UpstreamQueue, exchange_of, upload_again
 from coreapp.upstream.inbox import UpstreamInbox
+from coreapp.upstream.profile_changes import ProfileChanges
+from coreapp.upstream.profiles import ProfileMirror
 from coreapp.upstream.sender import UpstreamSender
 from coreapp.upstream.template_changes import TemplateChanges
 from coreapp.upstream.templates import TemplateMirror
@@ -56,5 +58,12 @@ def make_inbox(
     if context.upstream is None or not isinstance(sending.encryption, UpstreamSender):
         return None
     client = context.upstream.client
-    changes = TemplateChanges(context, client, TemplateMirror(context, client))
-    return UpstreamInbox(context, statuses, peers=peers, media=media, sender=sending.encryption, templates=changes)
+    return UpstreamInbox(
+        context,
+        statuses,
+        peers=peers,
+        media=media,
+        sender=sending.encryption,
+        templates=TemplateChanges(context, client, TemplateMirror(context, client)),
+        profile=ProfileChanges(context, client, ProfileMirror(context, client)),
+    )

@@ -239,6 +239,29 @@ class ChangeTemplate(Frame, tag="change_template"):
     definition: bytes = b""  # JSON object for the Graph API: a new template, or the changed fields; empty to delete
 
 
+class ChangeProfile(Frame, tag="change_profile"):
+    """Change of the profile of a number that sends through the real Cloud API.
+
+    The response is `Done` once the Cloud API has made it and the profile shows it, or `Refused`, which names what is
+    known about an unfinished change.
+    """
+
+    account: str
+    fields: bytes  # JSON object: `about` and fields of the business profile, under their names in v1; others stay
+    photo: str = ""  # name of a file of the store, which becomes the photo; empty to keep the present one
+    photo_type: str = ""  # "image/jpeg" or "image/png"; empty without `photo`
+
+
+class SetPin(Frame, tag="set_pin"):
+    """POST /v1/settings/account/two-step of a number that sends through the real Cloud API.
+
+    The response is `Done` once the Cloud API has the PIN, or `Refused`, which names what is known.
+    """
+
+    account: str
+    pin: str
+
+
 class RequestCode(Frame, tag="request_code"):
     """POST /v1/account: have the network send a code to the account's number. The response is `Done` or `Refused`."""
 
@@ -477,6 +500,7 @@ class Metrics(Frame, tag="metrics"):
     text: str  # Prometheus text format
 
 
+UpstreamQuestion = TakeUpstreamEvents | ChangeTemplate | ChangeProfile | SetPin
 GroupQuestion = CreateGroup | ListGroups | GetGroup | GetGroupInvite | GetGroupIcon | ChangeGroup
 GroupAnswer = Done | GroupList | GroupDescription | GroupInvite | GroupIcon
 Question = (
@@ -497,8 +521,7 @@ Question = (
     | PurgeJobs
     | ShowMessage
     | EmptyQueues
-    | TakeUpstreamEvents
-    | ChangeTemplate
+    | UpstreamQuestion
     | RequestCode
     | VerifyCode
     | ExportKeys

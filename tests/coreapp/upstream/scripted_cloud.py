@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import BodyPartReader, web
 
 from tests.coreapp.signals import Signals
+from tests.coreapp.upstream.scripted_profile import ScriptedProfile
 from tests.coreapp.upstream.scripted_templates import ScriptedTemplates
 from tests.web_server import serving
 
@@ -47,16 +48,18 @@ class ScriptedCloud:
         self.templates: list[dict[str, Any]] = []
         self.template_answer: tuple[int, str] | None = None  # instead of the templates
         self.template_changes = ScriptedTemplates(self)
+        self.profile = ScriptedProfile(self)
         self.url = self._origin = ""
         self._web = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        app = web.Application()
+        app = web.Application(client_max_size=8 * 1024 * 1024)
         app.router.add_post("/v25.0/{number}/messages", self._take)
         app.router.add_post("/v25.0/{number}/media", self._upload)
         app.router.add_get(f"/v25.0/{WABA_ID}", self._describe_waba)
         app.router.add_get(f"/v25.0/{WABA_ID}/message_templates", self._list_templates)
         self.template_changes.add_to(app, WABA_ID)
+        self.profile.add_to(app, PHONE_NUMBER_ID)
         app.router.add_get("/v25.0/{media}", self._describe_file)
         app.router.add_get("/files/{media}", self._give_file)
         self._origin = await self._web.enter_async_context(serving(app))

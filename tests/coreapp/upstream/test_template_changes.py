@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coreapp.upstream import template_changes
+from coreapp.upstream import change_calls, template_changes
 from coreapp.upstream import templates as mirror
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -253,7 +253,7 @@ async def test_a_ninth_change_at_the_same_time_is_refused(
     bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert template_changes.AT_ONCE == 8
-    monkeypatch.setattr(template_changes, "CHANGE_SECONDS", 60.0)
+    monkeypatch.setattr(change_calls, "CHANGE_SECONDS", 60.0)
     running = await started(bridged, cloud, "a")
     cloud.template_changes.answer = HOLD
     held = [asyncio.create_task(create(running)) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Translation of the Cloud API's errors about a template into those of v1."""
+"""Translation of the Cloud API's errors about a template, a profile or a PIN into those of v1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from coreapp.upstream import error_codes
 from coreapp.upstream.outcomes import MAX_DETAILS, CloudError
 from tidings.wire import codes
 from tidings.wire.cloud import v1_codes
-from tidings.wire.cloud.codes import INVALID_PARAMETER, UNKNOWN
+from tidings.wire.cloud.codes import INVALID_PARAMETER, PIN_MISMATCH, UNKNOWN
 
 MAX_RETRY_AFTER = 3_600  # seconds; a longer `Retry-After` is cut
 RETRY_SECONDS = 60  # for a rate limit without one
 # The installation's token is invalid, or the app lacks the capability: no fault of the caller.
 _LOGIN = frozenset({0, 3, 104, 190})
-_RATES = frozenset({4, 17, 613, 80007, 80008, 130429})
+_RATES = frozenset({4, 17, 613, 80007, 80008, 130429, 133008, 133009, 133016})
 _PERMISSIONS = range(200, 300)
 _BY_SUBCODE: Mapping[int, int] = {
     error_codes.UNKNOWN_OBJECT: codes.NOT_FOUND,
@@ -28,7 +28,7 @@ _BY_SUBCODE: Mapping[int, int] = {
 }
 
 
-class _TemplateError(CloudError, gc=False):
+class _CallError(CloudError, gc=False):
     error_user_title: str | None = None
     error_user_msg: str | None = None
 
@@ -40,7 +40,7 @@ class _TemplateError(CloudError, gc=False):
 
 
 class _Refusal(msgspec.Struct, gc=False):
-    error: _TemplateError
+    error: _CallError
 
 
 _decode = msgspec.json.Decoder(_Refusal).decode
@@ -74,6 +74,8 @@ def _code_of(error: CloudError, status: int) -> int:
         return codes.ACCESS_DENIED
     if code == INVALID_PARAMETER:
         return _BY_SUBCODE.get(error.error_subcode or 0, error_codes.of_refusal(code, error.message))
+    if code == PIN_MISMATCH:
+        return codes.PARAMETER_INVALID
     known = v1_codes.at_once(code)
     if known == codes.GENERIC_ERROR and 400 <= status < 500 and code != UNKNOWN:
         # The request is at fault, in a way that v1 has no code for.

@@ -1,0 +1,323 @@
+"""Profile and PIN of the number are those of the Cloud API: changed there, and mirrored here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from coreapp.upstream import change_calls, profile_changes
+from harness import polling
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.upstream.conftest import attach
+from tests.coreapp.upstream.scripted_cloud import TOKEN, ScriptedCloud
+from tests.coreapp.upstream.scripted_profile import CUT, HOLD, JPEG
+from tests.coreapp.upstream.test_template_changes import failed
+from tidings.storage.business import profiles
+from tidings.storage.business.profiles import Photo, StoredProfile
+from tidings.storage.database import Connection
+from tidings.wire import codes, core
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20
+SHOP = StoredProfile("1 Main Street", "Parcels", "desk@example.com", "Education", ("https://example.com",))
+IN_CLOUD = {
+    "address": "1 Main Street",
+    "description": "Parcels",
+    "email": "desk@example.com",
+    "vertical": "EDU",
+    "websites": ["https://example.com"],
+}
+
+
+async def stored(world: World) -> tuple[str, StoredProfile, Photo | None]:
+    """Return about text, business profile and photo as v1 shows them."""
+
+    async def read(connection: Connection) -> tuple[str, StoredProfile, Photo | None]:
+        about, business = (
+            await profiles.find_about(connection, BUSINESS),
+            await profiles.find_business(connection, BUSINESS),
+        )
+        return about, business, await profiles.find_photo(connection, BUSINESS)
+
+    return await world.database.query(read)
+
+
+async def until_stored(world: World, about: str) -> None:
+    """Wait until the about text is mirrored."""
+
+    async def is_there() -> bool:
+        return (await stored(world))[0] == about
+
+    await polling.until(is_there, seconds=10.0, pause=0.01)
+
+
+async def started(world: World, cloud: ScriptedCloud, about: str = "old") -> Running:
+    """Start a Coreapp, and wait until it has mirrored a profile with this about text."""
+    cloud.profile.fields["about"] = about
+    running = await world.start()
+    await until_stored(world, about)
+    return running
+
+
+async def change(running: Running, *, photo: str = "", kind: str = "", **fields: Any) -> core.Done | core.Refused:
+    """Request a change of the profile as a Webapp does. Returns the Coreapp's response."""
+    body = json.dumps(fields).encode()
+    answer = await running.client.ask(lambda n: core.ChangeProfile(n, BUSINESS, body, photo, kind))
+    assert isinstance(answer, core.Done | core.Refused)
+    return answer
+
+
+async def set_pin(running: Running, pin: str = "123456") -> core.Done | core.Refused:
+    answer = await running.client.ask(lambda n: core.SetPin(n, BUSINESS, pin))
+    assert isinstance(answer, core.Done | core.Refused)
+    return answer
+
+
+async def put_file(running: Running, content: bytes) -> str:
+    """Store a photo as a Webapp does. Returns its name."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    return (await running.shard.context.files.write(chunks(), limit=len(content))).name
+
+
+async def test_the_profile_of_the_cloud_api_is_mirrored(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.profile.fields, cloud.profile.photo = {**IN_CLOUD, "about": "Open"}, JPEG
+    await bridged.start()
+    await until_stored(bridged, "Open")
+    assert await stored(bridged) == ("Open", SHOP, Photo("image/jpeg", JPEG))
+    # The host of the photo is another one than the Cloud API's.
+    assert set(cloud.profile.photo_tokens) == {None}
+
+
+async def test_a_profile_that_is_emptied_in_the_cloud_api_is_empty_here(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.profile.fields, cloud.profile.photo = {**IN_CLOUD, "about": "Open"}, JPEG
+    running = await bridged.start()
+    await until_stored(bridged, "Open")
+    cloud.profile.fields, cloud.profile.photo = {}, b""
+    assert running.shard.upstream is not None
+    assert await running.shard.upstream.profile.mirror.run_once()
+    assert await stored(bridged) == ("", StoredProfile(), None)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        (200, "<html>"),
+        (200, '{"data":[]}'),
+        (200, '{"data":[{"about":7}]}'),
+        (200, json.dumps({"data": [{"about": "x" * 256}]})),
+        (200, json.dumps({"data": [{"websites": ["x"] * 17}]})),
+        (400, failed(190)),
+        CUT,
+    ],
+)
+async def test_a_profile_that_cannot_be_read_leaves_the_stored_one(
+    bridged: World, cloud: ScriptedCloud, shown: tuple[int, str] | str
+) -> None:
+    running = await started(bridged, cloud)
+    cloud.profile.fields, cloud.profile.shown = {"about": "new"}, shown
+    assert running.shard.upstream is not None
+    assert not await running.shard.upstream.profile.mirror.run_once()
+    assert (await stored(bridged))[0] == "old"
+
+
+@pytest.mark.parametrize(("content", "status"), [(b"GIF89a", 200), (JPEG, 404), (JPEG + bytes(5 * 1024 * 1024), 200)])
+async def test_a_photo_that_cannot_be_used_leaves_the_stored_one(
+    bridged: World, cloud: ScriptedCloud, content: bytes, status: int
+) -> None:
+    cloud.profile.photo = PNG
+    running = await started(bridged, cloud)
+    cloud.profile.photo, cloud.profile.photo_status = content, status
+    assert running.shard.upstream is not None
+    assert not await running.shard.upstream.profile.mirror.run_once()
+    assert (await stored(bridged))[2] == Photo("image/png", PNG)
+
+
+async def test_only_values_that_differ_are_posted_and_then_shown(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.profile.fields = {**IN_CLOUD, "email": "old@example.com"}
+    running = await started(bridged, cloud)
+    wanted = {**IN_CLOUD, "vertical": "education", "websites": []}
+    assert isinstance(await change(running, **wanted), core.Done)
+    assert cloud.profile.posts == [{"email": "desk@example.com", "websites": []}]
+    expected = StoredProfile("1 Main Street", "Parcels", "desk@example.com", "Education", ())
+    assert await stored(bridged) == ("old", expected, None)
+    assert isinstance(await change(running, about="new"), core.Done)
+    assert cloud.profile.posts[1:] == [{"about": "new"}]
+    assert await stored(bridged) == ("new", expected, None)
+
+
+async def test_a_change_that_the_profile_has_already_posts_nothing(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    assert isinstance(await change(running, about="old", vertical="", address=""), core.Done)
+    assert cloud.profile.posts == []
+
+
+async def test_an_industry_is_removed(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.profile.fields = {"vertical": "RETAIL"}
+    running = await started(bridged, cloud)
+    assert (await stored(bridged))[1].vertical == "Shopping and Retail"
+    assert isinstance(await change(running, vertical=""), core.Done)
+    assert cloud.profile.posts == [{"vertical": "UNDEFINED"}]
+    assert (await stored(bridged))[1].vertical == ""
+
+
+async def test_an_industry_that_the_cloud_api_does_not_have_is_refused(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    answer = await change(running, vertical="Lighthouses")
+    assert isinstance(answer, core.Refused)
+    assert answer.code == 1009
+    assert "Travel and Transportation" in answer.details
+    assert cloud.profile.posts == []
+
+
+async def test_a_photo_is_uploaded_for_the_app_of_the_token_and_shown(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    for content, kind in ((JPEG, "image/jpeg"), (PNG, "image/png")):
+        answer = await change(running, photo=await put_file(running, content), kind=kind)
+        assert isinstance(answer, core.Done)
+        assert (await stored(bridged))[2] == Photo(kind, content)
+        query, headers, sent = cloud.profile.uploads[-1]
+        assert query == {"file_length": str(len(content)), "file_type": kind, "file_name": "photo"}
+        assert (headers["Authorization"], headers["file_offset"], sent) == (f"OAuth {TOKEN}", "0", content)
+    assert cloud.profile.token_reads == 1
+    # Another token may be that of another app.
+    await attach(bridged.database, cloud.url, token="N3W", changed_at=2)
+    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+    await change(running, photo=await put_file(running, JPEG), kind="image/jpeg")
+    assert cloud.profile.token_reads == 2
+
+
+async def test_a_photo_of_five_mebibytes_is_set(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    content = JPEG + bytes(5 * 1024 * 1024 - len(JPEG))
+    answer = await change(running, photo=await put_file(running, content), kind="image/jpeg")
+    assert isinstance(answer, core.Done)
+    assert cloud.profile.uploads[-1][2] == content
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [((400, failed(100, message="(#100) bad picture")), 1009), ((200, "{}"), 1011), (CUT, 1011)]
+)
+async def test_a_photo_that_cannot_be_uploaded_changes_nothing(
+    bridged: World, cloud: ScriptedCloud, answer: Any, code: int
+) -> None:
+    running = await started(bridged, cloud)
+    cloud.profile.upload_answer = answer
+    refused = await change(running, about="new", photo=await put_file(running, JPEG), kind="image/jpeg")
+    assert isinstance(refused, core.Refused)
+    assert refused.code == code
+    assert "unknown" not in refused.details
+    assert cloud.profile.posts == []
+    assert (await stored(bridged))[::2] == ("old", None)
+
+
+async def test_a_photo_whose_file_is_gone_changes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    name = await put_file(running, JPEG)
+    await running.shard.context.files.delete([name])
+    answer = await change(running, about="new", photo=name, kind="image/jpeg")
+    assert isinstance(answer, core.Refused)
+    assert (answer.code, answer.retry_after) == (1011, 1)
+    assert cloud.profile.posts == []
+
+
+async def test_a_pin_is_set_in_the_cloud_api(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    assert isinstance(await set_pin(running), core.Done)
+    assert cloud.profile.pins == ["123456"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "code"),
+    [
+        (400, failed(100, message="(#100) Invalid parameter"), 1009),
+        (400, failed(133005), 1009),
+        (400, failed(133009), 1015),
+        (400, failed(133008), 1015),
+        (403, failed(10), 1005),
+        (401, failed(190), 1000),
+        (400, failed(80007), 1015),
+        (503, failed(2), 1016),
+        (400, failed(999), 1025),
+        (200, '{"success":false}', 1000),
+        (502, "<html>", 1011),
+        (200, "<html>", 1011),
+    ],
+)
+async def test_errors_of_the_cloud_api_become_those_of_v1(
+    bridged: World, cloud: ScriptedCloud, status: int, text: str, code: int
+) -> None:
+    running = await started(bridged, cloud)
+    cloud.profile.answer = (status, text)
+    for answer in (await set_pin(running), await change(running, about="new")):
+        assert isinstance(answer, core.Refused)
+        assert answer.code == code
+        assert (answer.retry_after > 0) == (codes.find(code).status in (429, 503))
+        assert ("unknown" in answer.details) == (status >= 500 or text == "<html>")
+    assert (await stored(bridged))[0] == "old"
+
+
+async def test_a_change_whose_answer_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    cloud.profile.answer, cloud.profile.fields = CUT, {"about": "new"}
+    answer = await change(running, about="newer")
+    assert isinstance(answer, core.Refused)
+    assert "unknown" in answer.details
+    await until_stored(bridged, "new")
+
+
+async def test_a_hung_cloud_api_is_answered_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    cloud.profile.answer = HOLD
+    started_at = time.monotonic()
+    # The second waits for the first.
+    answers = await asyncio.gather(change(running, about="new"), set_pin(running))
+    assert time.monotonic() - started_at < 9.0
+    for answer in answers:
+        assert isinstance(answer, core.Refused)
+        assert answer.code == codes.NOT_READY
+        assert "does not answer within 6 s" in answer.details
+    assert "is unknown" in answers[0].details  # type: ignore[union-attr]
+    assert "nothing was changed" in answers[1].details  # type: ignore[union-attr]
+
+
+async def test_a_ninth_change_at_the_same_time_is_refused(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert profile_changes.AT_ONCE == 8
+    monkeypatch.setattr(change_calls, "CHANGE_SECONDS", 60.0)
+    running = await started(bridged, cloud)
+    cloud.profile.answer = HOLD
+    held = [asyncio.create_task(set_pin(running)) for _ in range(8)]
+    await polling.until(lambda: len(cloud.profile.pins) == 1, seconds=10.0, pause=0.01)
+    answer = await set_pin(running)
+    assert isinstance(answer, core.Refused)
+    assert answer.code == codes.OVERLOADED
+    cloud.released.set()
+    assert all(isinstance(each, core.Done) for each in await asyncio.gather(*held))
+
+
+async def test_a_read_that_began_before_a_change_does_not_undo_it(bridged: World, cloud: ScriptedCloud) -> None:
+    running = await started(bridged, cloud)
+    assert running.shard.upstream is not None
+    cloud.profile.read_gate, reads = asyncio.Event(), cloud.profile.reads
+    read = asyncio.create_task(running.shard.upstream.profile.mirror.run_once())
+    await polling.until(lambda: cloud.profile.reads > reads, seconds=10.0, pause=0.01)
+    gate, cloud.profile.read_gate = cloud.profile.read_gate, None
+    assert isinstance(await change(running, about="new"), core.Done)
+    gate.set()
+    assert not await read
+    assert (await stored(bridged))[0] == "new"
+
+
+async def test_a_change_for_a_number_of_the_network_is_refused(world: World) -> None:
+    running = await world.start()
+    for answer in (await change(running, about="new"), await set_pin(running)):
+        assert isinstance(answer, core.Refused)
+        assert answer.code == codes.NOT_PRIMARY_COREAPP
