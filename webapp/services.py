@@ -75,6 +75,7 @@ from webapp.api.messages.routes import MESSAGES_PATH
 from webapp.api.messages.service import Messages
 from webapp.api.metrics.service import ProcessMetrics
 from webapp.api.profile.service import ProfileService
+from webapp.api.profile.upstream import UpstreamProfiles
 from webapp.api.stats.service import Stats
 from webapp.api.stickerpacks.service import Stickerpacks
 from webapp.api.support import Support
@@ -209,7 +210,7 @@ def assemble(
         [
             *(authenticator, tokens, common.limits, common.cloud_limits, logins.users, templates, metrics),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
-            *_files(settings, database, files, clock),
+            *_files(settings, database, links, files, clock),
             Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
             *_sending(database, links, templates, safe, clock, rules=rules),
@@ -451,10 +452,11 @@ def _limiter(
     )
 
 
-def _files(settings: Settings, database: Database, files: FileStore, clock: Clock) -> list[object]:
-    """Create the services of files and of resumable uploads."""
+def _files(settings: Settings, database: Database, links: CoreappLinks, files: FileStore, clock: Clock) -> list[object]:
+    """Create the services of files, of resumable uploads and of profiles, which have photos."""
     media = MediaStore(database, files, clock, max_uploads=settings.max_uploads)
-    return [media, UploadSessions(database, files, media, clock=clock, max_uploads=settings.max_uploads)]
+    uploads = UploadSessions(database, files, media, clock=clock, max_uploads=settings.max_uploads)
+    return [media, uploads, ProfileService(database, UpstreamProfiles(database, links, files))]
 
 
 def _resources(
@@ -472,7 +474,6 @@ def _resources(
     announced = SettingsChanges(database, links)
     return [
         AccountSettings(database, links, guard, safe=safe, statuses_per_post=settings.statuses_per_post),
-        ProfileService(database),
         ComplianceInfo(database),
         FlowKeys(database),
         Backups(database, links, safe=safe, guard=guard, clock=clock),

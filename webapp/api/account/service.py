@@ -7,7 +7,7 @@ import dataclasses
 import logging
 
 from tidings.storage import outages
-from tidings.storage.business import accounts, layouts, registrations
+from tidings.storage.business import accounts, layouts, registrations, upstreams
 from tidings.storage.business.layouts import Layout
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # Seconds for which a response waits for the Coreapps to change the number of shards, and seconds between two polls.
 CHANGE_SECONDS = 4.0
 POLL_SECONDS = 0.1
+NO_REMOVAL = "the Cloud API cannot remove a two-step PIN: set another one, or turn it off in the vendor's console"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,12 +146,26 @@ class RegistrationService:
         return _shards(layout)
 
     async def set_pin(self, caller: Caller, pin: str) -> None:
-        """Require this PIN for later registrations."""
-        await self._keep_pin(caller, await self._hasher.hash(pin))
+        """Require this PIN for later registrations. A number that sends through the Cloud API gets it there first; this
+        then raises the errors of the Coreapp link.
+        """
+        pin_hash = await self._hasher.hash(pin)
+        if await self._is_upstream(caller):
+            owner = self._coreapps.of(caller.account)
+            await owner.call_primary(lambda n: core.SetPin(n, caller.account, pin), core.Done)
+        await self._keep_pin(caller, pin_hash)
 
     async def remove_pin(self, caller: Caller) -> None:
-        """Require no PIN for later registrations."""
+        """Require no PIN for later registrations. Raises `InvalidRequest` for a number that sends through the Cloud
+        API.
+        """
+        if await self._is_upstream(caller):
+            raise InvalidRequest.because(ACCESS_DENIED, NO_REMOVAL)
         await self._keep_pin(caller, "")
+
+    async def _is_upstream(self, caller: Caller) -> bool:
+        found = await self._database.query(lambda connection: upstreams.find(connection, caller.account), patience=5.0)
+        return found is not None
 
     async def _layout(self, block: int) -> Layout:
         return await self._database.query(lambda connection: layouts.find(connection, block), patience=5.0)

@@ -8,6 +8,7 @@ import pydantic
 from fastapi import Response
 
 from tidings.media import kinds
+from tidings.wire.cloud import verticals
 from webapp.api.cloud import errors, fields, handles, pictures
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.pictures import PictureLinks
@@ -19,7 +20,6 @@ from webapp.http.bodies import Body
 from webapp.http.pictures import UploadedPicture, check
 
 NODE_TYPE = "WhatsAppBusinessProfile"
-UNDEFINED = "UNDEFINED"
 Vertical = Literal[
     "UNDEFINED",
     "OTHER",
@@ -41,7 +41,6 @@ Vertical = Literal[
     "RESTAURANT",
     "NOT_A_BIZ",
 ]
-_VERTICALS = Vertical.__args__  # type: ignore[attr-defined]
 _ALL = ("about", "address", "description", "email", "profile_picture_url", "websites", "vertical", "messaging_product")
 
 
@@ -72,7 +71,7 @@ async def show(call: CloudCall) -> Response:
     }
     found = {name: value for name, value in found.items() if value}
     found |= {
-        "vertical": stored.vertical if stored.vertical in _VERTICALS else UNDEFINED,
+        "vertical": verticals.to_cloud(stored.vertical) or verticals.UNDEFINED,
         "messaging_product": "whatsapp",
     }
     asked = call.query().get("fields")

@@ -10,8 +10,9 @@ from typing import Any
 from tidings.storage.business import profiles
 from tidings.storage.business.profiles import Photo, StoredProfile
 from tidings.storage.database import Connection, Database
-from tidings.wire.codes import NOT_FOUND
+from tidings.wire.codes import ACCESS_DENIED, NOT_FOUND
 from webapp.api.profile import schemas
+from webapp.api.profile.upstream import NO_DELETION, UpstreamProfiles
 from webapp.auth.tokens import Caller
 from webapp.http.errors import InvalidRequest
 from webapp.http.pictures import UploadedPicture
@@ -20,19 +21,27 @@ log = logging.getLogger(__name__)
 
 
 class ProfileService:
-    """Profile of the caller's account."""
+    """Profile of the caller's account.
 
-    def __init__(self, database: Database) -> None:
+    That of a number that sends through the Cloud API is changed there, and mirrored here for reads. Changes then raise
+    the errors of the Coreapp link as well.
+    """
+
+    def __init__(self, database: Database, upstream: UpstreamProfiles) -> None:
         self._database = database
+        self._upstream = upstream
 
     async def about(self, caller: Caller) -> str:
         async with self._database.reading() as connection:
             return await profiles.find_about(connection, caller.account)
 
     async def set_about(self, caller: Caller, text: str) -> None:
-        await self._database.persist(
-            lambda connection: profiles.set_about(connection, caller.account, text), patience=5.0
-        )
+        if await self._upstream.concerns(caller.account):
+            await self._upstream.change(caller.account, {"about": text})
+        else:
+            await self._database.persist(
+                lambda connection: profiles.set_about(connection, caller.account, text), patience=5.0
+            )
         log.info("profile.about_changed", extra={"username": caller.username})
 
     async def photo(self, caller: Caller) -> Photo:
@@ -58,14 +67,21 @@ class ProfileService:
 
     async def set_photo(self, caller: Caller, picture: UploadedPicture) -> None:
         photo = Photo(picture.type, picture.content)
-        await self._database.persist(
-            lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0
-        )
+        if await self._upstream.concerns(caller.account):
+            await self._upstream.change(caller.account, {}, picture)
+        else:
+            await self._database.persist(
+                lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0
+            )
         log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(photo.content)})
 
     async def delete_photo(self, caller: Caller) -> None:
-        """Delete the profile photo. Raises `InvalidRequest` when none is set."""
+        """Delete the profile photo. Raises `InvalidRequest` when none is set, and for a number that sends through the
+        Cloud API.
+        """
         await self.require_photo(caller)
+        if await self._upstream.concerns(caller.account):
+            raise InvalidRequest.because(ACCESS_DENIED, NO_DELETION)
         await self._database.persist(
             lambda connection: profiles.set_photo(connection, caller.account, None), patience=5.0
         )
@@ -80,19 +96,26 @@ class ProfileService:
 
         changes: values by the names of the fields of `StoredProfile`, and `about`
         """
+        if await self._upstream.concerns(caller.account):
+            if changes:
+                await self._upstream.change(caller.account, changes)
+        else:
+            await self._merge(caller.account, changes)
+        log.info("profile.business_changed", extra={"username": caller.username})
+
+    async def _merge(self, account: str, changes: Mapping[str, Any]) -> None:
         fields = {name: value for name, value in changes.items() if name != "about"}
         if "websites" in fields:
             fields["websites"] = tuple(fields["websites"])
 
         async def work(connection: Connection) -> None:
             if fields:
-                stored = await profiles.find_business(connection, caller.account)
-                await profiles.set_business(connection, caller.account, dataclasses.replace(stored, **fields))
+                stored = await profiles.find_business(connection, account)
+                await profiles.set_business(connection, account, dataclasses.replace(stored, **fields))
             if "about" in changes:
-                await profiles.set_about(connection, caller.account, changes["about"])
+                await profiles.set_about(connection, account, changes["about"])
 
         await self._database.persist(work, patience=5.0)
-        log.info("profile.business_changed", extra={"username": caller.username})
 
     async def set_business(self, caller: Caller, given: schemas.BusinessProfile) -> None:
         profile = StoredProfile(
@@ -102,9 +125,12 @@ class ProfileService:
             given.vertical or "",
             tuple(given.websites or ()),
         )
-        await self._database.persist(
-            lambda connection: profiles.set_business(connection, caller.account, profile), patience=5.0
-        )
+        if await self._upstream.concerns(caller.account):
+            await self._upstream.change(caller.account, dataclasses.asdict(profile))
+        else:
+            await self._database.persist(
+                lambda connection: profiles.set_business(connection, caller.account, profile), patience=5.0
+            )
         log.info("profile.business_changed", extra={"username": caller.username})
 
 
