@@ -1,9 +1,10 @@
-"""What the shards of one number in this process share to use the Cloud API: connections and pace."""
+"""What the shards of one number in this process share to use the Cloud API: connections, pace and refused files."""
 
 from __future__ import annotations
 
 from coreapp.graph_api.client import GraphClient
 from coreapp.graph_api.pace import UpstreamPace
+from coreapp.graph_api.refused_files import RefusedFiles
 from coreapp.settings import Settings
 from tidings.aio.clock import Clock
 from tidings.egress.guard import EgressGuard
@@ -11,11 +12,12 @@ from tidings.egress.responses import ReadCpuLimit
 
 
 class NumberUpstream:
-    """Connections and pace of one number."""
+    """Connections, pace and refused files of one number."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.client = GraphClient(EgressGuard(settings.outgoing_webhooks), pace=ReadCpuLimit())
         self.pace = UpstreamPace(clock, limit=settings.cloud_concurrency)
+        self.refused_files = RefusedFiles(clock)
         self._shards = 0
         self._of_shards = 1
         self._rate = 0.0

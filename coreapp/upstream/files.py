@@ -18,6 +18,7 @@ import msgspec
 from coreapp.context import ShardContext
 from coreapp.graph_api.client import AnswerMissing, CloudResponse, FileForm, GraphClient, NotPosted
 from coreapp.graph_api.pace import MAX_BACKOFF
+from coreapp.graph_api.refused_files import FileRefusal, RefusedFiles
 from coreapp.media.errors import DownloadFailed, SourceFailed
 from coreapp.media.fetching import Fetcher
 from coreapp.media.pointers import MediaContent
@@ -77,9 +78,9 @@ class UploadedFiles(MediaContent):
         found["source"] = source
 
 
-def has_uploaded(content: bytes) -> bool:
-    """Return whether a message has files that were uploaded."""
-    return bool(_without_pointers(content)[1])
+def uploaded_ids(content: bytes) -> Sequence[str]:
+    """Return the ids of a message's files in the Cloud API; none for a message without uploaded files."""
+    return _without_pointers(content)[1]
 
 
 async def upload_again(preparation: Preparation, content: bytes, held_up: HeldUp) -> bytes:
@@ -141,6 +142,7 @@ class UpstreamUploader(Uploader):
     """Uploads files to the Cloud API, where each is kept for 30 days."""
 
     client: GraphClient
+    refused: RefusedFiles
     access: Access
     now: Callable[[], int]  # returns Unix milliseconds
 
@@ -160,6 +162,7 @@ class UpstreamUploader(Uploader):
         while True:
             try:
                 async with self.slots:
+                    self._require_not_refused(sha256, mime_type, part)
                     reader = await open_file()
                     answer = await self._post(reader, size, mime_type, filename)
             except FileGone:
@@ -168,7 +171,7 @@ class UpstreamUploader(Uploader):
                 log.error("media.unreadable", extra={"media": about, "error": repr(error)})
                 held_up(failures.FILE_UNREADABLE)
             else:
-                media_id = _uploaded_id(answer, part) if answer is not None else ""
+                media_id = self._uploaded_id(answer, sha256, mime_type, part) if answer is not None else ""
                 if media_id:
                     found = FilePointer(
                         media_id, _NO_KEY, _NO_BYTES, size, mime_type, sha256, filename=filename or None
@@ -177,6 +180,20 @@ class UpstreamUploader(Uploader):
                 held_up(AWAY)
             await asyncio.sleep(delay)
             delay = min(4 * delay, MAX_BACKOFF)
+
+    def _require_not_refused(self, sha256: str, mime_type: str, part: str) -> None:
+        """Raise `SourceFailed` for a file that was refused lately."""
+        refusal = self.refused.find((sha256, mime_type))
+        if refusal is not None:
+            raise SourceFailed(refusal.code, part, refusal.details)
+
+    def _uploaded_id(self, answer: CloudResponse, sha256: str, mime_type: str, part: str) -> str:
+        """Return the id of an uploaded file; empty if it must be uploaded again later. Raises `SourceFailed`."""
+        media_id, refusal = _outcome(answer)
+        if refusal is not None:
+            self.refused.add((sha256, mime_type), refusal)
+            raise SourceFailed(refusal.code, part, refusal.details)
+        return media_id
 
     async def _post(self, reader: MediaReader, size: int, mime_type: str, filename: str) -> CloudResponse | None:
         """Upload a file once. Returns None if it must be tried again: a second upload does no harm."""
@@ -199,21 +216,21 @@ async def _pieces(reader: MediaReader) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _uploaded_id(answer: CloudResponse, part: str) -> str:
-    """Return the id of an uploaded file; empty if it must be uploaded again later. Raises `SourceFailed`."""
+def _outcome(answer: CloudResponse) -> tuple[str, FileRefusal | None]:
+    """Return the id of an uploaded file, or why it is refused; neither if it must be uploaded again later."""
     if 200 <= answer.status < 300:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.json.decode(answer.content, type=_Id).id[:64]
+            return msgspec.json.decode(answer.content, type=_Id).id[:64], None
     error = outcomes.find_error(answer.content)
     if error is None or answer.status >= 500:
-        return ""
+        return "", None
     if (
         error_codes.stops_number(error.code, error.error_subcode or 0)
         or error_codes.delays_number(error.code)
         or answer.status == 429
     ):
-        return ""
-    raise SourceFailed(codes.MEDIA_DOWNLOAD, part, f"the Cloud API refuses the file: {error.shown}")
+        return "", None
+    return "", FileRefusal(codes.MEDIA_DOWNLOAD, f"the Cloud API refuses the file: {error.shown}")
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True, kw_only=True)
@@ -272,7 +289,13 @@ def exchange_of(context: ShardContext) -> FileExchange | None:
         return config.upstream
 
     uploader = UpstreamUploader(
-        context.network, context.device, context.shared.uploads, client=client, access=access, now=context.now
+        context.network,
+        context.device,
+        context.shared.uploads,
+        client=client,
+        refused=context.upstream.refused_files,
+        access=access,
+        now=context.now,
     )
     fetcher = UpstreamFetcher(
         context.network,

@@ -20,13 +20,14 @@ from coreapp.accepting.pair_rate import PairRate
 from coreapp.graph_api.client import AnswerMissing, CloudResponse, NotPosted
 from coreapp.graph_api.number import NumberUpstream
 from coreapp.graph_api.pace import backoff
+from coreapp.graph_api.refused_files import FileRefusal
 from coreapp.journal import Change
 from coreapp.media.errors import MediaFailed
 from coreapp.media.uploads import HeldUp
 from coreapp.sending.encryption import Encryption
 from coreapp.upstream import outcomes
 from coreapp.upstream.bodies import OutboundMessage, Untranslatable
-from coreapp.upstream.files import has_uploaded
+from coreapp.upstream.files import uploaded_ids
 from coreapp.upstream.outcomes import (
     FileMissing,
     NumberStopped,
@@ -83,6 +84,7 @@ class _Lane:
     is_waiting: bool = False  # the first job waits for the recipient's rate or back-off
     failures: int = 0  # consecutive delays of the first job
     renewed: str = ""  # id of the first job if its files were uploaded again
+    lost: Sequence[str] = ()  # ids of the files of `renewed` before
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -284,7 +286,7 @@ class UpstreamSender(Encryption):
         if job.id not in self._posted:
             return
         outcome = await self._post(body)
-        if isinstance(outcome, FileMissing) and not has_uploaded(content):
+        if isinstance(outcome, FileMissing) and not uploaded_ids(content):
             outcome = outcome.otherwise
         crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
         _results[type(outcome)].inc()
@@ -381,16 +383,20 @@ class UpstreamSender(Encryption):
             self._hold(job.peer, lane, pause)
 
     def _upload_again(self, lane: _Lane, job: Job, outcome: FileMissing) -> None:
-        """Upload the files of a message again, once, and post it with their new ids."""
-        if lane.renewed == job.id:
+        """Upload the files of a message again, once for all messages that name them, and post it with their new ids."""
+        files, refused = uploaded_ids(lane.jobs[0][1]), self.number.refused_files
+        if lane.renewed == job.id or refused.find(files) is not None:
             refusal = outcome.otherwise
             if isinstance(refusal, NumberStopped):
                 # The phone number is known, because it has taken the files.
                 refusal = PostRefused(codes.NOT_FOUND, refusal.reason)
+            # The same files are not uploaded again for other messages, which may still have the earlier ids.
+            for names in (files, lane.lost) if lane.renewed == job.id else (files,):
+                refused.add(names, FileRefusal(refusal.code, refusal.details))
             self._handle(lane, job, refusal)
             return
         log.warning("upstream.file_missing", extra={"id": job.id})
-        lane.renewed = job.id
+        lane.renewed, lane.lost = job.id, files
         stopped = outcome.otherwise.reason if isinstance(outcome.otherwise, NumberStopped) else ""
         self._renew(lane, job, FILE_MISSING, stopped)
 

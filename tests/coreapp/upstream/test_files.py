@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from coreapp.graph_api.refused_files import FileRefusal, RefusedFiles
 from coreapp.upstream import files
 from tests.coreapp.conftest import World
 from tests.coreapp.media_scene import PNG, failure, find, read, send, send_image, upload
 from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud, refused
+from tests.manual_clock import ManualClock
 
 ANN, BEN = "15550110001", "15550110002"
 
@@ -103,6 +105,70 @@ async def test_a_file_is_uploaded_again_only_once_for_a_message(
     await running.client.send(ANN, "behind")
     await until_no_jobs(bridged)
     assert not running.shard.is_stopped
+
+
+@pytest.mark.parametrize(
+    ("lost", "code"), [(refused(100, error_subcode=33), 1006), (refused(131053, "Media upload error"), 400)]
+)
+async def test_a_file_that_posts_are_refused_for_is_uploaded_again_once_for_all_messages(
+    bridged: World, cloud: ScriptedCloud, lost: Any, code: int
+) -> None:
+    cloud.policy = lambda body: lost if body.get("image", {}).get("id") != "703" and "image" in body else None
+    running = await bridged.start()
+    row, other = await upload(bridged), await upload(bridged, content=PNG + b"other")
+    # Some messages are in flight together, others follow.
+    ids = [(await send_image(running, f"155502{place:05}", row.id)).id for place in range(40)]
+    await until_no_jobs(bridged)
+    ids += [(await send_image(running, f"155503{place:05}", row.id)).id for place in range(10)]
+    for message_id in ids:
+        assert (await failure(bridged, message_id))["code"] == code
+    assert len(cloud.uploads) == 2
+    # Another file is uploaded, and the number works.
+    await send_image(running, BEN, other.id)
+    await until_no_jobs(bridged)
+    assert [body["image"] for body in cloud.to(BEN)] == [{"id": "703"}]
+    assert not running.shard.is_stopped
+
+
+async def test_a_lost_file_beside_a_refused_one_is_uploaded_again(bridged: World, cloud: ScriptedCloud) -> None:
+    cloud.policy = lambda body: (
+        refused(131053, "Media upload error") if body.get("image", {}).get("id") != "704" else None
+    )
+    running = await bridged.start()
+    row, other = await upload(bridged), await upload(bridged, content=PNG + b"other")
+    assert (await failure(bridged, (await send_image(running, ANN, row.id)).id))["code"] == 400
+    await send_image(running, BEN, other.id)
+    await until_no_jobs(bridged)
+    assert [body["image"]["id"] for body in cloud.to(BEN)] == ["703", "704"]
+
+
+async def test_a_file_that_the_cloud_api_refuses_is_uploaded_once_for_all_messages(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.upload_policy = lambda: refused(100, "Param file must be a file with one of the following types")
+    running = await bridged.start()
+    row = await upload(bridged)
+    for place in range(20):
+        message_id = (await send_image(running, f"155502{place:05}", row.id)).id
+        error = await failure(bridged, message_id)
+        assert error["code"] == 400
+        assert "id: the Cloud API refuses the file: (#100) Param file must be" in error["details"]
+    assert len(cloud.uploads) == 1
+    assert cloud.posts == []
+
+
+async def test_a_refusal_of_a_file_is_remembered_for_five_minutes_and_bounded() -> None:
+    clock = ManualClock()
+    found, refusal = RefusedFiles(clock), FileRefusal(400, "why")
+    found.add(["a", "b"], refusal)
+    assert (found.find(("a", "b")), found.find(("a",))) == (refusal, None)
+    clock.advance(299.9)
+    assert found.find(["a", "b"]) == refusal
+    clock.advance(0.1)
+    assert found.find(["a", "b"]) is None
+    for place in range(10_001):
+        found.add([str(place)], refusal)
+    assert (found.find(["0"]), found.find(["1"])) == (None, refusal)
 
 
 async def test_a_status_settles_a_message_whose_file_is_uploaded_again(bridged: World, cloud: ScriptedCloud) -> None:
