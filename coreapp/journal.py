@@ -311,6 +311,8 @@ class Change:
     new_upstream_ids: Sequence[upstream_ids.UpstreamId] = merging.rows(upstream_ids.add)
     # numbers that stand for senders of these messages
     new_standins: Sequence[standins.StandIn] = merging.rows_by_account(standins.add)
+    # the same numbers for users who have got another id
+    moved_standins: Sequence[standins.StandIn] = merging.rows_by_account(standins.move)
     # quarantined deliveries, which the network may delete
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined

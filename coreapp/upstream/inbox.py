@@ -51,6 +51,7 @@ class _Effects:
     new_messages: list[MessageRow] = dataclasses.field(default_factory=list)
     ids: list[UpstreamId] = dataclasses.field(default_factory=list)
     standins: list[StandIn] = dataclasses.field(default_factory=list)
+    moved: list[StandIn] = dataclasses.field(default_factory=list)
     heard: dict[str, int] = dataclasses.field(default_factory=dict)
     unread: list[Unread] = dataclasses.field(default_factory=list)
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
@@ -72,18 +73,18 @@ class UpstreamInbox:
     media: ShardMedia
     sender: UpstreamSender
     templates: TemplateChanges
-
     profile: ProfileChanges
+
     @property
     def mirror(self) -> TemplateMirror:
         return self.templates.mirror
 
-    async def take(self, given: Sequence[core.UpstreamEvent]) -> None:
     @property
     def mirrors(self) -> Sequence[service.Service]:
         """Return the services of the first shard."""
         return self.mirror, self.profile.mirror
 
+    async def take(self, given: Sequence[core.UpstreamEvent]) -> None:
         """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""
         posted = [event for event in given if event.kind != core.TEMPLATE_EVENT]
         if len(posted) < len(given):
@@ -102,9 +103,10 @@ class UpstreamInbox:
         try:
             await self._load(about)
             hidden = {message.sender: message.user_id for message in found_messages if message.user_id}
-            await self.sender.standins.prepare(hidden)
+            moved = {message.sender: message.new_user_id for message in found_messages if message.new_user_id}
+            others = await self.sender.standins.prepare(hidden, moved)
             try:
-                await self._carry_out(parsed, own_ids)
+                await self._carry_out(parsed, own_ids, others)
             except Exception as error:
                 # Memory may be ahead of the disk: the shard must be opened again, or a repetition counts as known.
                 self.context.journal.fail(error)
@@ -113,12 +115,23 @@ class UpstreamInbox:
             tracker.release(about)
 
     async def _carry_out(
-        self, parsed: Sequence[PostedMessage | PostedStatus | tuple[int, str] | None], own_ids: Mapping[str, str]
+        self,
+        parsed: Sequence[PostedMessage | PostedStatus | tuple[int, str] | None],
+        own_ids: Mapping[str, str],
+        others: Mapping[str, str],
     ) -> None:
-        """Commit the effects of events. Nothing else runs until the journal has them."""
+        """Commit the effects of events. Nothing else runs until the journal has them.
+
+        others: numbers that stand for users with their new ids already, by those that stood for them before
+        """
         effects = _Effects()
         for found in parsed:
-            if isinstance(found, PostedMessage):
+            if isinstance(found, PostedMessage) and found.new_user_id and found.sender not in others:
+                effects.moved += self.sender.standins.move(found.sender, found.new_user_id)
+                EVENTS.labels(core.MESSAGE_EVENT, "moved").inc()
+            elif isinstance(found, PostedMessage):
+                if found.new_user_id:
+                    found = dataclasses.replace(found, new_number=others[found.sender])
                 self._take_message(found, own_ids, effects)
             elif isinstance(found, PostedStatus):
                 self._take_status(found, own_ids, effects)
@@ -261,6 +274,7 @@ class UpstreamInbox:
                 checked_contacts=[*contacts.met(effects.heard), *contacts.missed(effects.invalid)],
                 new_upstream_ids=effects.ids,
                 new_standins=effects.standins,
+                moved_standins=effects.moved,
             ),
             urgent=True,
         )

@@ -18,12 +18,13 @@ from coreapp.webhook.inbound import Inbound, InboundSystem
 from tidings.storage.business.messages import Status
 from tidings.wire import addresses, codes, media_objects
 from tidings.wire.addresses import WaId
+from tidings.wire.cloud import system_notices
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, ValueError, TypeError, KeyError)
 
-CHANGED_NUMBER: Literal["user_changed_number"] = "user_changed_number"
+CHANGED_NUMBER: Literal["user_changed_number"] = system_notices.CHANGED_NUMBER
 # Types without a form in v1.
 _DROPPED = frozenset({"edit", "revoke", "request_welcome"})
 _SAME = frozenset({"text", "location", "contacts", "button", "interactive", "order"})
@@ -57,6 +58,13 @@ class PostedMessage:
     fields: Mapping[str, Any] = dataclasses.field(repr=False)
     name: str = ""  # name in the sender's profile; empty without one
     user_id: str = ""  # business-scoped id of a sender for whom `sender` stands; empty where it is their number
+    # Number that stands for the user with their new id already, in a notice about that; empty if `sender` may.
+    new_number: str = ""
+
+    @property
+    def new_user_id(self) -> str:
+        """Return the id that a user for whom `sender` stands has got, in a notice about that; empty for none."""
+        return system_notices.ids_of(self.fields.get("system"), self.user_id)[1] if self.user_id else ""
 
     @property
     def named(self) -> Sequence[str]:
@@ -96,6 +104,8 @@ class PostedMessage:
         if kind in _FILES:
             shown = "voice" if kind == "audio" and content.get("voice") is True else kind
             return _encode({"type": shown, shown: _file(content), **parts})
+        if self.new_number:
+            return _encode({"type": kind, kind: self._changed_number(content), **parts})
         if kind == "system" and content.get("type") == CHANGED_NUMBER:
             return _encode({"type": kind, kind: _system(content), **parts})
         if kind == "system":
@@ -103,6 +113,12 @@ class PostedMessage:
         if _mapping(self.fields.get("unsupported")).get("type") == _EPHEMERAL:
             return _encode({"type": _EPHEMERAL})
         return _encode({"type": kind, **parts})
+
+    def _changed_number(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the notice that another number stands for the user."""
+        body = str(content.get("body") or "").replace(self.user_id, self.sender)
+        body = body.replace(self.new_user_id, self.new_number)
+        return {"type": CHANGED_NUMBER, "new_wa_id": self.new_number, "body": body}
 
     def _translated_context(self, own_ids: Mapping[str, str], derive: Callable[[str], str]) -> Mapping[str, Any]:
         found = self._context

@@ -46,27 +46,41 @@ class StandInNumbers:
             found |= self._learn(rows)
         return found
 
-    async def prepare(self, users: Mapping[str, str]) -> None:
-        """Load what `issue` needs. Raises `RequestRefused` if a number stands for another user, or a user has another
-        number: the post is repeated then, and the Webapp chooses again.
+    async def prepare(self, users: Mapping[str, str], moved: Mapping[str, str]) -> Mapping[str, str]:
+        """Load what `issue` and `move` need. Raises `RequestRefused` if a number stands for another user, or a user has
+        another number: the post is repeated then, and the Webapp chooses again.
 
         users: ids by number
+        moved: new ids by number, of users for whom it stands
+        Returns the other numbers that new ids have already, by number: those cannot be moved.
         """
         unknown = {number: user_id for number, user_id in users.items() if self._users.get(number) != user_id}
-        if not unknown:
-            return
+        if not unknown and not moved:
+            return {}
+        ids = [*unknown.values(), *moved.values()]
         async with self.database.reading() as connection:
-            of_users = await standins.list_by_user(connection, self.account, list(unknown.values()))
-            self._learn([*of_users, *await standins.list_by_number(connection, self.account, list(unknown))])
+            of_users = await standins.list_by_user(connection, self.account, ids)
+            self._learn([*of_users, *await standins.list_by_number(connection, self.account, [*unknown, *moved])])
         present = {row.user_id: row.number for row in of_users}
         for number, user_id in unknown.items():
             # Another request may have issued it during the read.
-            if self._users.get(number) not in (None, user_id) or present.get(user_id, number) != number:
+            is_taken = self._users.get(number) not in (None, user_id) or present.get(user_id, number) != number
+            if is_taken and number not in moved:
                 raise RequestRefused(codes.NOT_READY, TAKEN, 1)
+        return {number: other for number, new in moved.items() if (other := present.get(new, number)) != number}
 
     def issue(self, number: str, user_id: str) -> Sequence[StandIn]:
         """Return the row to commit; nothing if the number stands for the user already."""
         if number in self._users:
+            return ()
+        self._users.put(number, user_id)
+        return (StandIn(self.account, number, user_id),)
+
+    def move(self, number: str, user_id: str) -> Sequence[StandIn]:
+        """Let an issued number stand for a user with another id. Returns the row to commit; nothing if it does so
+        already.
+        """
+        if self._users.get(number) in (None, user_id):
             return ()
         self._users.put(number, user_id)
         return (StandIn(self.account, number, user_id),)

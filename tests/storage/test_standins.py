@@ -55,3 +55,21 @@ async def test_of_two_processes_that_choose_differently_one_is_refused(database_
         (kept,) = (row for row, result in zip(rows, results, strict=True) if result is None)
         async with database.reading() as connection:
             assert await standins.list_by_user(connection, ME, [f"US.{n}"]) == [kept]
+
+
+async def test_a_number_moves_to_another_user_who_has_none(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await add(database, StandIn(ME, FIRST, ANN), StandIn(ME, SECOND, BEN))
+    await add(database, StandIn(OTHER, FIRST, ANN))
+    moves = [StandIn(ME, FIRST, "US.1"), StandIn(ME, FIRST, "US.2"), StandIn(ME, "999000000000003", "US.3")]
+    for _ in range(2):
+        await database.commit(lambda connection: standins.move(connection, ME, moves))
+    with pytest.raises(DatabaseError):
+        await database.commit(lambda connection: standins.move(connection, ME, [StandIn(ME, FIRST, BEN)]))
+    async with database.reading() as connection:
+        assert await standins.list_by_user(connection, ME, [ANN, "US.1", "US.3"]) == []
+        assert await standins.list_by_user(connection, ME, ["US.2", BEN]) == [
+            StandIn(ME, FIRST, "US.2"),
+            StandIn(ME, SECOND, BEN),
+        ]
+        assert await standins.list_by_user(connection, OTHER, [ANN]) == [StandIn(OTHER, FIRST, ANN)]

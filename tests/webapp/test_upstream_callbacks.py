@@ -348,6 +348,50 @@ async def test_a_user_whose_number_is_shown_gets_none(api: Served, coreapp: Fake
     assert passed_on(coreapp) == [("16505551234", "", "Ann")]
 
 
+NEW = "US.13491208655302741999"
+
+
+def changed_id(wamid: str, *, sender: str | None = USER, user_id: Any = NEW) -> dict[str, Any]:
+    """Return the notice that a user has got another id."""
+    body = f"User Ann changed from {USER} to {NEW}"
+    system = {"body": body, "type": "user_changed_user_id", "user_id": user_id}
+    return {**hidden(wamid, sender), "type": "system", "system": system}
+
+
+@pytest.mark.parametrize("sender", [USER, NEW, None])
+async def test_a_notice_of_another_id_and_messages_of_both_go_to_the_number_of_the_user(
+    api: Served, coreapp: FakeCoreapp, database: Database, sender: str | None
+) -> None:
+    await issue(database, STAND_IN, USER)
+    body = envelope({"messages": [hidden("wamid.B", NEW), changed_id("wamid.N", sender=sender), hidden("wamid.A")]})
+    assert (await post(api, body)).status_code == 200
+    assert passed_on(coreapp) == [(STAND_IN, NEW, ""), (STAND_IN, USER, ""), (STAND_IN, USER, "")]
+    # When the Coreapp has moved the number, a repeated post goes there again.
+    row = StandIn(NUMBER, STAND_IN, NEW)
+    await database.commit(lambda connection: standins.move(connection, NUMBER, [row]))
+    assert (await post(api, body)).status_code == 200
+    assert passed_on(coreapp)[3:] == passed_on(coreapp)[:3]
+
+
+async def test_a_notice_of_another_id_about_a_user_without_a_number_chooses_none(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    body = envelope({"messages": [changed_id("wamid.A"), changed_id("wamid.B", sender=None)]})
+    assert (await post(api, body)).status_code == 200
+    assert passed_on(coreapp) == [("", "", ""), ("", "", "")]
+
+
+@pytest.mark.parametrize("user_id", [None, 7, "no id", USER])
+async def test_a_notice_without_another_id_is_none(
+    api: Served, coreapp: FakeCoreapp, database: Database, user_id: Any
+) -> None:
+    await issue(database, STAND_IN, USER)
+    body = envelope({"messages": [changed_id("wamid.A", user_id=user_id), hidden("wamid.B", "US.2")]})
+    assert (await post(api, body)).status_code == 200
+    chosen = standin_numbers.candidates("999", "US.2")[0]
+    assert passed_on(coreapp) == [(STAND_IN, USER, ""), (chosen, "US.2", "")]
+
+
 async def test_a_number_that_stands_for_another_user_is_not_chosen(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pymysql
 import pytest
 
@@ -110,10 +111,11 @@ async def test_two_shards_give_one_user_one_number(bridged: World, monkeypatch: 
     running = await bridged.start()
     prepare = StandInNumbers.prepare
 
-    async def overtaken(numbers: StandInNumbers, users: Any) -> None:
-        await prepare(numbers, users)
+    async def overtaken(numbers: StandInNumbers, users: Any, moved: Any) -> Any:
+        found = await prepare(numbers, users, moved)
         other = [StandIn(BUSINESS, f"888{OF_ANN[3:]}", ANN)]
         await bridged.database.commit(lambda connection: standins.add(connection, BUSINESS, other))
+        return found
 
     with monkeypatch.context() as overtaking:
         overtaking.setattr(StandInNumbers, "prepare", overtaken)
@@ -152,3 +154,97 @@ async def test_a_message_without_a_form_in_v1_issues_no_number(bridged: World) -
     revoked = hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN, type="revoke", revoke={})
     assert isinstance(await post(running, revoked), core.Done)
     assert await issued(bridged) == []
+
+
+NEW = "US.13491208655302741999"
+
+
+def notice(
+    wamid: str, *, stand_in: str = OF_ANN, kind: str = "user_changed_user_id", sender: str = ANN, **more: Any
+) -> core.UpstreamEvent:
+    """Return the notice that Ann has got another id, as a Webapp passes it on."""
+    system = {"body": f"User Ann changed from {ANN} to {NEW}", "type": kind, "user_id": NEW, **more}
+    event = hidden_message(wamid, stand_in=stand_in, user_id=ANN, type="system", system=system)
+    return msgspec.structs.replace(event, body=event.body.replace(ANN.encode(), sender.encode(), 1))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"kind": "user_changed_number"},
+        # The number of a user who is hidden again in 30 days is not reported.
+        {"kind": "user_changed_number", "wa_id": "15550110009"},
+        # The sender is the user with the new id.
+        {"sender": NEW},
+    ],
+)
+async def test_the_number_follows_a_user_to_another_id(
+    bridged: World, cloud: ScriptedCloud, given: dict[str, Any]
+) -> None:
+    running = await bridged.start()
+    await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    for _ in range(2):
+        # A repeated notice changes nothing.
+        assert isinstance(await post(running, notice("wamid.N", **given)), core.Done)
+    assert await issued(bridged) == [StandIn(BUSINESS, OF_ANN, NEW)]
+    await running.client.send(OF_ANN)
+    await until_no_jobs(bridged)
+    assert [body["recipient"] for body in cloud.posts] == [NEW]
+    assert isinstance(await post(running, hidden_message("wamid.B", stand_in=OF_ANN, user_id=NEW)), core.Done)
+    # The next owner reads it from the table.
+    await running.stopped()
+    again = await bridged.start(node="second")
+    await again.client.send(OF_ANN)
+    await until_no_jobs(bridged)
+    assert [body["recipient"] for body in cloud.posts] == [NEW, NEW]
+    await bridged.sink.signals.until(lambda: len(messages_in(bridged)) == 2)
+    assert {one["from"] for one in messages_in(bridged)} == {OF_ANN}
+
+
+def messages_in(world: World) -> list[Any]:
+    """Return the messages that webhooks have got."""
+    return [one for posted in world.sink.taken() for one in posted.body.get("messages", ())]
+
+
+async def test_a_notice_between_messages_of_both_ids_in_one_post_moves_the_number(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    running = await bridged.start()
+    events = [
+        hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN),
+        notice("wamid.N"),
+        hidden_message("wamid.B", stand_in=OF_ANN, user_id=NEW),
+    ]
+    for _ in range(2):
+        assert isinstance(await post(running, *events), core.Done)
+    assert await issued(bridged) == [StandIn(BUSINESS, OF_ANN, NEW)]
+    await bridged.sink.signals.until(lambda: len(messages_in(bridged)) == 2)
+
+
+async def test_a_user_whose_new_id_has_a_number_already_has_changed_to_that_number(bridged: World) -> None:
+    """A message of the new id has overtaken the notice."""
+    await bridged.configure(notify_user_change_number=True)
+    running = await bridged.start()
+    await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    await post(running, hidden_message("wamid.B", stand_in=OF_BEN, user_id=NEW))
+    for _ in range(2):
+        assert isinstance(await post(running, notice("wamid.N")), core.Done)
+    assert set(await issued(bridged)) == {StandIn(BUSINESS, OF_BEN, NEW), StandIn(BUSINESS, OF_ANN, ANN)}
+    await bridged.sink.signals.until(lambda: len(messages_in(bridged)) == 3)
+    shown = next(one for one in messages_in(bridged) if one["type"] == "system")
+    assert shown["from"] == OF_ANN
+    assert shown["system"] == {
+        "body": f"User Ann changed from {OF_ANN} to {OF_BEN}",
+        "new_wa_id": OF_BEN,
+        "wa_id": OF_BEN,
+        "type": "user_changed_number",
+    }
+
+
+async def test_a_notice_about_a_user_without_a_number_issues_none(bridged: World) -> None:
+    running = await bridged.start()
+    unknown = msgspec.structs.replace(notice("wamid.N"), peer="", user_id="")
+    assert isinstance(await post(running, unknown, notice("wamid.O")), core.Done)
+    assert await issued(bridged) == []
+    assert bridged.sink.taken() == []

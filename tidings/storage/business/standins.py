@@ -1,7 +1,8 @@
 """Numbers that stand for users whose number the real Cloud API does not show, with their business-scoped ids.
 
-A row is never changed or deleted while the number of the business belongs to the installation: a program of v1 may
-send to it at any time. So there is one row, of about 100 bytes, for each such user who has ever written.
+A row is never deleted while the number of the business belongs to the installation: a program of v1 may send to it at
+any time. So there is one row, of about 100 bytes, for each such user who has ever written. It changes only when the
+user gets another id.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, select_paged
-from tidings.storage.rows import write_instances
+from tidings.storage.rows import write_instances, write_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ table = metadata.table_of(
     key=("account", "number"),
 )
 
+_MOVE = (
+    table.update()
+    .where(table.c.account == sa.bindparam("of_account"), table.c.number == sa.bindparam("of_number"))
+    .values(user_id=sa.bindparam("to_user"))
+)
 _OF = sa.select(table).where(table.c.account == sa.bindparam("account"))
 _BY_NUMBER = _OF.where(table.c.number.in_(any_of("numbers")))
 _BY_USER = _OF.where(table.c.user_id.in_(any_of("user_ids")))
@@ -49,6 +55,16 @@ async def add(connection: AsyncConnection, account: str, rows: Sequence[StandIn]
     new = [row for row in dict.fromkeys(rows) if row not in known]
     if new:
         await write_instances(connection, table.insert(), new)
+
+
+async def move(connection: AsyncConnection, account: str, rows: Sequence[StandIn]) -> None:
+    """Let issued numbers of one account stand for other users: of two rows of a number for the last. May be repeated.
+
+    The database refuses a user who has another number.
+    """
+    last = {row.number: row.user_id for row in rows}
+    moved = [{"of_account": account, "of_number": number, "to_user": user_id} for number, user_id in last.items()]
+    await write_rows(connection, _MOVE, moved)
 
 
 async def list_by_number(connection: AsyncConnection, account: str, numbers: Sequence[str]) -> Sequence[StandIn]:

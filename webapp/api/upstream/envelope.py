@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidings.wire import core
-from tidings.wire.cloud import user_ids
+from tidings.wire.cloud import system_notices, user_ids
 
 MESSAGES = "messages"  # field with messages, statuses and errors
 MAX_SHOWN = 1_000  # characters of an account's event that are logged
@@ -58,6 +58,7 @@ class _Addressed(msgspec.Struct, gc=False, rename={"sender": "from"}):
     from_user_id: Any = None
     recipient_id: str | None = None
     recipient_user_id: Any = None
+    system: Any = None
     biz_opaque_callback_data: Any = None
 
 
@@ -82,6 +83,7 @@ class NumberEvent:
     about: str = ""
     # Business-scoped id of a message's sender, or of the recipient in a status without a number; empty for none.
     user_id: str = ""
+    new_user_id: str = ""  # id that the sender has got instead of `user_id`, in a notice about that; empty for none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ def _events(raw: msgspec.Raw) -> Iterator[NumberEvent | AccountEvent | WrongChan
         addressed = _addressed(message)
         sender, named = addressed.sender or "", _user_id(addressed.from_user_id)
         user_id, name = contacts.describe(sender, named)
-        yield NumberEvent(number, core.UpstreamEvent(core.MESSAGE_EVENT, bytes(message), sender, name), user_id=user_id)
+        user_id, new_user_id = system_notices.ids_of(addressed.system, user_id)
+        event = core.UpstreamEvent(core.MESSAGE_EVENT, bytes(message), sender, name)
+        yield NumberEvent(number, event, user_id=user_id, new_user_id=new_user_id)
     for status in value.statuses:
         addressed = _addressed(status)
         recipient, about = addressed.recipient_id or "", addressed.biz_opaque_callback_data

@@ -1,7 +1,8 @@
 """Choice of the numbers that stand for users whose number the Cloud API does not show.
 
 A number is chosen here, because it decides about the shard, and issued by the owner of that shard. The choice depends
-on the user alone, so that two processes choose the same one. A user keeps it, also in webhooks that show the number.
+on the user alone, so that two processes choose the same one. A user keeps it, also in webhooks that show the number,
+and with another id.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ async def choose(connection: Connection, account: str, prefix: str, events: Sequ
 
     prefix: first digits of new numbers
     """
-    users = list(dict.fromkeys(event.user_id for event in events if event.user_id))
+    named = [user_id for event in events for user_id in (event.user_id, event.new_user_id) if user_id]
+    users = list(dict.fromkeys(named))
     if not users:
         return {}
     numbers = {row.user_id: row.number for row in await standins.list_by_user(connection, account, users)}
+    for event in events:
+        if event.new_user_id:
+            # One of both is known: the other id has the same number. A repeated notice finds that of the new id only.
+            found = numbers.get(event.user_id) or numbers.get(event.new_user_id)
+            if found:
+                numbers.setdefault(event.user_id, found)
+                numbers.setdefault(event.new_user_id, found)
     hidden = dict.fromkeys(event.user_id for event in events if _is_of_hidden_sender(event))
     wanted = {user_id: standin_numbers.candidates(prefix, user_id) for user_id in hidden if user_id not in numbers}
     if not wanted:
@@ -39,4 +48,5 @@ async def choose(connection: Connection, account: str, prefix: str, events: Sequ
 
 
 def _is_of_hidden_sender(event: NumberEvent) -> bool:
-    return event.event.kind == core.MESSAGE_EVENT and bool(event.user_id) and not addresses.is_wa_id(event.event.peer)
+    is_message = event.event.kind == core.MESSAGE_EVENT and not event.new_user_id
+    return is_message and bool(event.user_id) and not addresses.is_wa_id(event.event.peer)
