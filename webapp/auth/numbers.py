@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from prometheus_client import Gauge
 from starlette.types import Scope
@@ -87,6 +87,11 @@ class Numbers:
         """Return the number whose WABA a number belongs to: itself by default."""
         found = self._by_number.get(account)
         return (found.waba_of if found is not None else "") or account
+
+    def of_waba(self, account: str) -> Sequence[str]:
+        """Return the numbers that share the WABA of a number, which is one of them, in their order."""
+        owner = self.waba_owner(account)
+        return sorted({account, *(number for number in self._by_number if self.waba_owner(number) == owner)})
 
     async def admit(self, account: str, scope: Scope) -> None:
         """Check that the number of an authenticated request is served, at this host.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import httpx
 import pytest
 
 from tests.webapp.conftest import Served
@@ -79,3 +82,51 @@ async def test_wrong_templates_are_explained(api: Served, database: Database) ->
     assert (await client.post(PATH, json=template("x"))).status_code >= 400
     missing = await client.delete(f"{PATH}/nothing")
     assert (missing.status_code, missing.json()["meta"]["http_code"]) == (404, 404)
+
+
+async def names(client: httpx.AsyncClient, **query: str) -> list[tuple[str, str]]:
+    """Return name and language of the listed templates."""
+    answer = await client.get(PATH, params=query)
+    assert answer.status_code == 200, answer.text
+    return [(one["name"], one["language"]) for one in answer.json()["waba_templates"]]
+
+
+async def test_templates_are_filtered_and_sorted_before_the_page_is_cut(api: Served, database: Database) -> None:
+    client = keyed(api, await key_of(api, database))
+    for name, language, category in (("b", "de", "UTILITY"), ("a", "en", "MARKETING"), ("b", "en", "UTILITY")):
+        made = await client.post(PATH, json=template(name, language=language, category=category))
+        assert made.status_code == 201, made.text
+    assert await names(client, sort="-name,language") == [("b", "de"), ("b", "en"), ("a", "en")]
+    assert await names(client, sort='["language","-name"]') == [("b", "de"), ("b", "en"), ("a", "en")]
+    assert await names(client, filters='{"category":"utility"}', sort="-language") == [("b", "en"), ("b", "de")]
+    assert await names(client, filters='{"business_templates.name":["a","c"],"status":"approved"}') == [("a", "en")]
+    assert await names(client, filters='{"status":"rejected"}') == []
+    query = {"filters": '{"name":"b"}', "sort": "-business_templates.language", "limit": "1", "offset": "1"}
+    page = (await client.get(PATH, params=query)).json()
+    assert [one["language"] for one in page["waba_templates"]] == ["de"]
+    assert {name: page[name] for name in ("count", "total", "filters", "sort")} == {
+        "count": 1,
+        "total": 2,
+        "filters": {"name": "b"},
+        "sort": ["-language"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"filters": "status"}, "filters: should be a JSON object"),
+        ({"filters": "[]"}, "filters: should be a JSON object"),
+        ({"filters": '{"status":{"not":"approved"}}'}, "filters: should be a JSON object"),
+        ({"filters": '{"colour":"red"}'}, "filters: should name fields among id, name"),
+        ({"filters": json.dumps({"name": ["x"] * 101})}, "filters: should have at most 100 values"),
+        ({"sort": "components"}, "sort: should name fields among id, name"),
+        ({"sort": "--name"}, "sort: should name fields among id, name"),
+    ],
+)
+async def test_wrong_filters_and_orders_are_explained(
+    api: Served, database: Database, query: dict[str, str], words: str
+) -> None:
+    answer = await keyed(api, await key_of(api, database)).get(PATH, params=query)
+    assert answer.status_code == 400
+    assert answer.json()["meta"]["developer_message"].startswith(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.wire.cloud.identity import NumberIdentity
 from webapp.api.d360 import answers, paths
+from webapp.api.metrics import instrumentation
 from webapp.auth.authenticator import Authenticator
 from webapp.auth.tokens import Caller
 from webapp.http import headers
@@ -45,28 +47,44 @@ class D360Layer:
             return
         key = found.strip()
         request = Request(scope, receive, send)
+        call, route = paths.find_call(scope["method"], scope["path"]) or (None, "none")
+        started, status = time.perf_counter(), 500
         try:
-            caller = await self._authenticator.key_holder(request, key)
-        except Unauthenticated:
-            await answers.failed(401, answers.INVALID_KEY)(scope, receive, send)
+            found_answer = await self._answer(request, key, call)
+            status = found_answer.status_code if isinstance(found_answer, Response) else 0
+        finally:
+            # Those that are passed on are counted by the layers below.
+            if status:
+                instrumentation.observe(scope["method"], route, status, max(time.perf_counter() - started, 0.0))
+        if isinstance(found_answer, Response):
+            await found_answer(scope, receive, send)
             return
-        except RateLimitExceeded as error:
-            await answers.of_error(error)(scope, receive, send)
-            return
-        call = paths.find_call(scope["method"], scope["path"])
-        if call is not None:
-            try:
-                answer = await call(request, caller)
-            except APIError as error:
-                answer = answers.of_error(error)
-            await answer(scope, receive, send)
-            return
+        caller = found_answer
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in (KEY, _AUTHORIZATION)]
         scope["headers"].append((_AUTHORIZATION, b"Bearer " + key))
         if self._cloud is None:
+            if scope["path"] == paths.HEALTH:
+                scope["path"] = paths.V1_HEALTH
             await self._app(scope, receive, send)
         else:
             await self._pass_to_cloud(self._cloud, caller, scope, receive, send)
+
+    async def _answer(self, request: Request, key: bytes, call: paths.Call | None) -> Response | Caller:
+        """Return the response to a request that has a wrong key or is one of 360dialog's own calls, or the caller of
+        any other one.
+        """
+        try:
+            caller = await self._authenticator.key_holder(request, key)
+        except Unauthenticated:
+            return answers.failed(401, answers.INVALID_KEY)
+        except RateLimitExceeded as error:
+            return answers.of_error(error)
+        if call is None:
+            return caller
+        try:
+            return await call(request, caller)
+        except APIError as error:
+            return answers.of_error(error)
 
     async def _pass_to_cloud(
         self, cloud: CloudPaths, caller: Caller, scope: Scope, receive: Receive, send: Send
@@ -76,6 +94,8 @@ class D360Layer:
         if path == scope["path"]:
             await self._app(scope, receive, send)
             return
+        if scope["path"] == paths.HEALTH:
+            scope["query_string"] = paths.HEALTH_FIELDS
         scope["path"] = path
         # The façade sets all headers.
         scope["state"]["has_caching"] = True

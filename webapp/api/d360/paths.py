@@ -13,25 +13,36 @@ from webapp.auth.tokens import Caller
 
 Call = Callable[[Request, Caller], Awaitable[Response]]
 
+# Health of the number that a key stands for: in the Cloud API a field of the number.
+HEALTH, HEALTH_FIELDS, V1_HEALTH = "/health_status", b"fields=health_status", "/v1/health"
+
 _CALLS: Mapping[tuple[str, str], Call] = {
-    ("GET", webhook.PATH): webhook.show,
-    ("POST", webhook.PATH): webhook.change,
-    ("DELETE", webhook.PATH): webhook.delete,
+    **{
+        (method, path): call
+        for path in (webhook.PATH, webhook.WABA_PATH)
+        for method, call in (("GET", webhook.show), ("POST", webhook.change), ("DELETE", webhook.delete))
+    },
     ("GET", templates.PATH): templates.list_page,
     ("POST", templates.PATH): templates.create,
 }
 
 
-def find_call(method: str, path: str) -> Call | None:
-    """Return the call of 360dialog's own API for a request; `None` for requests of v1 and of the Cloud API."""
+def find_call(method: str, path: str) -> tuple[Call, str] | None:
+    """Return the call of 360dialog's own API for a request, and its route with placeholders; `None` for requests of v1
+    and of the Cloud API.
+    """
     found = _CALLS.get((method, path))
-    if found is None and method == "DELETE" and path.startswith(f"{templates.PATH}/"):
-        return templates.delete
-    return found
+    if found is not None:
+        return found, path
+    if method == "DELETE" and path.startswith(f"{templates.PATH}/"):
+        return templates.delete, f"{templates.PATH}/{{name}}"
+    return None
 
 
 def with_node(path: str, identity: NumberIdentity) -> str:
     """Return a path of the Cloud API with the number or WABA that the key stands for; any other path as it is."""
+    if path == HEALTH:
+        return f"/{identity.phone_number_id}"
     edge = name_of(path[1:])
     if edge and (ObjectKind.NUMBER, edge) in EDGES:
         return f"/{identity.phone_number_id}{path}"

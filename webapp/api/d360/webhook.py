@@ -1,8 +1,11 @@
-"""`/v1/configs/webhook`: the webhook of v1, and headers that each post to it carries."""
+"""`/v1/configs/webhook`: the webhook of v1, and headers that each post to it carries; `/waba_webhook`: those of all
+numbers of a WABA.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import pydantic
@@ -13,12 +16,14 @@ from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.application_settings.schemas import WebhookURL
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.d360 import answers
+from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, dependencies
 from webapp.http.bodies import Body, BodyLimit, refusal
 from webapp.http.errors import AdministratorRequired
 
 PATH = "/v1/configs/webhook"
+WABA_PATH = "/waba_webhook"
 MAX_HEADERS = 20
 
 
@@ -41,23 +46,40 @@ class WebhookConfig(Body):
 
 
 async def show(request: Request, caller: Caller) -> Response:
+    """Return the webhook; an empty one if several numbers have different ones."""
     _require_admin(caller)
-    url, headers = await dependencies.find(request, AccountSettings).find_webhook(caller)
-    return _answer(url, headers)
+    settings = dependencies.find(request, AccountSettings)
+    found = [await settings.find_webhook(each) for each in _concerned(request, caller)]
+    return _answer(*(found[0] if found.count(found[0]) == len(found) else ("", {})))
 
 
 async def change(request: Request, caller: Caller) -> Response:
     _require_admin(caller)
     limit = dependencies.find(request, BodyLimit).bytes
     wanted = bodies.check(WebhookConfig, await bodies.read_json(request, limit=limit))
-    await dependencies.find(request, AccountSettings).set_webhook(caller, wanted.url, wanted.headers)
+    await _set(request, caller, wanted.url, wanted.headers)
     return _answer(wanted.url, wanted.headers)
 
 
 async def delete(request: Request, caller: Caller) -> Response:
     _require_admin(caller)
-    await dependencies.find(request, AccountSettings).set_webhook(caller, "", {})
+    await _set(request, caller, "", {})
     return _answer("", {})
+
+
+async def _set(request: Request, caller: Caller, url: str, headers: Mapping[str, str]) -> None:
+    """Set the webhook, of one number after the other. A request that fails may be repeated."""
+    settings = dependencies.find(request, AccountSettings)
+    for each in _concerned(request, caller):
+        await settings.set_webhook(each, url, headers)
+
+
+def _concerned(request: Request, caller: Caller) -> Sequence[Caller]:
+    """Return the caller for each number that the path concerns."""
+    if request.scope["path"] != WABA_PATH:
+        return [caller]
+    numbers = dependencies.find(request, Numbers).of_waba(caller.account)
+    return [dataclasses.replace(caller, account=number) for number in numbers]
 
 
 def _require_admin(caller: Caller) -> None:
