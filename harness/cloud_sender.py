@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.client import Unexpected
 from harness.cloud_client import ACCOUNT
 from harness.installation import Installation
+from harness.local_only import sitecustomize
 from harness.mariadb import MariaDB
 from tidings.wire.cloud import identity
 
@@ -55,7 +56,7 @@ class CloudSender(Installation):
         """Run a command. Returns what it prints. Raises `Unexpected`."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "cli.main", *command),
-            env={**os.environ, **self.common, **variables},
+            env={**os.environ, **sitecustomize.environment(), **self.common, **variables},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from harness import spawn
+from harness.local_only import sitecustomize
 from tidings.aio import pipes
 
 START_SECONDS = 120.0
@@ -90,7 +91,7 @@ class Process:
             with self.log_path.open("ab") as log:
                 self._process = spawn.start(
                     [*self._prefix, *self.program.words(self.command), *self._arguments, f"--ready-fd={write}"],
-                    env={**inherited(), **self.environment, **(extra or {})},
+                    env={**inherited(), **sitecustomize.environment(), **self.environment, **(extra or {})},
                     cwd=self.program.tree,
                     stdout=log,
                     stderr=log,

@@ -19,6 +19,7 @@ from pymysql.cursors import Cursor
 
 from harness import database_server, packages
 from harness.installation import remove_databases
+from harness.local_only import sitecustomize
 from harness.mariadb import MariaDB
 from tests import statements
 from tests.compiled_statements import CompiledStatements
@@ -82,6 +83,19 @@ def _portable(_watch: statements.Watch, request: pytest.FixtureRequest) -> Itera
     yield
     found = _watch.take()
     assert not found or request.node.get_closest_marker("unportable"), "\n".join(found)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _local_only(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Refuse look-ups of public names and connections to public addresses, here and in processes that tests start."""
+    sitecustomize.install(str(tmp_path_factory.mktemp("local_only") / "record"))
+
+
+@pytest.fixture(autouse=True)
+def _stays_on_machine(_local_only: None) -> Iterator[None]:
+    """Fail a test during which something tried to leave this machine."""
+    yield
+    assert not (found := sitecustomize.take()), "\n".join(found)
 
 
 @pytest.fixture
