@@ -17,17 +17,21 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
+from aiohttp import web
 
 from harness import cloud_client
 from harness.client import Business
 from harness.installation import Installation
+from tests import web_server
 from tests.authority import Authority
+from tests.media_samples import PNG
 from tidings.wire.cloud import identity
 
 READER, ECHO = "15550110001", "15550140001"
@@ -83,6 +87,39 @@ async def over_https(server: Server, directory: Path, host: str, port: int) -> A
 
     Yields the file of the authority that issued the certificate.
     """
+    context, authority = _certified(directory, host)
+    listener = await asyncio.start_server(functools.partial(_bridge, server), host, port, ssl=context)
+    try:
+        yield authority
+    finally:
+        listener.close()
+
+
+@contextlib.asynccontextmanager
+async def as_proxy(server: Server, directory: Path, host: str) -> AsyncIterator[dict[str, str]]:
+    """Serve the API over HTTPS under another host name, as the proxy of programs that have the name built in.
+
+    Yields the variables that make such a program use the proxy and trust its certificate.
+    """
+    context, authority = _certified(directory, host)
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        assert asked.startswith(f"CONNECT {host}:443 ".encode()), asked
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await writer.start_tls(context)
+        await _bridge(server, reader, writer)
+
+    listener = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    try:
+        yield {"HTTPS_PROXY": f"http://127.0.0.1:{port}", "SSL_CERT_FILE": str(authority)}
+    finally:
+        listener.close()
+
+
+def _certified(directory: Path, host: str) -> tuple[ssl.SSLContext, Path]:
+    """Issue a certificate for a host; returns the server's context, and the file of the authority."""
     authority = Authority()
     key, certificate = authority.issue(host)
     files = {"key.pem": key, "certificate.pem": certificate, "authority.pem": authority.pem}
@@ -90,23 +127,33 @@ async def over_https(server: Server, directory: Path, host: str, port: int) -> A
         (directory / name).write_bytes(content)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "certificate.pem", directory / "key.pem")
+    return context, directory / "authority.pem"
 
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
 
-    async def bridge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", server.installation.api_port)
-        await asyncio.gather(copy(reader, back), copy(there, writer))
+async def _bridge(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    there, back = await asyncio.open_connection("127.0.0.1", server.installation.api_port)
+    await asyncio.gather(_copy(reader, back), _copy(there, writer))
 
-    listener = await asyncio.start_server(bridge, host, port, ssl=context)
-    try:
-        yield directory / "authority.pem"
-    finally:
-        listener.close()
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def linked_file() -> AsyncIterator[str]:
+    """Serve a picture, and yield its URL."""
+
+    async def picture(_: web.Request) -> web.Response:
+        return web.Response(body=PNG, content_type="image/png")
+
+    app = web.Application()
+    app.router.add_get("/a.png", picture)
+    async with web_server.serving(app) as url:
+        yield f"{url}/a.png"
 
 
 class ClientProgram:

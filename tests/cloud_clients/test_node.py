@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from harness import cloud_client
 from harness.mariadb import free_port
-from tests import web_server
 from tests.cloud_clients import support
-from tests.media_samples import PNG
 
 pytestmark = pytest.mark.whole_system
 
@@ -29,21 +24,8 @@ GREETING = {
 }
 
 
-@contextlib.asynccontextmanager
-async def linked_file() -> AsyncIterator[str]:
-    """Serve a picture, and yield its URL."""
-
-    async def picture(_: web.Request) -> web.Response:
-        return web.Response(body=PNG, content_type="image/png")
-
-    app = web.Application()
-    app.router.add_get("/a.png", picture)
-    async with web_server.serving(app) as url:
-        yield f"{url}/a.png"
-
-
 async def test_the_typescript_client_sends_manages_and_verifies_webhooks(tmp_path: Path) -> None:
-    async with support.serving(tmp_path) as server, linked_file() as link:
+    async with support.serving(tmp_path) as server, support.linked_file() as link:
         variables = {**server.variables(free_port()), "FILE_URL": link}
         async with support.running(["node", "kapso.mjs"], NODE, variables) as program:
             kinds = ["text", "image", "location", "contacts", "buttons", "list", "link", "template", "reaction"]
@@ -56,7 +38,7 @@ async def test_the_vendor_s_archived_sdk_sends_each_kind_and_verifies_its_callba
     async with (
         support.serving(tmp_path) as server,
         support.over_https(server, tmp_path, HOST, 443) as authority,
-        linked_file() as link,
+        support.linked_file() as link,
     ):
         templates = f"/{cloud_client.VERSION}/{support.IDS.waba_id}/message_templates"
         await server.business.must("POST", templates, GREETING)
