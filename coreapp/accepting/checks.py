@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from coreapp.accepting import reaction_targets
 from coreapp.accepting.pair_rate import PairRate
 from coreapp.accepting.reached_recipients import ReachedRecipients
 from coreapp.context import ShardContext
@@ -85,6 +86,8 @@ class RecipientChecks:
             if error.code != codes.INVALID_USER:
                 raise
             return CheckFailure(error.code, error.details)
+        if not await reaction_targets.has_target(self.context, question):
+            return CheckFailure(codes.PARAMETER_INVALID, reaction_targets.NO_TARGET)
         if not question.identity_hash:
             return None
         with self.peers.identities.pinned((question.to,)):

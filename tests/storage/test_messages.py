@@ -56,3 +56,14 @@ async def test_a_message_marked_as_read_expires_like_a_received_one(
         await messages.add(connection, old)
         await messages.sweep(connection, after="", final_before=0, settled_before=1_700_000_000_001, limit=10)
         assert await messages.count_by_status(connection) == {Status.SENT: 1}
+
+
+async def test_a_message_is_found_by_its_number_and_id(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message("a"), message("b", Status.RECEIVED)])
+        for message_id in ("a", "b"):
+            found = await messages.find(connection, ME, message_id)
+            assert found == messages.FoundMessage("15550110001", "text", 1_700_000_000_000)
+        assert await messages.find(connection, ME, "A") is None
+        assert await messages.find(connection, "15550000001", "a") is None

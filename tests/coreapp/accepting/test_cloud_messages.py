@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
-from tidings.wire import core
+from tidings.wire import core, ids
 
-NUMBER, NOBODY = "15550110001", "15550160000"
+NUMBER, OTHER, NOBODY = "15550110001", "15550110002", "15550160000"
+DAY = 86_400  # seconds
 TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def send(running: Running, to: str, **fields: Any) -> Any:
     return await running.client.ask(
         lambda n: core.AcceptMessage(n, BUSINESS, to, "text", TEXT, checked_late=True, **fields)
+    )
+
+
+async def react(running: Running, to: str, target: str) -> Any:
+    content = json.dumps({"type": "reaction", "reaction": {"message_id": target, "emoji": "+"}}).encode()
+    return await running.client.ask(
+        lambda n: core.AcceptMessage(n, BUSINESS, to, "reaction", content, checked_late=True)
     )
 
 
@@ -64,3 +73,28 @@ async def test_the_text_for_statuses_is_stored_and_read_again(world: World) -> N
         rows = await messages.list_progress(connection, BUSINESS, [marked.id, plain.id])
     assert {row.id: row.callback_data for row in rows} == {marked.id: "order 7 ü", plain.id: None}
     assert {row.status for row in rows} == {Status.SENT}
+
+
+async def test_a_reaction_to_a_message_of_the_conversation_is_sent(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    first = await send(running, NUMBER)
+    reaction = await react(running, NUMBER, first.id)
+    await world.sink.signals.until(lambda: (reaction.id, "sent") in world.sink.labels())
+    # The row of a message that was read exists for a day only.
+    expired = ids.MessageIds(lambda: int((world.clock.now() - 2 * DAY) * 1000)).new()
+    late = await react(running, NUMBER, expired)
+    await world.sink.signals.until(lambda: (late.id, "sent") in world.sink.labels())
+
+
+async def test_a_reaction_without_such_a_message_fails_with_1009(world: World) -> None:
+    world.add_phones(NUMBER, OTHER)
+    running = await world.start()
+    await world.connected(running)
+    first, elsewhere = await send(running, NUMBER), await send(running, OTHER)
+    reaction = await react(running, NUMBER, first.id)
+    old = ids.MessageIds(lambda: int((world.clock.now() - 31 * DAY) * 1000)).new()
+    for target in ("ABGGunknown", ids.MessageIds().new(), old, elsewhere.id, reaction.id):
+        refused = await react(running, NUMBER, target)
+        assert await failure(world, refused.id) == 1009, target

@@ -262,6 +262,22 @@ async def list_progress(connection: AsyncConnection, account: str, ids: Sequence
     return [Progress(*row) for row in await select_paged(connection, _PROGRESS, "ids", ids, account=account)]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """Message that another one refers to."""
+
+    peer: str  # recipient or sender
+    kind: str
+    created_at: int  # Unix milliseconds
+
+
+async def find(connection: AsyncConnection, account: str, message_id: str) -> FoundMessage | None:
+    """Find a message in either direction; None if there is none."""
+    query = sa.select(table.c.peer, table.c.kind, table.c.created_at)
+    row = (await connection.execute(query.where(table.c.account == account, table.c.id == message_id))).one_or_none()
+    return None if row is None else FoundMessage(*row)
+
+
 async def find_peer_of_shard(connection: AsyncConnection, account: str, message_id: str) -> str:
     """Find the sender or recipient of a message of a shard other than 0; empty if there is none."""
     query = sa.select(table.c.peer).where(table.c.account == account, table.c.id == message_id, table.c.shard != 0)

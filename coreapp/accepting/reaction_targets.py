@@ -1,0 +1,31 @@
+"""Messages that a business may react to over the Cloud API."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coreapp.context import ShardContext
+from tidings.storage.business import messages
+from tidings.wire import core, ids
+
+REACTION = "reaction"  # type of a message
+DAY_MS = 24 * 3600 * 1000
+OLDEST_MS = 30 * DAY_MS  # age of a message
+# Retention of messages that are read or failed (`coreapp.retention`).
+KEPT_MS = DAY_MS
+NO_TARGET = "reaction.message_id: is no message of this conversation in the last 30 days, or is itself a reaction"
+
+
+async def has_target(context: ShardContext, question: core.AcceptMessage) -> bool:
+    """Return whether a message is no reaction, or one to a message to or from its recipient of the last 30 days.
+
+    A message of the business counts as known from the day on after which its row may have expired.
+    """
+    if question.kind != REACTION:
+        return True
+    target, now = str(msgspec.json.decode(question.content)[REACTION]["message_id"]), context.now()
+    found = await context.database.query(lambda connection: messages.find(connection, context.account, target))
+    if found is not None:
+        return found.peer == question.to and found.kind != REACTION and found.created_at > now - OLDEST_MS
+    made_at = ids.made_at(target)
+    return made_at is not None and now - OLDEST_MS < made_at * 1000 < now - KEPT_MS
