@@ -96,6 +96,7 @@ async def test_a_token_is_described(cloud: Cloud) -> None:
         "app_id",
         "type",
         "application",
+        "data_access_expires_at",
         "expires_at",
         "is_valid",
         "issued_at",

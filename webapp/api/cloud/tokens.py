@@ -35,6 +35,7 @@ async def debug(call: CloudCall) -> Response:
         "app_id": identity.app_id,
         "type": "SYSTEM_USER",
         "application": APP_NAME,
+        "data_access_expires_at": 0,
         "expires_at": caller.expires_at,
         "is_valid": True,
         "issued_at": caller.issued_at,
