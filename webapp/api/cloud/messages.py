@@ -10,7 +10,7 @@ from fastapi import Response
 from tidings.wire import codes, media_objects
 from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLATE_MISSING
-from webapp.api.cloud import answers, errors
+from webapp.api.cloud import answers, errors, template_lives
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
 from webapp.api.cloud.users import CloudUsers, require_usable
@@ -73,7 +73,7 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
     try:
         if limits.test_recipients is not None:
             limits.require_allowed(digits(message.to))
-        sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
+        sent = await call.find(Messages).send(call.caller, message, await _origin(call, parameters, limits, message))
     except InvalidRequest as error:
         raise explained(error, message) from None
     return call.answer(describe(sent, message, users.visible(sent.peer), user_id), kind=answers.MESSAGING)
@@ -177,7 +177,9 @@ async def _resolve_files(call: CloudCall, kind: str, content: object) -> None:
         held["id"] = found
 
 
-def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimits) -> RequestOrigin:
+async def _origin(
+    call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimits, message: Addressed
+) -> RequestOrigin:
     data = _text(parameters, "biz_opaque_callback_data", MAX_CALLBACK_DATA)
     known = _text(parameters, "recipient_identity_key_hash", 64)
     state = call.request.scope["state"]
@@ -189,7 +191,15 @@ def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimit
         identity_hash=known,
         pair_limited=limits.is_pair_limited,
         recipient_limit=limits.recipients,
+        life=await _life(call, message) if isinstance(message, TemplateMessage) else 0,
     )
+
+
+async def _life(call: CloudCall, message: TemplateMessage) -> int:
+    """Return the seconds that a template lets its message live; 0 for as long as other messages."""
+    templates, wanted = call.find(Templates), message.template
+    found, _ = await templates.find(call.caller.account, wanted.name, wanted.language.code, wanted.namespace)
+    return template_lives.of_message(templates.life(found[0]), found[0].category) if found else 0
 
 
 def _text(parameters: Mapping[str, Any], name: str, most: int) -> str:

@@ -8,22 +8,28 @@ from typing import Any
 from fastapi import Response
 
 from tidings.storage.business.templates import APPROVED, NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
+from tidings.wire.cloud.codes import MANAGEMENT_RATE
 from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import ALREADY_EXISTS
-from webapp.api.cloud import errors, fields, handles
+from webapp.api.cloud import errors, fields, handles, template_lives
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 from webapp.api.templates import decisions, schemas
-from webapp.api.templates.review import EditRefused
+from webapp.api.templates.creation_limits import (
+    MAX_TEMPLATES,
+    CreationRefused,
+    CreationsExhausted,
+    NameBlocked,
+)
+from webapp.api.templates.review import EDITABLE, EditRefused
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
 from webapp.http import bodies
 from webapp.http.errors import InvalidRequest
 
 NODE_TYPE = "WhatsAppMessageTemplate"
-EXISTS, UNKNOWN = 2388043, 2593002  # subcodes
+EXISTS, UNKNOWN, BEING_DELETED, TOO_MANY = 2388043, 2593002, 2388023, 2388019  # subcodes
 MAX_IDS = 100
-SHOWN_LIMIT = 6_000  # templates; that of a verified portfolio, which is not enforced
 _DEFAULT = ("name", "parameter_format", "components", "language", "status", "category")
 _OPTIONAL = (
     "previous_category",
@@ -40,10 +46,11 @@ def id_of(template: TemplateRow) -> str:
     return template_id(template.account, template.namespace, template.name, template.language)
 
 
-def describe(template: TemplateRow, asked: object) -> dict[str, Any]:
+def describe(template: TemplateRow, asked: object, lives: Mapping[str, int]) -> dict[str, Any]:
     """Return the requested fields of a template. Raises `GraphError` for an unknown one.
 
     asked: value of `fields`; `None` for the default fields, which are those that have a value
+    lives: times to live of messages by id of the template
     """
     rated_at = template.created_at if template.quality_at is None else template.quality_at
     described: dict[str, Any] = {
@@ -62,6 +69,8 @@ def describe(template: TemplateRow, asked: object) -> dict[str, Any]:
         described["previous_category"] = template.previous_category
     if template.next_category is not None:
         described["correct_category"] = template.next_category
+    if id_of(template) in lives:
+        described[template_lives.NAME] = lives[id_of(template)]
     has_value = {
         "previous_category": template.previous_category is not None,
         "quality_score": template.quality is not None,
@@ -81,14 +90,15 @@ async def list_all(call: CloudCall) -> Response:
     call.require_admin()
     query = call.query()
     found = [template for template in await call.find(Templates).list(call.caller) if _matches(template, query)]
-    entries = [describe(template, query.get("fields")) for template in found]
+    lives = await call.find(Templates).list_lives(call.caller)
+    entries = [describe(template, query.get("fields"), lives) for template in found]
     page = listed(entries, [id_of(template) for template in found], call)
     asked = query.get("summary")
     if isinstance(asked, str) and asked:
         counts = {
             "total_count": len(found),
             "message_template_count": len(found),
-            "message_template_limit": SHOWN_LIMIT,
+            "message_template_limit": MAX_TEMPLATES,
             "are_translations_complete": True,
         }
         page["summary"] = fields.select(counts, asked, node_type="WhatsAppMessageTemplateSummary", default=())
@@ -121,7 +131,8 @@ async def show(call: CloudCall) -> Response:
     template = await _find(call)
     if template is None:
         raise call.unsupported()
-    return call.answer(describe(template, call.query().get("fields")))
+    lives = await call.find(Templates).list_lives(call.caller)
+    return call.answer(describe(template, call.query().get("fields"), lives))
 
 
 async def _find(call: CloudCall) -> TemplateRow | None:
@@ -138,8 +149,11 @@ async def create(call: CloudCall) -> Response:
             raise errors.missing(name)
     definition = bodies.check(Definition, {name: parameters[name] for name in schemas.DEFINED if name in parameters})
     await handles.check_samples(call, parameters["components"])
+    life = template_lives.read(parameters, definition.category)
     try:
-        created = await call.find(Templates).create(call.caller, definition)
+        created = await call.find(Templates).create(call.caller, definition, life=life, limited=True)
+    except CreationRefused as refused:
+        raise _refusal(refused, definition) from None
     except InvalidRequest as error:
         if error.problems[0].code != ALREADY_EXISTS:
             raise
@@ -149,25 +163,39 @@ async def create(call: CloudCall) -> Response:
     return call.answer({"id": id_of(created), "status": created.status, "category": created.category})
 
 
+def _refusal(refused: CreationRefused, definition: Definition) -> errors.GraphError:
+    if isinstance(refused, CreationsExhausted):
+        return errors.coded(MANAGEMENT_RATE, "Too many templates were created.", retry_after=refused.wait)
+    if isinstance(refused, NameBlocked):
+        words = f"The template {definition.name} was deleted. Its name can be used again after 30 days."
+        return errors.for_user(BEING_DELETED, "Message Template Is Being Deleted", words)
+    words = f"A WhatsApp Business account can have {MAX_TEMPLATES} templates."
+    return errors.for_user(TOO_MANY, "Too Many Message Templates", words)
+
+
 async def edit(call: CloudCall) -> Response:
-    """Replace the components of a template, or its category unless it is approved."""
+    """Replace the components of a template, its category unless it is approved, or the time to live of messages."""
     call.require_admin()
     stored = await _find(call)
     if stored is None:
         raise call.unsupported()
     parameters = await call.parameters()
     changes = {name: parameters[name] for name in ("category", "components") if parameters.get(name) is not None}
-    if not changes:
+    life = template_lives.read(parameters, str(changes.get("category") or stored.category).upper())
+    if not changes and life is None:
         raise errors.missing("components")
     await handles.check_samples(call, changes.get("components"))
     templates = call.find(Templates)
 
     def change(present: TemplateRow, now: int) -> TemplateRow:
+        if not changes and present.status in EDITABLE:
+            # Another time to live needs no review.
+            return present
         wanted = bodies.check(Definition, {**schemas.defined(present), **changes})
         return templates.review.edit(present, wanted.row(present.account, present.created_at), now)
 
     try:
-        changed = await templates.change(call.caller, stored.key, change)
+        changed = await templates.change(call.caller, stored.key, change, life=life)
     except EditRefused as refused:
         raise errors.invalid(str(refused)) from None
     if changed is None:

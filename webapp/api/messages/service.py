@@ -81,6 +81,7 @@ class RequestOrigin:
     identity_hash: str = ""
     pair_limited: bool = False
     recipient_limit: int = 0
+    life: int = 0  # seconds that the message lives without a `ttl`; 0 for the default
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Messages:
                 id=message_id,
                 traceparent=origin.traceparent,
                 username=caller.username if origin.key else "",
-                ttl=message.ttl or 0,
+                ttl=message.ttl or origin.life,
                 callback_data=origin.callback_data,
                 checked_late=origin.checked_late,
                 identity_hash=origin.identity_hash,

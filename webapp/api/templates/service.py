@@ -10,11 +10,12 @@ from typing import Any
 
 from tidings.aio.clock import Clock
 from tidings.storage import database_clock, outages
-from tidings.storage.business import templates
+from tidings.storage.business import template_history, template_lives, templates
 from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
+from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import ACCESS_DENIED, ALREADY_EXISTS, NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.api.templates import importing, schemas
+from webapp.api.templates import creation_limits, importing, schemas
 from webapp.api.templates.importing import Import
 from webapp.api.templates.review import EditRefused, TemplateReview, redefine
 from webapp.api.templates.schemas import Definition
@@ -62,8 +63,8 @@ class Templates:
         self._clock = clock
         self._owner_of = owner_of
         self._upstream = upstream
-        # By number: version and templates by name.
-        self._cached: dict[str, tuple[int, Mapping[str, Languages]]] = {account: (-1, {})}
+        # By number: version, templates by name, and times to live of messages by id of the template.
+        self._cached: dict[str, tuple[int, Mapping[str, Languages], Mapping[str, int]]] = {account: (-1, {}, {})}
         self._loading = asyncio.Lock()
 
     async def find(
@@ -88,31 +89,52 @@ class Templates:
         async with self._database.reading() as connection:
             return await templates.list_templates(connection, account)
 
-    async def create(self, caller: Caller, definition: Definition) -> TemplateRow:
+    def life(self, template: TemplateRow) -> int | None:
+        """Return the time to live that a template, which `find` has returned, gives its messages; None for none."""
+        cached = self._cached.get(template.account)
+        return cached[2].get(_id_of(template)) if cached is not None else None
+
+    async def list_lives(self, caller: Caller) -> Mapping[str, int]:
+        """Return the times to live of messages, in seconds, by the Cloud API's id of the template."""
+        account = self._owner_of(caller.account)
+        async with self._database.reading() as connection:
+            return await template_lives.list_lives(connection, account)
+
+    async def create(
+        self, caller: Caller, definition: Definition, *, life: int | None = None, limited: bool = False
+    ) -> TemplateRow:
         """Create a template. Without a `status` it passes through the review.
 
         Raises `InvalidRequest` when one of this name, language and namespace exists. That of a number that sends
         through the Cloud API is created there; this and all other changes then raise the errors of the Coreapp link.
+
+        life: seconds that its messages live, -1 for the longest time; None for the default
+        limited: whether the limits on creations apply if there is a review; then raises `CreationRefused`
         """
         account = self._owner_of(caller.account)
         if await self._upstream.concerns(caller.account):
             await self._upstream.create(caller.account, definition)
             made = await self._mirrored(account, definition.name, definition.language)
         else:
-            made = await self._add(account, definition)
+            made = await self._add(account, definition, life, limited=limited and self.review.is_required)
         log.info(
             "template.created", extra={"template": made.name, "language": made.language, "username": caller.username}
         )
         return made
 
-    async def _add(self, account: str, definition: Definition) -> TemplateRow:
+    async def _add(self, account: str, definition: Definition, life: int | None, *, limited: bool) -> TemplateRow:
         row = definition.row(account, int(self._clock.now() * 1000))
 
         async def work(connection: Connection) -> TemplateRow | None:
-            made = row
+            made, now = row, await database_clock.read(connection)
             if "status" not in definition.model_fields_set:
-                made = self.review.submit(row, await database_clock.read(connection))
-            return made if await templates.add_template(connection, made) else None
+                made = self.review.submit(row, now)
+            if not await templates.add_template(connection, made):
+                return None
+            if limited:
+                await creation_limits.admit(connection, made, now)
+            await template_lives.put(connection, account, _id_of(made), life)
+            return made
 
         made = await self._database.persist(work, patience=5.0)
         if made is None:
@@ -121,12 +143,15 @@ class Templates:
         await self._refresh(account)
         return made
 
-    async def change(self, caller: Caller, key: Key, change: Change) -> TemplateRow | None:
-        """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`."""
+    async def change(self, caller: Caller, key: Key, change: Change, *, life: int | None = None) -> TemplateRow | None:
+        """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`.
+
+        life: new time to live of its messages, as for `create`; None for the present one
+        """
         if await self._upstream.concerns(caller.account):
             changed = await self._change_upstream(caller, key, change)
         else:
-            changed = await self._change(self._owner_of(caller.account), key, change)
+            changed = await self._change(self._owner_of(caller.account), key, change, life)
         if changed is not None:
             log.info(
                 "template.changed",
@@ -134,7 +159,7 @@ class Templates:
             )
         return changed
 
-    async def _change(self, account: str, key: Key, change: Change) -> TemplateRow | None:
+    async def _change(self, account: str, key: Key, change: Change, life: int | None) -> TemplateRow | None:
         made: TemplateRow | None = None
 
         async def work(connection: Connection) -> TemplateRow | None:
@@ -146,7 +171,9 @@ class Templates:
                 # There is none, or an earlier attempt has changed it.
                 return stored
             made = change(stored, await database_clock.read(connection))
-            if made != stored:
+            if life is not None:
+                await template_lives.put(connection, account, _id_of(made), life)
+            if made != stored or life is not None:
                 await templates.put_templates(connection, account, [made])
             return made
 
@@ -195,12 +222,21 @@ class Templates:
                 raise _missing(name)
             await self._upstream.delete(caller.account, name, language)
         elif not await self._database.persist(
-            lambda connection: templates.delete_templates(connection, account, name, language, namespace),
-            patience=5.0,
+            lambda connection: self._delete(connection, account, name, language, namespace), patience=5.0
         ):
             raise _missing(name)
         await self._refresh(account)
         log.info("template.deleted", extra={"template": name, "language": language, "username": caller.username})
+
+    async def _delete(
+        self, connection: Connection, account: str, name: str, language: str | None, namespace: str | None
+    ) -> int:
+        deleted = await templates.delete_templates(connection, account, name, language, namespace)
+        if deleted and self.review.is_required:
+            left = await templates.list_templates(connection, account)
+            if not any(template.name == name for template in left):
+                await template_history.note_deleted(connection, account, name, await database_clock.read(connection))
+        return deleted
 
     async def edit(
         self, caller: Caller, name: str, language: str | None, namespace: str | None, fields: Mapping[str, Any]
@@ -286,7 +322,11 @@ class Templates:
             by_name: dict[str, dict[str, dict[str, TemplateRow]]] = {}
             for template in await templates.list_templates(connection, account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
-            self._cached[account] = version, by_name
+            self._cached[account] = version, by_name, await template_lives.list_lives(connection, account)
+
+
+def _id_of(template: TemplateRow) -> str:
+    return template_id(template.account, template.namespace, template.name, template.language)
 
 
 def _missing(name: str) -> InvalidRequest:

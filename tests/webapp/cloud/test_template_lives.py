@@ -1,0 +1,104 @@
+"""`message_send_ttl_seconds`: its ranges, where it is shown, and the life that it gives a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.webapp.cloud.conftest import WABA, Cloud, error
+from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.wire import core
+
+PATH = f"/v25.0/{WABA}/message_templates"
+TEXT = [{"type": "BODY", "text": "Hello"}]
+CODE = [{"type": "BODY"}, {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": "COPY_CODE"}]}]
+CODE_PARAMETERS = [
+    {"type": "body", "parameters": [{"type": "text", "text": "123456"}]},
+    {"type": "button", "sub_type": "url", "index": "0", "parameters": [{"type": "text", "text": "123456"}]},
+]
+NAME = "message_send_ttl_seconds"
+
+
+async def create(cloud: Cloud, category: str, **fields: Any) -> httpx.Response:
+    components = CODE if category == "AUTHENTICATION" else TEXT
+    definition = {"name": "order", "language": "en_US", "category": category, "components": components, **fields}
+    return await cloud.http.post(PATH, json=definition)
+
+
+async def sent_life(cloud: Cloud, coreapp: FakeCoreapp, category: str, **fields: Any) -> int:
+    """Send the template, and return the seconds that the message lives; 0 for as long as other messages."""
+    template: dict[str, Any] = {"name": "order", "language": {"code": "en_US"}}
+    if category == "AUTHENTICATION":
+        template["components"] = CODE_PARAMETERS
+    response = await cloud.send(type="template", text=..., template=template, **fields)
+    assert response.is_success, response.text
+    return coreapp.asked(core.AcceptMessage)[-1].ttl
+
+
+@pytest.mark.parametrize(
+    ("category", "given", "seconds"),
+    [
+        ("AUTHENTICATION", {}, 600),
+        ("AUTHENTICATION", {NAME: 30}, 30),
+        ("AUTHENTICATION", {NAME: "900"}, 900),
+        ("AUTHENTICATION", {NAME: -1}, 0),
+        ("UTILITY", {}, 0),
+        ("UTILITY", {NAME: 43_200}, 43_200),
+        ("UTILITY", {NAME: -1}, 0),
+        ("MARKETING", {NAME: 43_200}, 0),
+    ],
+)
+async def test_a_message_lives_as_long_as_its_template_says(
+    cloud: Cloud, coreapp: FakeCoreapp, category: str, given: dict[str, Any], seconds: int
+) -> None:
+    assert (await create(cloud, category, **given)).is_success
+    assert await sent_life(cloud, coreapp, category) == seconds
+    # `ttl` is a field of v1.
+    assert await sent_life(cloud, coreapp, category, ttl=77) == seconds
+
+
+@pytest.mark.parametrize(
+    ("category", "given"),
+    [
+        ("AUTHENTICATION", 29),
+        ("AUTHENTICATION", 901),
+        ("UTILITY", 43_201),
+        ("MARKETING", 43_199),
+        ("MARKETING", 2_592_001),
+        ("UTILITY", 0),
+        ("UTILITY", -2),
+        ("UTILITY", "soon"),
+        ("UTILITY", True),
+        ("UTILITY", [60]),
+    ],
+)
+async def test_a_value_outside_the_range_of_its_category_is_refused(cloud: Cloud, category: str, given: Any) -> None:
+    assert error(await create(cloud, category, **{NAME: given}))[:2] == (400, 100)
+    assert (await cloud.http.get(PATH)).json() == {"data": []}
+
+
+async def test_the_value_is_shown_changed_and_gone_with_its_template(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+    template_id = (await create(cloud, "UTILITY", **{NAME: 60})).json()["id"]
+    asked = f"/{template_id}?fields={NAME}"
+    assert (await cloud.http.get(asked)).json() == {NAME: 60, "id": template_id}
+    listed = (await cloud.http.get(PATH, params={"fields": NAME})).json()["data"]
+    assert listed == [{NAME: 60, "id": template_id}]
+    assert await sent_life(cloud, coreapp, "UTILITY") == 60
+    assert (await cloud.http.post(f"/{template_id}", json={NAME: 90})).text == '{"success":true}'
+    assert (await cloud.http.get(asked)).json() == {NAME: 90, "id": template_id}
+    assert await sent_life(cloud, coreapp, "UTILITY") == 90
+    assert error(await cloud.http.post(f"/{template_id}", json={NAME: 29}))[:2] == (400, 100)
+    assert (await cloud.http.delete(PATH, params={"name": "order"})).is_success
+    assert (await create(cloud, "UTILITY")).json()["id"] == template_id
+    assert (await cloud.http.get(asked)).json() == {"id": template_id}
+    assert await sent_life(cloud, coreapp, "UTILITY") == 0
+
+
+async def test_messages_of_v1_have_their_own_time_to_live(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+    assert (await create(cloud, "UTILITY", **{NAME: 60})).is_success
+    template = {"name": "order", "language": {"policy": "deterministic", "code": "en_US"}}
+    body = {"to": "15550110001", "type": "template", "template": template}
+    assert (await cloud.http.post("/v1/messages", json=body)).is_success
+    assert coreapp.asked(core.AcceptMessage)[-1].ttl == 0
