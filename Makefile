@@ -154,7 +154,7 @@ test-examples: $(VENV)/.dev  ## run the clients and webhook receivers of docs/ex
 	@exec $(BIN)/python -m pytest tests/examples
 
 .PHONY: test-cloud
-test-cloud: $(VENV)/.dev  ## run unchanged clients of the Cloud API from npm, and the Jest fixture of docs/testing.md (needs Node 20, npm and root; 2 minutes)
+test-cloud: $(VENV)/.dev  ## run unchanged clients of the Cloud API in JavaScript, Java and Rust, and the Jest fixture of docs/testing.md (needs Node 20, npm, Cargo and root; 3 minutes, the first time 8)
 	@npm ci --silent --ignore-scripts --prefix tests/jest
 	@npm ci --silent --ignore-scripts --prefix tests/cloud_clients/node
 	@exec $(BIN)/python -m pytest tests/jest tests/cloud_clients
