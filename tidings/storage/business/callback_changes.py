@@ -12,8 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import database_clock, types
 from tidings.storage.business.tables import metadata
 
-# Milliseconds without a report after which a change counts as ended with its Webapp. A Coreapp answers within 40,000.
-SILENCE_MS = 60_000
+# Milliseconds without a report after which a change is silent, and after which it counts as ended with its Webapp.
+# Webapps report every 2,000; they are silent while they wait for a Coreapp, which answers within 40,000, or for the
+# database.
+SILENT_MS, LOST_MS = 10_000, 120_000
 # Maximum length of a text, characters.
 MAX_TEXT = 255
 
@@ -81,9 +83,14 @@ class CallbackChange:
         if self.has_ended:
             is_whole = not self.problem and (not self.is_stopped or self.done + self.stay >= self.total)
             return ChangeState.FINISHED if is_whole else ChangeState.STOPPED
-        if self.silence_ms > SILENCE_MS:
+        if self.silence_ms > LOST_MS:
             return ChangeState.LOST
         return ChangeState.STOPPING if self.is_stopped else ChangeState.RUNNING
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether it has not ended as far as is known, and its Webapp does not report."""
+        return not self.has_ended and self.silence_ms > SILENT_MS
 
     @property
     def is_over(self) -> bool:
