@@ -196,7 +196,7 @@ async def test_messages_of_a_rare_status_are_found_over_several_pages(
         await messages.add(connection, rows)
     found = await pages_of(database, MessageFilter(status=Status.SENT))
     assert [name for page in found for name in page] == [rows[n].id for n in (95, 65, 35, 5)]
-    assert len(found) == 6, "each page but the last one reads 20 messages"
+    assert len(found) == 4, "each page searches some 20 messages"
 
 
 async def test_a_message_that_did_not_fail_gets_no_code(database_factory: DatabaseFactory) -> None:

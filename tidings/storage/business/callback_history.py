@@ -299,12 +299,19 @@ class SegmentEntries:
 
 
 async def list_segments(
-    connection: Connection, account: str, *, low: int, high: int, before: int, value: str = "", limit: int
+    connection: Connection,
+    account: str,
+    *,
+    low: int,
+    high: int,
+    before: int,
+    values: Sequence[str] = (),
+    limit: int,
 ) -> Sequence[SegmentEntries]:
     """List the newest segments of an account that may have callbacks with a `seq` from `low` to before `high`.
 
     before: `last_seq` above the segments, that of the last segment of the previous page; `high + SPAN` for the first
-    value: only segments that may have a callback with this recipient, kind, event id or message id; empty for all
+    values: only segments that may have callbacks with each of these recipients, kinds, event ids or message ids
     """
     query = sa.select(table.c.last_seq, table.c.entries).where(
         table.c.account == account,
@@ -312,10 +319,22 @@ async def list_segments(
         table.c.last_seq < min(before, high + SPAN, 2**63 - 1),
         table.c.first_seq < high,
     )
-    if value:
+    for value in values:
         query = query.where(sa.func.instr(table.c.fingerprints, fingerprint(value)) > 0)
     found = await connection.execute(query.order_by(table.c.last_seq.desc()).limit(limit))
     return [SegmentEntries(row.last_seq, _decode_entries(row.entries)) for row in found]
+
+
+async def find_floor(connection: Connection, account: str, *, low: int, high: int, count: int) -> int:
+    """Return the `last_seq` of the last of the newest `count` segments that end from `low` to before `high`.
+
+    Returns `low` if there are fewer.
+    """
+    query = sa.select(table.c.last_seq).where(
+        table.c.account == account, table.c.last_seq >= low, table.c.last_seq < high
+    )
+    found = await connection.execute(query.order_by(table.c.last_seq.desc()).limit(1).offset(count - 1))
+    return found.scalar() or low
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

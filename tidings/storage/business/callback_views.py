@@ -1,8 +1,8 @@
 """Lists of callbacks by account, newest first, and everything about one callback except its opened body.
 
 A page merges ordered lists: that of the ended callbacks, and one for each shard and state of those in the queue. Ended
-callbacks are found by the fingerprints of their segments. Other selections read at most `EXAMINED` rows of a list per
-page, so that a page may be short although more follow.
+callbacks are found by the fingerprints of their segments, of which a page searches `SEARCHED`. Other selections read
+some `EXAMINED` rows of all lists per page. So a page may be short although more follow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tidings.storage.business.callbacks import CallbackState
 from tidings.storage.database import Connection
 
 PAGE = 50  # callbacks per page
-EXAMINED = 5_000  # callbacks of one list that are read for a page
+EXAMINED = 5_000  # callbacks in the queue, and ended ones, that are read for a page
+SEARCHED = 20_000  # segments whose fingerprints are searched for a page
 SEGMENTS = 64  # segments of one query
 
 # States of callbacks: not tried yet; failed and waiting for the next attempt; given up; accepted by the webhook.
@@ -229,15 +230,21 @@ class _Reader:
             stored = await callback_history.find(self._connection, self._account, seq)
             named = [_done(stored.entry)] if stored is not None else []
             return _Part([row for row in named if self._selects(row) and self._low <= row.seq < self._high])
+        values = [value for value in (name, choice.recipient, choice.kind) if value]
+        low = self._low
+        if values:
+            low = await callback_history.find_floor(
+                self._connection, self._account, low=low, high=self._high, count=SEARCHED
+            )
         before, examined, rows = self._high + SPAN, 0, list[CallbackEntry]()
         while True:
             found = await callback_history.list_segments(
                 self._connection,
                 self._account,
-                low=self._low,
+                low=low,
                 high=self._high,
                 before=before,
-                value=name or choice.recipient or choice.kind,
+                values=values,
                 limit=SEGMENTS,
             )
             for segment in found:
@@ -248,7 +255,7 @@ class _Reader:
                     if self._low <= row.seq < self._high and self._selects(row)
                 ]
             if len(found) < SEGMENTS:
-                return _Part(_newest(rows)[: self._limit])
+                return _Part(_newest(rows)[: self._limit], low if low > self._low else 0)
             # Segments that were not read end before this.
             before = found[-1].last_seq
             if sum(row.seq > before for row in rows) >= self._limit:
@@ -265,26 +272,22 @@ class _Reader:
             return []
         owned = await self._connection.execute(sa.select(shards.table.c.shard).where(shards.of_block(block)))
         is_listed = not (choice.recipient or choice.id or choice.kind or choice.state in (PENDING, FAILING))
+        lists = [(row.shard, int(state)) for row in owned for state in wanted]
+        size = self._limit if is_listed else max(self._limit, EXAMINED // max(1, len(lists)))
         return [
             await self._part(
-                sa.select(*_WAITING).where(_W.shard == row.shard, _W.state == int(state), _W.account == self._account),
-                is_listed=is_listed,
+                sa.select(*_WAITING).where(_W.shard == shard, _W.state == state, _W.account == self._account), size
             )
-            for row in list(owned)
-            for state in wanted
+            for shard, state in lists
         ]
 
-    async def _part(self, query: sa.Select[Any], *, is_listed: bool) -> _Part:
-        """Read a list of callbacks in the queue.
-
-        is_listed: whether the filter selects all rows of the list
-        """
-        size = self._limit if is_listed else EXAMINED
+    async def _part(self, query: sa.Select[Any], size: int) -> _Part:
+        """Read the newest `size` rows of a list of callbacks in the queue."""
         ordered = query.where(_W.seq >= self._low, _W.seq < self._high).order_by(_W.seq.desc()).limit(size)
         for dialect in ("mysql", "mariadb"):
             ordered = ordered.with_hint(callbacks.table, "FORCE INDEX (callbacks_by_shard)", dialect)
         found = [_queued(row) for row in await self._connection.execute(ordered)]
-        rows = found if is_listed else [row for row in found if self._selects(row)]
+        rows = [row for row in found if self._selects(row)]
         if len(rows) >= self._limit or len(found) < size:
             return _Part(rows[: self._limit])
         return _Part(rows, found[-1].seq)

@@ -1,14 +1,14 @@
 """Lists of messages by account, newest first, and the times of one message. No content is read.
 
 Each page is read from an index. The index by type has an ordered list for each type and `Listing`; a page merges those
-that the filter selects. Selections by status, and by recipient and also by type, read at most `EXAMINED` messages per
+that the filter selects. Selections by status, and by recipient and also by type, search some `EXAMINED` messages per
 page, so that a page may be short although more follow.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,8 +19,7 @@ from tidings.storage.business.messages import Listing, Status
 from tidings.storage.database import Connection, any_of, pages
 
 PAGE = 50  # messages per page
-EXAMINED = 2_000  # messages that are read for a page of those that the filter selects
-AT_FIRST = 4  # times as many messages as a page has are read before `EXAMINED` are
+EXAMINED = 2_000  # messages that are searched for a page of those that the filter selects
 LISTS = 200  # lists that one query merges
 
 # Ids sort by their time of creation. Ids that were made by others may sort after all of ours.
@@ -180,35 +179,80 @@ def _page(rows: Sequence[Any], choice: MessageFilter, limit: int, *, is_cut: boo
     return chosen, rows[-1].id if is_cut else None
 
 
+# Type and `Listing` of each list that is read, with the id before which it is read.
+_Lists = Mapping[tuple[str, int], str]
+
+
 async def _list_of_kinds(
     connection: Connection, account: str, choice: MessageFilter, since: str, last: str, limit: int
 ) -> tuple[list[str], str | None]:
     """Return a page of ids of messages of one type or all, and the id after which the next page starts."""
     kinds = [choice.kind] if choice.kind else await list_kinds(connection, account)
-    listings = list(Listing) if choice.status is None else [messages.listing_of(choice.status)]
-    for size in (limit + 1,) if choice.status is None else (AT_FIRST * limit, EXAMINED):
-        lists = [
-            _newest(
-                sa.select(_T.id, _T.kind, _T.status).where(
-                    _T.account == account, _T.kind == kind, _T.listing == int(listing)
-                ),
-                "messages_by_kind",
-                since,
-                last,
-                size,
-            ).subquery()
-            for kind in kinds
-            for listing in listings
-        ]
-        found: list[Any] = []
-        for some in pages(lists, LISTS):
-            union = sa.union_all(*(sa.select(one) for one in some)).subquery()
-            found += await connection.execute(sa.select(union).order_by(union.c.id.desc()).limit(size))
-        rows = sorted(found, key=lambda row: row.id, reverse=True)[:size]
-        chosen, older = _page(rows, choice, limit, is_cut=len(rows) == size)
-        if len(chosen) == limit or older is None:
-            break
-    return chosen, older
+    if choice.status is not None:
+        listing = int(messages.listing_of(choice.status))
+        return await _search(
+            connection, account, choice, {(kind, listing): last for kind in kinds}, since=since, limit=limit
+        )
+    lists = {(kind, int(listing)): last for kind in kinds for listing in Listing}
+    rows = await _read_lists(connection, account, lists, since=since, size=limit + 1, total=limit + 1)
+    return _page(rows[: limit + 1], choice, limit, is_cut=False)
+
+
+async def _search(
+    connection: Connection, account: str, choice: MessageFilter, lists: _Lists, *, since: str, limit: int
+) -> tuple[list[str], str | None]:
+    """Return a page of ids of the messages in these lists that have the status, and the id as in `_list_of_kinds`.
+
+    Reads a page of each list, then a part of `EXAMINED` messages of each, then more of the two that reach back least.
+    """
+    ends, wanted, size = dict(lists), list(lists), limit + 1
+    rows: list[Any] = []
+    while wanted:
+        found = await _read_lists(connection, account, {name: ends[name] for name in wanted}, since=since, size=size)
+        rows += found
+        for name in wanted:
+            read = [row.id for row in found if (row.kind, row.listing) == name]
+            if len(read) == size:
+                ends[name] = read[-1]
+            else:
+                del ends[name]
+        # Older messages may be missing.
+        floor = max(ends.values(), default="")
+        whole = sorted((row for row in rows if row.id >= floor), key=lambda row: row.id, reverse=True)
+        chosen, older = _page(whole, choice, limit, is_cut=False)
+        if older is not None:
+            return chosen, older
+        if not ends or len(whole) >= EXAMINED or len(rows) >= 2 * EXAMINED:
+            return chosen, floor or None
+        wanted = list(ends) if size == limit + 1 else sorted(ends, key=lambda name: ends[name])[-2:]
+        size = max(limit + 2, EXAMINED // len(wanted))
+    return [], None
+
+
+async def _read_lists(
+    connection: Connection, account: str, lists: _Lists, *, since: str, size: int, total: int | None = None
+) -> list[Any]:
+    """Return the newest `size` ids of each list with types, lists and statuses, newest first.
+
+    total: number of messages of all lists that suffice; None for all
+    """
+    queries = [
+        _newest(
+            sa.select(_T.id, _T.kind, _T.listing, _T.status).where(
+                _T.account == account, _T.kind == kind, _T.listing == listing
+            ),
+            "messages_by_kind",
+            since,
+            last,
+            size,
+        ).subquery()
+        for (kind, listing), last in lists.items()
+    ]
+    found: list[Any] = []
+    for some in pages(queries, LISTS):
+        union = sa.union_all(*(sa.select(one) for one in some)).subquery()
+        found += await connection.execute(sa.select(union).order_by(union.c.id.desc()).limit(total))
+    return sorted(found, key=lambda row: row.id, reverse=True)
 
 
 def _newest(query: sa.Select[Any], index: str, since: str, last: str, limit: int) -> sa.Select[Any]:

@@ -8,7 +8,7 @@ import time
 
 from tidings.storage.business import callback_views, message_views, queue_views
 from tidings.storage.business.callback_views import CallbackFilter
-from tidings.storage.business.message_views import EXAMINED, PAGE, MessageFilter, MessageTimeline
+from tidings.storage.business.message_views import EXAMINED, PAGE, MessageFilter, MessageTimeline, MessageView
 from tidings.storage.business.messages import Status
 from tidings.wire import core, ids
 from webapp.console import history
@@ -90,7 +90,7 @@ async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str
     block = page.part(NumberShards).block_of(account) or 0
     async with page.part(ConsoleTables).database.reading() as connection:
         jobs = await queue_views.list_jobs_of(connection, [message.id]) if timeline.is_waiting is not None else []
-        found = await callback_views.list_callbacks(connection, account, CallbackFilter(id=message.id), block=block)
+        found = await callback_views.list_callbacks(connection, account, _callbacks_of(message), block=block)
     values = {
         "message": message,
         "status": message.status.name.lower(),
@@ -104,6 +104,12 @@ async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str
         "can_show": page.part(OperatorLink).is_usable,
     }
     return PageContent("message.html", values, 409 if problem else 200)
+def _callbacks_of(message: MessageView) -> CallbackFilter:
+    # Those of a sent message are younger. The time of a received one is that of the phone.
+    since = 0 if history.is_received(message) else max(0, message.stored_at - _AHEAD * 1000)
+    return CallbackFilter(id=message.id, since=since)
+
+
 
 
 async def _find(page: PageRequest, message_id: str) -> MessageTimeline | None:
