@@ -7,9 +7,12 @@ from typing import Any
 
 from cli.choices import utc
 from tidings.storage.business import queue_views
+from tidings.storage.business.audit_entries import AuditRow
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.queue_views import CallbackView, Depth, JobView, QuarantineView
+
+AuditedRow = Replay | CallbackPurgeRow | AuditRow
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
@@ -124,16 +127,26 @@ def depth_object(depth: Depth, now: float) -> dict[str, Any]:
     }
 
 
-def audit_object(entry: Replay | CallbackPurgeRow) -> dict[str, Any]:
-    """Return one audit entry as a JSON object: a replay of one callback, or a purge of several rows."""
+def audit_object(entry: AuditedRow) -> dict[str, Any]:
+    """Return one audit entry as a JSON object: a replay of one callback, a purge of several rows, or another action."""
+    if isinstance(entry, AuditRow):
+        return {
+            "at": utc(entry.at),
+            "by": entry.by,
+            "action": entry.action,
+            "number": entry.account,
+            "subject": entry.subject,
+        }
     at = {"at": utc(entry.at), "shard": entry.shard, "by": entry.by}
     if isinstance(entry, Replay):
         return {**at, "action": "replay", "event_id": entry.event_id}
     return {**at, "action": "purge", "queue": entry.queue, "deleted": entry.deleted, "choice": entry.choice}
 
 
-def audit_line(entry: Replay | CallbackPurgeRow) -> str:
+def audit_line(entry: AuditedRow) -> str:
     """Return one audit entry as a line of text."""
+    if isinstance(entry, AuditRow):
+        return f"{utc(entry.at)}  {entry.action.replace('_', ' ')} {entry.subject} of {entry.account}  {entry.by}"
     if isinstance(entry, Replay):
         return f"{utc(entry.at)}  replay  {entry.event_id}  {entry.by}"
     return f"{utc(entry.at)}  purge   {entry.deleted} {entry.queue} of shard {entry.shard}: {entry.choice}  {entry.by}"

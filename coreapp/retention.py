@@ -19,6 +19,7 @@ from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.aio.service import Wakeup
 from tidings.storage.business import (
+    audit_entries,
     callback_purges,
     callback_replays,
     callbacks,
@@ -43,11 +44,11 @@ MESSAGE, MEDIA = "message", "media"
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 REPLAYS, PURGES, JOB_ERRORS, KEPT = "replays", "purges", "job_errors", "kept"
 SUSPECTS, QUARANTINED, HISTORY, UPSTREAM_IDS = "suspects", "quarantined", "history", "upstream_ids"
-LISTINGS = "listings"
+LISTINGS, AUDITED = "listings", "audit_entries"
 QUARANTINE_DAYS = 30  # days that quarantined deliveries are kept
 # Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
 OF_EACH_SHARD = (DEAD_CALLBACKS,)
-AUDIT_DAYS = 365  # days that the audit of replays and purges is kept
+AUDIT_DAYS = 365  # days that the audit is kept
 
 # Retention of messages in milliseconds: `FINAL_MS` for those that are read or failed, whose status cannot change;
 # `SETTLED_MS` for those that are delivered or were received, whose status can.
@@ -178,6 +179,7 @@ def old_rows(store: ShardStore, *, unread_days: int, dead_callback_days: int, pa
     kinds: dict[str, tuple[DeletePage, int]] = {
         REPLAYS: (callback_replays.delete_before, AUDIT_DAYS * DAY_MS),
         PURGES: (callback_purges.delete_before, AUDIT_DAYS * DAY_MS),
+        AUDITED: (audit_entries.delete_before, AUDIT_DAYS * DAY_MS),
         JOB_ERRORS: (job_errors.delete_strays, DAY_MS),
         SUSPECTS: (quarantine.delete_strays, DAY_MS),
         QUARANTINED: (quarantine.delete_older, QUARANTINE_DAYS * DAY_MS),

@@ -17,9 +17,7 @@ from cli import choices, guard, process, queue_pages
 from cli.coreapp_client import CoreappClient
 from cli.queue_changes import Count, QueueChanges
 from cli.settings import QueueSettings
-from tidings.storage.business import callback_purges, callback_replays, quarantine, queue_views
-from tidings.storage.business.callback_purges import CallbackPurgeRow
-from tidings.storage.business.callback_replays import Replay
+from tidings.storage.business import audit_entries, callback_purges, callback_replays, quarantine, queue_views
 from tidings.storage.business.queue_views import (
     CALLBACK_STATUSES,
     DEAD,
@@ -157,7 +155,7 @@ async def _list(options: argparse.Namespace, connection: Connection, queue: _Que
 
 
 async def _list_audit(options: argparse.Namespace, connection: Connection) -> None:
-    entries: list[Replay | CallbackPurgeRow] = []
+    entries: list[queue_pages.AuditedRow] = []
     last = (0, 0)
     while page := await callback_replays.list_after(connection, last):
         entries += page
@@ -167,6 +165,10 @@ async def _list_audit(options: argparse.Namespace, connection: Connection) -> No
         while purges := await callback_purges.list_after(connection, last, queue=kind):
             entries += purges
             last = (purges[-1].at, purges[-1].shard)
+    after = (0, "")
+    while actions := await audit_entries.list_after(connection, after):
+        entries += actions
+        after = (actions[-1].at, actions[-1].id)
     since = choices.parse_time(options.since, "--since", time.time())
     until = choices.parse_time(options.until, "--until", time.time())
     chosen = [entry for entry in entries if entry.at >= since and (not until or entry.at < until)]

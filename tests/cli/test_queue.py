@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,17 @@ from cli import choices, guard, queue_pages
 from cli.commands import queue
 from tests.cli.test_main import run
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage.business import callback_purges, callbacks, job_errors, jobs, messages, quarantine, shards
+from tidings.storage.business import (
+    audit_entries,
+    callback_purges,
+    callbacks,
+    job_errors,
+    jobs,
+    messages,
+    quarantine,
+    shards,
+)
+from tidings.storage.business.audit_entries import AuditAction
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.job_errors import JobError
@@ -252,6 +262,24 @@ def test_the_audit_distinguishes_purges_of_messages_and_callbacks(tool: Tool, da
     ]
     audit = json.loads(tool("audit", "--json"))["audit"]
     assert [(entry["queue"], entry["deleted"]) for entry in audit] == [("callbacks", 2), ("jobs", 5)]
+
+
+def test_the_audit_lists_contents_that_were_shown(tool: Tool, data_dir: Path) -> None:
+    def add(connection: Connection) -> Awaitable[None]:
+        action = AuditAction.SHOW_MESSAGE
+        return audit_entries.add(connection, "15550000000", action, "gBEG1", by="ann (console)", at=2000)
+
+    in_database(data_dir, add)
+    assert tool("audit") == "1970-01-01T00:00:02Z  show message gBEG1 of 15550000000  ann (console)\n"
+    assert json.loads(tool("audit", "--json"))["audit"] == [
+        {
+            "at": "1970-01-01T00:00:02Z",
+            "by": "ann (console)",
+            "action": "show_message",
+            "number": "15550000000",
+            "subject": "gBEG1",
+        }
+    ]
 
 
 def test_callbacks_are_chosen_by_status_time_recipient_and_event(tool: Tool) -> None:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from coreapp.context import ShardStore
 from coreapp.errors import RequestRefused
 from coreapp.retention import (
+    AUDITED,
     DEAD_CALLBACKS,
     FINAL_MS,
     GROUP_UNREAD,
@@ -177,6 +178,7 @@ async def test_expired_rows_are_deleted_page_by_page_and_others_are_kept(
         DEAD_CALLBACKS: 5,
         REPLAYS: 0,
         PURGES: 0,
+        AUDITED: 0,
         JOB_ERRORS: 3,
         SUSPECTS: 0,
         QUARANTINED: 0,

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
-from tidings.storage.business import callback_purges, callback_replays, console_views, queue_views, webapp_nodes
+from tidings.storage.business import (
+    audit_entries,
+    callback_purges,
+    callback_replays,
+    console_views,
+    queue_views,
+    webapp_nodes,
+)
+from tidings.storage.business.audit_entries import AuditAction
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.webapp_nodes import WebappNode
 
+ME, OTHER = "15550000000", "15550000001"
 ANN, BEN = "ann (console 0a)", "ben (console 0b)"
 
 
@@ -17,12 +26,58 @@ async def test_the_audit_joins_replays_of_one_request_and_purges(database_factor
         await callback_replays.add(connection, [Replay(n, 2000, 0, ANN) for n in range(3)])
         await callback_replays.add(connection, [Replay(9, 1000, 1, BEN), Replay(10, 3000, 32, BEN)])
         await callback_purges.add(connection, CallbackPurgeRow(2500, 1, BEN, "status dead", 7))
-        found = await console_views.list_audit(connection, [0, 1], limit=10)
-    assert [(row.at, row.shard, row.by, row.count, row.is_purge) for row in found] == [
-        (2500, 1, BEN, 7, True),
-        (2000, 0, ANN, 3, False),
-        (1000, 1, BEN, 1, False),
+        found = await console_views.list_audit(connection, ME, [0, 1], limit=10)
+    assert [(row.at, row.shard, row.by, row.count, row.action) for row in found.rows] == [
+        (2500, 1, BEN, 7, "purge"),
+        (2000, 0, ANN, 3, "replay"),
+        (1000, 1, BEN, 1, "replay"),
     ]
+    assert found.floor is None
+
+
+async def test_the_audit_reads_5000_replayed_callbacks_and_names_the_time_until_which_it_lists_none(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        for shard in (0, 1):
+            old = [Replay(n * 4 + shard, 1000 + n // 200, shard, ANN) for n in range(3000)]
+            await callback_replays.add(connection, old)
+        await callback_purges.add(connection, CallbackPurgeRow(1, 1, BEN, "status dead", 7))
+        found = await console_views.list_audit(connection, ME, [0, 1], limit=50)
+        newest = await console_views.list_audit(connection, ME, [0, 1], limit=5)
+        of_one = await console_views.list_audit(connection, ME, [1], limit=50)
+    # Of 15 times with 200 callbacks each, the last 12 of each shard are complete.
+    assert [(row.at, row.count) for row in found.rows] == [
+        *((at, 200) for at in range(1014, 1002, -1) for _ in (0, 1)),
+        (1, 7),
+    ]
+    assert found.floor == 1002
+    assert len(newest.rows) == 5
+    assert newest.floor is None
+    assert len(of_one.rows) == 16
+    assert of_one.floor is None
+
+
+async def test_actions_about_a_number_are_in_its_audit_for_a_year(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        for n in range(3):
+            await audit_entries.add(connection, ME, AuditAction.SHOW_MESSAGE, f"gBEG{n}", by="x" * 300, at=1000 + n)
+        await audit_entries.add(connection, OTHER, AuditAction.PAUSE_NUMBER, OTHER, by=BEN, at=999)
+        found = await console_views.list_audit(connection, ME, [0], limit=2)
+        assert [(row.at, row.action, row.about, row.by, row.count) for row in found.rows] == [
+            (1002, "show_message", "gBEG2", "x" * 255, None),
+            (1001, "show_message", "gBEG1", "x" * 255, None),
+        ]
+        listed = []
+        after = (0, "")
+        while page := await audit_entries.list_after(connection, after, limit=2):
+            listed += page
+            after = (page[-1].at, page[-1].id)
+        assert [row.subject for row in listed] == [OTHER, "gBEG0", "gBEG1", "gBEG2"]
+        assert await audit_entries.delete_before(connection, 1001, 10) == 2
+        assert [row.subject for row in await audit_entries.list_after(connection, (0, ""))] == ["gBEG1", "gBEG2"]
 
 
 async def test_lost_webapps_are_listed_with_their_silence(database_factory: DatabaseFactory) -> None:

@@ -159,6 +159,7 @@ class ReadCallback(Frame, tag="read_callback"):
 
     account: str
     seq: int
+    by: str = ""  # requester, for the audit; empty from Webapps of earlier releases
 
 
 class PurgeCallbacks(Frame, tag="purge_callbacks"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from tests.coreapp.conftest import LINK_KEY, Client, World
+from tests.coreapp.conftest import BUSINESS, LINK_KEY, Client, World
+from tidings.storage.business import audit_entries
 from tidings.wire import connection as wire
 from tidings.wire import core
 
@@ -27,6 +29,12 @@ async def test_a_message_is_opened_until_it_is_delivered(world: World, caplog: p
     assert [(entry["id"], entry["by"]) for entry in logged] == [(accepted.id, "ann (console)")]
     refused = await running.client.ask(lambda n: core.ShowMessage(n, "gBEGnone", "ann (console)"))
     assert refused.code == 1006
+    async with world.database.reading() as connection:
+        entries = await audit_entries.list_latest(connection, BUSINESS, limit=9)
+    assert [(entry.action, entry.subject, entry.by) for entry in entries] == [
+        ("show_message", accepted.id, "ann (console)")
+    ]
+    assert abs(entries[0].at / 1000 - time.time()) < 600
 
 
 async def test_contents_require_the_operator_key(world: World) -> None:

@@ -20,7 +20,14 @@ from tests.coreapp.sink import Post
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tests.manual_clock import ManualClock
 from tidings.aio.clock import SystemClock
-from tidings.storage.business import callback_history, callback_replays, callback_views, callbacks, message_views
+from tidings.storage.business import (
+    audit_entries,
+    callback_history,
+    callback_replays,
+    callback_views,
+    callbacks,
+    message_views,
+)
 from tidings.storage.business.callback_history import Ended
 from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter, CallbackRecord
 from tidings.storage.business.message_views import MessageView
@@ -82,9 +89,16 @@ async def test_a_read_message_has_its_times_and_its_callbacks_with_their_attempt
         (attempt,) = (await record_of(world, row.seq)).attempts
         assert (attempt.attempt, attempt.status, attempt.error) == (1, 200, "")
         assert attempt.at // 1000 == post.timestamp
-        answer = await running.client.ask(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq))
+        answer = await running.client.ask(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq, "ann (console)"))
         assert answer.body.startswith(b'{"statuses":')
         assert answer.responses == [core.AttemptResponse(attempt.at, b"ok")]
+    await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, found[0].seq))  # from an earlier release
+    async with world.database.reading() as connection:
+        audited = await audit_entries.list_after(connection, (0, ""))
+    assert {(one.account, one.action, one.subject, one.by) for one in audited} == {
+        (BUSINESS, "show_callback", row.event_id, "ann (console)") for row in found
+    }
+    assert len(audited) == 3
 
 
 async def test_texts_are_sealed_and_opened_only_for_their_number(world: World) -> None:

@@ -98,7 +98,8 @@ async def test_one_callback_shows_every_attempt(database: Database, coreapp: Fak
     shown = await browser.submit(page, f"{page}/body")
     assert "down for maintenance" in shown.text
     assert "&#34;a&#34;: 1" in shown.text
-    assert [(one.account, one.seq) for one in coreapp.asked(core.ReadCallback)] == [("15550000000", row.seq)]
+    asked = coreapp.asked(core.ReadCallback)
+    assert [(one.account, one.seq, one.by) for one in asked] == [("15550000000", row.seq, "admin (console)")]
 
 
 async def test_a_body_that_cannot_be_shown_says_why(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:

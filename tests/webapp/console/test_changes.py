@@ -22,7 +22,8 @@ from tests.webapp.console.scene import (
     store_messages,
 )
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business import callback_changes, callback_purges, callback_replays
+from tidings.storage.business import audit_entries, callback_changes, callback_purges, callback_replays
+from tidings.storage.business.audit_entries import AuditAction
 from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
@@ -391,7 +392,7 @@ async def test_a_change_of_a_webapp_that_died_is_shown_as_ended(
     silences = (4_000, False, False), (8_000, True, False), (88_000, True, False), (22_000, False, True)
     for more, is_silent, is_lost in silences:
         async with database.transaction() as connection:
-            await connection.execute(callback_changes.table.update().values(reported_at=reported_at - silent))
+            await connection.execute(callback_changes.table.update().values(reported_at=reported_at - more))
         text = (await browser.get(page)).text
         assert ("silent for over 10 seconds" in text) is is_silent
         assert ("ended with its Webapp" in text) is is_lost
@@ -457,3 +458,27 @@ async def test_the_audit_lists_replays_and_purges_newest_first(database: Databas
     rows = re.findall(r'data-label="What">([^<]+)</td>\s*<td data-label="Callbacks">(\d+)</td>', text)
     assert rows == [("deleted", "7"), ("sent again", "3")]
     assert "&lt;b&gt;ann&lt;/b&gt;" in text
+    assert "are not listed" not in text
+
+
+async def test_the_audit_lists_contents_that_were_shown(database: Database, browser: Browser) -> None:
+    async with database.transaction() as connection:
+        for account, action, subject in (
+            ("15550000000", AuditAction.SHOW_MESSAGE, "gBEGmine"),
+            ("15550000000", AuditAction.SHOW_CALLBACK, "evt_<1>"),
+            ("15559990000", AuditAction.SHOW_MESSAGE, "gBEGother"),
+        ):
+            at = AT + len(subject) * 1000
+            await audit_entries.add(connection, account, action, subject, by="ann (console)", at=at)
+    answer = await browser.get("/console/callbacks/audit")
+    check_page(answer)
+    rows = re.findall(
+        r'data-label="Time \(UTC\)">.*?([\d-]+ [\d:]+)<.*?data-label="What">([^<]+)<.*?data-label="By">([^<]+)<'
+        r'.*?data-label="Selection, id or number">([^<]+)<',
+        answer.text,
+        re.DOTALL,
+    )
+    assert rows == [
+        ("2026-05-28 20:26:48", "content of a message shown", "ann (console)", "gBEGmine"),
+        ("2026-05-28 20:26:47", "body of a callback shown", "ann (console)", "evt_&lt;1&gt;"),
+    ]

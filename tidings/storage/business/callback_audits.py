@@ -13,7 +13,7 @@ from tidings.storage.row_lists import any_row_of, row_list
 
 
 async def list_after(
-    connection: AsyncConnection, table: sa.Table, key: str, after: tuple[int, int], limit: int
+    connection: AsyncConnection, table: sa.Table, key: str, after: tuple[int, int | str], limit: int
 ) -> Sequence[tuple[Any, ...]]:
     """List a page of whole rows, oldest first, starting after the row with this time and key."""
     own, (at, last) = table.c[key], after

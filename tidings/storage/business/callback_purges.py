@@ -21,7 +21,7 @@ MAX_TEXT = 255
 CALLBACKS, JOBS = "callbacks", "jobs"
 
 
-def _table(name: str) -> sa.Table:
+def _table(name: str, *parts: sa.Index) -> sa.Table:
     return metadata.table(
         name,
         sa.Column("at", types.milliseconds(), primary_key=True),
@@ -29,10 +29,14 @@ def _table(name: str) -> sa.Table:
         sa.Column("purged_by", types.text(MAX_TEXT), nullable=False),
         sa.Column("choice", types.text(MAX_TEXT), nullable=False),
         sa.Column("deleted", sa.Integer, nullable=False),
+        *parts,
     )
 
 
-_TABLES = {CALLBACKS: _table("callback_purges"), JOBS: _table("job_purges")}
+_TABLES = {
+    CALLBACKS: _table("callback_purges", sa.Index("callback_purges_by_shard", "shard", "at")),
+    JOBS: _table("job_purges"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,8 +84,14 @@ async def list_after(
 async def list_latest(connection: AsyncConnection, shards: Sequence[int], limit: int) -> Sequence[CallbackPurgeRow]:
     """List the latest purges of callbacks in these shards, newest first."""
     table = _TABLES[CALLBACKS]
-    query = sa.select(table).where(table.c.shard.in_(shards)).order_by(table.c.at.desc(), table.c.shard).limit(limit)
-    return [CallbackPurgeRow(*row) for row in await connection.execute(query)]
+    found: list[CallbackPurgeRow] = []
+    for shard in shards:
+        query = sa.select(table).where(table.c.shard == shard)
+        for dialect in ("mysql", "mariadb"):
+            query = query.with_hint(table, "FORCE INDEX (callback_purges_by_shard)", dialect)
+        rows = await connection.execute(query.order_by(table.c.at.desc()).limit(limit))
+        found += [CallbackPurgeRow(*row) for row in rows]
+    return sorted(found, key=lambda row: (-row.at, row.shard))[:limit]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:

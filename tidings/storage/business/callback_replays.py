@@ -37,7 +37,13 @@ class Replay:
         return callbacks.event_id(self.seq, self.event or "")
 
 
-table = metadata.table_of(Replay, "callback_replays", sa.Index("callback_replays_by_time", "at"), key=("seq", "at"))
+table = metadata.table_of(
+    Replay,
+    "callback_replays",
+    sa.Index("callback_replays_by_time", "at"),
+    sa.Index("callback_replays_by_shard", "shard", "at"),
+    key=("seq", "at"),
+)
 
 
 async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:

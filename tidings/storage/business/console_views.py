@@ -1,4 +1,4 @@
-"""Audits of replays and purges, and recorded Webapps, for the console."""
+"""Audit of what users did, and recorded Webapps, for the console."""
 
 from __future__ import annotations
 
@@ -10,28 +10,38 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import database_clock
-from tidings.storage.business import callback_purges, callback_replays, webapp_nodes
+from tidings.storage.business import audit_entries, callback_purges, callback_replays, webapp_nodes
 
-# Replayed callbacks that the audit reads at most.
+# Replayed callbacks that the audit reads.
 SCANNED = 5_000
+# Actions, as `strings.toml` of the console names them.
+REPLAY, PURGE = "replay", "purge"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Replay or purge of callbacks in one shard."""
+    """What a user did: a replay or purge of callbacks in one shard, or another action about a number."""
 
     # Unix milliseconds.
     at: int
-    shard: int
+    # `REPLAY`, `PURGE`, or an `audit_entries.AuditAction`.
+    action: str
     # User who requested it.
     by: str
-    count: int
-    # Selection of a purge; empty for a replay.
-    choice: str = ""
+    # Selection of a purge, or the subject of another action; empty for a replay.
+    about: str = ""
+    # Number of callbacks, and their shard. None for other actions.
+    count: int | None = None
+    shard: int | None = None
 
-    @property
-    def is_purge(self) -> bool:
-        return bool(self.choice)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Latest entries, newest first."""
+
+    rows: Sequence[AuditEntry]
+    # Time until which replays are not listed, Unix milliseconds; None if none are left out.
+    floor: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,19 +59,38 @@ class WebappEntry:
         return self.heartbeat_age <= webapp_nodes.SILENCE
 
 
-async def list_audit(connection: AsyncConnection, shards: Sequence[int], *, limit: int) -> Sequence[AuditEntry]:
-    """List the latest replays and purges of callbacks in these shards, newest first.
+async def list_audit(connection: AsyncConnection, account: str, shards: Sequence[int], *, limit: int) -> AuditPage:
+    """List the latest actions about a number, and replays and purges of callbacks in its shards.
 
-    Replays of one user at one time in one shard are one entry. At most `SCANNED` replayed callbacks are read.
+    Replays of one user at one time in one shard are one entry. Some `SCANNED` replayed callbacks are read.
     """
-    replays = callback_replays.table
-    query = sa.select(replays.c.at, replays.c.shard, replays.c.by).where(replays.c.shard.in_(shards))
-    found = await connection.execute(query.order_by(replays.c.at.desc()).limit(SCANNED))
-    counted = collections.Counter((at, shard, by) for at, shard, by in found)
-    entries = [AuditEntry(at, shard, by, count) for (at, shard, by), count in counted.items()]
+    replays, floor = await _list_replays(connection, shards)
     purges = await callback_purges.list_latest(connection, shards, limit)
-    entries += [AuditEntry(row.at, row.shard, row.by, row.deleted, row.choice or "all") for row in purges]
-    return sorted(entries, key=lambda entry: -entry.at)[:limit]
+    others = await audit_entries.list_latest(connection, account, limit=limit)
+    rows = [
+        *replays,
+        *(AuditEntry(row.at, PURGE, row.by, row.choice or "all", row.deleted, row.shard) for row in purges),
+        *(AuditEntry(row.at, row.action, row.by, row.subject) for row in others),
+    ]
+    rows.sort(key=lambda row: -row.at)
+    return AuditPage(rows[:limit], floor if len(rows) <= limit or (floor or 0) >= rows[limit - 1].at else None)
+
+
+async def _list_replays(connection: AsyncConnection, shards: Sequence[int]) -> tuple[list[AuditEntry], int | None]:
+    """Return the latest replays, and the floor as in `AuditPage`."""
+    table, size = callback_replays.table, max(1, SCANNED // max(1, len(shards)))
+    found: list[tuple[int, int, str]] = []
+    floor: int | None = None
+    for shard in shards:
+        query = sa.select(table.c.at, table.c.shard, table.c.by).where(table.c.shard == shard)
+        for dialect in ("mysql", "mariadb"):
+            query = query.with_hint(table, "FORCE INDEX (callback_replays_by_shard)", dialect)
+        rows = [tuple(row) for row in await connection.execute(query.order_by(table.c.at.desc()).limit(size))]
+        if len(rows) == size:
+            floor = max(floor or 0, rows[-1][0])
+        found += rows
+    counted = collections.Counter(row for row in found if floor is None or row[0] > floor)
+    return [AuditEntry(at, REPLAY, by, "", count, shard) for (at, shard, by), count in counted.items()], floor
 
 
 async def list_webapps(connection: AsyncConnection) -> Sequence[WebappEntry]:

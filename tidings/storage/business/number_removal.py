@@ -63,7 +63,7 @@ from tidings.storage.row_lists import any_row_of, row_list
 PAGE = 1000
 
 # Modules whose tables have rows of a number, by the name of the column. `group_receipts` goes with its messages,
-# `stickers` with their packs and `login_origins` with the users. Rows of `job_errors`,
+# `stickers` with their packs and `login_origins` with the users. Rows of `job_errors`, `audit_entries`,
 # `callback_replays`, `callback_purges`, `job_purges`, `rate_limits` and `login_buckets` expire.
 _MODULES = (
     application_settings,

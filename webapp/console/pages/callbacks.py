@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 
 from tidings.storage.business import callback_changes, callback_views, callbacks, console_views, message_views
@@ -12,8 +11,8 @@ from tidings.storage.business.callback_views import (
     EXAMINED,
     GIVEN_UP,
     PAGE,
-    SEARCHED,
     PENDING,
+    SEARCHED,
     STATES,
     CallbackFilter,
     CallbackRecord,
@@ -34,8 +33,6 @@ from webapp.console.parts import ConsoleTables
 from webapp.console.render import pages, texts
 from webapp.console.render.pages import PageContent
 from webapp.http.errors import APIError, CoreappUnreachable, UnknownPath
-
-log = logging.getLogger(__name__)
 
 PATH = "/console/callbacks"
 AUDITED = 100  # entries of the audit
@@ -65,10 +62,10 @@ async def show_list(page: PageRequest) -> Result:
         "kept": _kept(page.query),
         "statuses": STATES,
         "kinds": KINDS,
-        "searched": SEARCHED,
         "is_first": before is None,
         "is_partial": found.older is not None and len(found.rows) < PAGE,
         "examined": EXAMINED,
+        "searched": SEARCHED,
         "can_purge": page.part(OperatorLink).is_usable,
         "changes": changes,
     }
@@ -81,10 +78,9 @@ async def show_one(page: PageRequest) -> Result:
 
 
 async def show_body(page: PageRequest) -> Result:
-    """Show one callback with its body and the responses to its attempts, which is logged."""
+    """Show one callback with its body and the responses to its attempts, which its Coreapp records in the audit."""
     record = await _require(page)
-    entry, account = record.entry, page.caller.account
-    log.info("console.content_shown", extra={"event_id": entry.event_id, "by": page.caller.username})
+    entry, account, by = record.entry, page.caller.account, f"{page.caller.username} (console)"
     shards = await page.part(NumberShards).of(account)
     try:
         if not shards:
@@ -92,7 +88,7 @@ async def show_body(page: PageRequest) -> Result:
         # Any owner of the number opens it. The shard of an earlier layout may be gone.
         owner = entry.shard if entry.shard in shards else min(shards)
         shown = await page.part(OperatorLink).call(
-            owner, lambda n: core.ReadCallback(n, account, entry.seq), core.CallbackText
+            owner, lambda n: core.ReadCallback(n, account, entry.seq, by), core.CallbackText
         )
     except APIError as error:
         return await _page_of(page, record, None, problem=error.problems[0].details)
@@ -136,11 +132,12 @@ async def change_all(page: PageRequest) -> Result:
 
 
 async def show_audit(page: PageRequest) -> Result:
-    """Show the latest replays and purges, of whichever command or console."""
-    shards = await page.part(NumberShards).of(page.caller.account)
+    """Show the latest replays, purges and other actions, of whichever command or console."""
+    account = page.caller.account
+    shards = await page.part(NumberShards).of(account)
     async with page.part(ConsoleTables).database.reading() as connection:
-        entries = await console_views.list_audit(connection, shards, limit=AUDITED)
-    return PageContent("callbacks_audit.html", {"entries": entries})
+        found = await console_views.list_audit(connection, account, shards, limit=AUDITED)
+    return PageContent("callbacks_audit.html", {"entries": found.rows, "floor": found.floor})
 
 
 async def show_change(page: PageRequest) -> Result:

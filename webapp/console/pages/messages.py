@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 
 from tidings.storage.business import callback_views, message_views, queue_views
@@ -20,8 +19,6 @@ from webapp.console.parts import ConsoleTables
 from webapp.console.render import texts
 from webapp.console.render.pages import PageContent
 from webapp.http.errors import APIError, UnknownPath
-
-log = logging.getLogger(__name__)
 
 SENT, RECEIVED = "sent", "received"  # directions
 STATUSES = {
@@ -72,10 +69,9 @@ async def show_one(page: PageRequest) -> Result:
 
 
 async def show_content(page: PageRequest) -> Result:
-    """Show one message with its content, which is logged."""
+    """Show one message with its content, which its Coreapp records in the audit."""
     timeline = await _require(page)
     message, by = timeline.message, f"{page.caller.username} (console)"
-    log.info("console.content_shown", extra={"id": message.id, "by": page.caller.username})
     try:
         shown = await page.part(OperatorLink).operate(
             message.shard, lambda n: core.ShowMessage(n, message.id, by, message.shard), core.Shown
