@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from cli import choices, guard, number_limits, number_upstream, process
+from cli import choices, coreapp_client, guard, number_limits, number_upstream, process
 from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
@@ -20,6 +20,7 @@ from tidings.storage.business import (
     cloud_limits,
     cloud_subscriptions,
     number_removal,
+    number_states,
     numbers,
     shards,
     tokens,
@@ -100,7 +101,7 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
             return await number_upstream.run(database, settings, number, options)
         if options.action == "remove":
             return await _remove(database, number, drop=options.drop)
-        return await _set_state(database, number, PAUSED if options.action == "pause" else ACTIVE)
+        return await _pause(database, number, is_paused=options.action == "pause")
     finally:
         await database.close()
 
@@ -195,16 +196,15 @@ async def _list(database: Database) -> int:
     return 0
 
 
-async def _set_state(database: Database, number: str, state: str) -> int:
-    async def work(connection: Connection) -> None:
-        row = await _require(connection, number)
-        if row.state == REMOVING:
-            raise guard.CommandFailure(f"{number} is being removed")
-        if row.state != state:
-            await numbers.set_state(connection, number, state)
-
-    await _change(database, work)
-    print(f"{number} is {state}")
+async def _pause(database: Database, number: str, *, is_paused: bool) -> int:
+    change = functools.partial(number_states.change, number=number, is_paused=is_paused, by=coreapp_client.who())
+    try:
+        await _change(database, change)
+    except number_states.NoSuchNumber:
+        raise _unknown(number) from None
+    except number_states.NumberBeingRemoved:
+        raise guard.CommandFailure(f"{number} is being removed") from None
+    print(f"{number} is {PAUSED if is_paused else ACTIVE}")
     return 0
 
 
@@ -264,8 +264,12 @@ async def _revoke_tokens(connection: Connection, number: str) -> None:
 async def _require(connection: Connection, number: str) -> BusinessNumber:
     row = await numbers.find(connection, number, lock=True)
     if row is None:
-        raise guard.CommandFailure(f"{number} is not a number of this installation: `tidings number list` lists them")
+        raise _unknown(number)
     return row
+
+
+def _unknown(number: str) -> guard.CommandFailure:
+    return guard.CommandFailure(f"{number} is not a number of this installation: `tidings number list` lists them")
 
 
 async def _change(database: Database, work: Callable[[Connection], Awaitable[Value]]) -> Value:

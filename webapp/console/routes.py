@@ -70,6 +70,7 @@ ROUTES: Sequence[ConsoleRoute] = (
     ConsoleRoute("POST", "/console/settings/password", settings.set_password),
     ConsoleRoute("POST", "/console/settings/tokens", settings.end_tokens),
     ConsoleRoute("POST", "/console/settings/delete-user", settings.delete_user),
+    ConsoleRoute("POST", "/console/settings/number", settings.change_number, _OPERATOR),
     ConsoleRoute("GET", certificates.PATH, certificates.show),
     ConsoleRoute("POST", f"{certificates.PATH}/api", certificates.set_api, _OPERATOR),
     ConsoleRoute("POST", f"{certificates.PATH}/webhook", certificates.set_webhook),

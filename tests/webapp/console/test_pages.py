@@ -23,7 +23,7 @@ from tests.webapp.console.scene import (
 )
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
-from tidings.storage.business import messages
+from tidings.storage.business import messages, numbers
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -54,6 +54,7 @@ async def full(console: Served, database: Database, coreapp: FakeCoreapp, browse
     await store_messages(database, sent, failed, message(3, status=int(Status.READ)))
     async with database.transaction() as connection:
         await messages.note_failures(connection, {failed.id: 470}, AT)
+        await numbers.add(connection, "15559990000")
     await fail_attempts(database, sent, "no route")
     await store_callbacks(
         database,

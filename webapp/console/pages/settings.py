@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tidings.storage.business import numbers
+from tidings.storage.business import number_states, numbers
+from tidings.wire.codes import ACCESS_DENIED, NOT_FOUND, NOT_READY
 from webapp.api.application_settings.schemas import Changes
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.users.schemas import NewPassword, NewUser
@@ -17,8 +19,10 @@ from webapp.console.figures.doctor_runs import DoctorRuns
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.pages.saving import SAVED, save
 from webapp.console.parts import ConsoleTables
+from webapp.console.render import pages
 from webapp.console.render.pages import PageContent
 from webapp.http import bodies
+from webapp.http.errors import InvalidRequest
 
 PATH = "/console/settings"
 WEBHOOK_CHECK = "webhook"  # name of the check of `tidings doctor`
@@ -92,6 +96,26 @@ async def end_tokens(page: PageRequest) -> Result:
 async def delete_user(page: PageRequest) -> Result:
     """Delete a user."""
     return await _saved(page, lambda: page.part(Users).delete(page.caller, page.form.text("user")))
+
+
+async def change_number(page: PageRequest) -> Result:
+    """Pause or resume a further number, as `tidings number` does."""
+
+    async def work() -> None:
+        number, by = page.form.text("number"), f"{page.caller.username} (console)"
+        if number == page.caller.account:
+            raise InvalidRequest.because(ACCESS_DENIED, pages.text("settings", "first_number"))
+        change = functools.partial(
+            number_states.change, number=number, is_paused=page.form.text("action") == "pause", by=by
+        )
+        try:
+            await page.part(ConsoleTables).database.commit(change)
+        except number_states.NoSuchNumber:
+            raise InvalidRequest.because(NOT_FOUND, pages.text("settings", "unknown_number")) from None
+        except number_states.NumberBeingRemoved:
+            raise InvalidRequest.because(NOT_READY, pages.text("settings", "removed_number")) from None
+
+    return await _saved(page, work)
 
 
 async def _saved(page: PageRequest, work: Callable[[], Awaitable[object]]) -> Result:

@@ -1,0 +1,41 @@
+"""Pauses of numbers, which commands and the console request."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage.business import audit_entries, numbers
+from tidings.storage.business.audit_entries import AuditAction
+from tidings.storage.business.numbers import ACTIVE, PAUSED, REMOVING
+
+
+class NoSuchNumber(Exception):
+    """The installation does not have this number."""
+
+
+class NumberBeingRemoved(Exception):
+    """The rows of the number are being deleted."""
+
+
+async def change(connection: AsyncConnection, number: str, *, is_paused: bool, by: str) -> None:
+    """Pause or resume a number, and record it in the audit of the first number.
+
+    Raises `NoSuchNumber` and `NumberBeingRemoved`.
+
+    by: user, for the audit
+    """
+    row = await numbers.find(connection, number, lock=True)
+    if row is None:
+        raise NoSuchNumber(number)
+    if row.state == REMOVING:
+        raise NumberBeingRemoved(number)
+    state = PAUSED if is_paused else ACTIVE
+    if row.state == state:
+        return
+    await numbers.set_state(connection, number, state)
+    first = await numbers.find_first(connection)
+    action = AuditAction.PAUSE_NUMBER if is_paused else AuditAction.RESUME_NUMBER
+    account = first.number if first is not None else number
+    await audit_entries.add(connection, account, action, number, by=by, at=time.time_ns() // 1_000_000)
