@@ -1,8 +1,4 @@
-"""Records of running processes, with the environment variables of each, for `tidings doctor`.
-
-A record is a file in the folder `processes` of the data directory. Its process holds a lock on the file while it
-runs, so the record of a killed process is recognised even if its process id has been reused.
-"""
+"""Records of running processes, with the environment variables of each, for `tidings doctor` and the console."""
 
 from __future__ import annotations
 
@@ -13,16 +9,17 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cli import known_variables, unread_variables
 from tidings import __version__
+from tidings.installation import process_records
+from tidings.installation.process_records import ProcessRecord
 from tidings.secrets import private_files
 
 log = logging.getLogger(__name__)
 
-FOLDER = "processes"
 # Variables not in SECRETS whose values may contain a password.
 _ADDRESSES = frozenset(
     {
@@ -38,32 +35,16 @@ _ADDRESSES = frozenset(
 _NODE_NAMES = frozenset({"COREAPP_HOSTNAME", "WACORE_HOSTNAME", "WEBAPP_HOSTNAME"})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProcessRecord:
-    """Program version and environment variables of one running process."""
-
-    process: str  # "webapp", "coreapp", "network" or "robots"
-    pid: int  # in the process's own PID namespace
-    version: str  # of the program
-    variables: Mapping[str, str]  # without secrets
-    withheld: Sequence[str]  # names of variables that were set and whose values are secret
-
-    def environment(self, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables of this process, plus those of its secrets that `variables` contains."""
-        secrets = {name: variables[name] for name in self.withheld if name in variables}
-        return {**self.variables, **secrets}
-
-
 @contextlib.contextmanager
 def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Keep a record of this process while the block runs. Logs a warning if it cannot be written."""
-    folder = data_dir / FOLDER
+    folder = data_dir / process_records.FOLDER
     path = folder / f"{process}-{socket.gethostname()}-{os.getpid()}.json"
     descriptor = -1
     try:
         try:
             private_files.make_directory(folder)
-            for _ in _live(folder, process):
+            for _ in _live(data_dir, process):
                 pass
             # Another process that starts now would take a record without a lock for one of a killed process.
             unlocked = path.with_suffix(".new")
@@ -84,7 +65,7 @@ def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator
 def find(process: str, data_dir: Path) -> ProcessRecord | None:
     """Return the record of the process of this kind that started last on this host; None if none is running."""
     try:
-        found = list(_live(data_dir / FOLDER, process))
+        found = list(_live(data_dir, process))
     except OSError:
         return None
     return found[-1] if found else None
@@ -106,15 +87,10 @@ def is_secret(name: str) -> bool:
     return name in known_variables.SECRETS or name in _ADDRESSES or name.endswith("_COMMAND")
 
 
-def _live(folder: Path, process: str) -> Iterator[ProcessRecord]:
+def _live(data_dir: Path, process: str) -> Iterator[ProcessRecord]:
     """Yield the records of running processes on this host, oldest first. Deletes stale records. Raises `OSError`."""
-    paths = [path for path in folder.glob(f"{process}-{socket.gethostname()}-*.json") if path.is_file()]
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime):
-        with contextlib.suppress(FileNotFoundError), path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with contextlib.suppress(ValueError, TypeError):
-                    yield ProcessRecord(**json.load(file))
-                continue
-            path.unlink(missing_ok=True)
+    for found in process_records.list_all(data_dir, process):
+        if not found.is_running:
+            found.path.unlink(missing_ok=True)
+        elif found.record is not None:
+            yield found.record

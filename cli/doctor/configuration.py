@@ -15,9 +15,9 @@ import network.settings
 import webapp.settings
 from cli import known_variables, process_records, unread_variables
 from cli.doctor.findings import Finding, error, fine, warning
-from cli.process_records import ProcessRecord
 from tidings import __version__
 from tidings.config import env
+from tidings.installation.process_records import ProcessRecord
 from tidings.installation.settings import ProcessSettings
 from tidings.secrets import process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets

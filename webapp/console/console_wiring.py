@@ -78,7 +78,7 @@ def wire(
         EntryLink(str(settings.console_link), clock),
         ConsoleTables(database),
         shards,
-        ProcessList(database, coreapps),
+        ProcessList(database, coreapps, settings.data_dir),
         doctor,
     ]
     if faults is not None:

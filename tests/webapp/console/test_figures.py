@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import socket
 
 import pytest
 
+from cli import process_records
 from tests.manual_clock import ManualClock
 from tests.webapp.conftest import Served
-from tests.webapp.console.browser import Browser
+from tests.webapp.console.browser import Browser, check_page
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings import __version__
 from tidings.storage.business import nodes, webapp_nodes
 from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode
@@ -100,6 +106,40 @@ async def test_the_overview_shows_processes_in_words(
     assert ("web-1:9090", "good", "running") in rows
     assert ("core-2", "bad", "does not answer") in rows
     assert ("network", "good", "running") in rows
+
+
+async def test_the_overview_lists_the_recorded_processes_of_this_host(console: Served, browser: Browser) -> None:
+    folder = console.settings.data_dir
+    with contextlib.ExitStack() as stack:
+        for name in ("network", "robots", "handset", "coreapp"):
+            stack.enter_context(process_records.kept(name, folder, {}))
+        me, host = os.getpid(), socket.gethostname()
+        killed = folder / "processes" / f"network-{host}-4711.json"
+        record = {"process": "network", "pid": 4711, "version": "<1>", "variables": {}, "withheld": []}
+        killed.write_text(json.dumps(record))
+        (folder / "processes" / f"robots-{host}-1.json").write_text("")  # its process is about to lock it
+        (folder / "processes" / f"robots-{host}-2.json").write_text("{}")
+        (folder / "processes" / "robots-another-host-3.json").write_text(json.dumps(record))
+        answer = await browser.get("/console")
+        check_page(answer)
+        rows = {
+            (name, kind, state): (detail, heartbeat)
+            for name, kind, state, heartbeat, detail in re.findall(
+                r'data-label="Process">([^<]+)</th>.*?data-label="Kind">([^<]+)<.*?class="badge \w+">([^<]+)<.*?'
+                r'data-label="Last heartbeat">([^<]+)<.*?reason">([^<]+)<',
+                answer.text,
+                re.DOTALL,
+            )
+        }
+        assert {row: about for row, about in rows.items() if row[0].split()[-1] in (str(me), "4711")} == {
+            (f"network {me}", "Network", "running"): (__version__, "0 s ago"),
+            (f"robots {me}", "Robots", "running"): (__version__, "0 s ago"),
+            (f"handset {me}", "Pages of handsets", "running"): (__version__, "0 s ago"),
+            ("network 4711", "Network", "was killed"): ("&lt;1&gt;", "–"),
+        }
+        # The console only reads.
+        assert killed.exists()
+    assert f"network {me}" not in (await browser.get("/console")).text
 
 
 async def test_the_chart_has_a_table_with_the_same_figures(

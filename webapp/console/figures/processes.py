@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+from tidings.installation import process_records
 from tidings.storage.business import console_views, nodes, shard_blocks, shards
 from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
@@ -17,15 +21,18 @@ from webapp.http.errors import CoreappAway
 _PATIENCE = 2.0
 
 WEBAPP, COREAPP, NETWORK = "webapp", "coreapp", "network"
+# Kinds of processes that have no heartbeats in the tables, but a record in the data directory of their host.
+RECORDED = (NETWORK, "robots", "handset")
 # States, as `strings.toml` names them.
 LIVE, SILENT, UNREACHED, STANDBY, AWAY, UNKNOWN = "live", "silent", "unreached", "standby", "away", "unknown"
+KILLED = "killed"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessEntry:
     """One process, or the connection to the network."""
 
-    kind: str  # `WEBAPP`, `COREAPP` or `NETWORK`
+    kind: str  # `WEBAPP`, `COREAPP` or one of `RECORDED`
     name: str
     state: str
     is_good: bool
@@ -35,14 +42,15 @@ class ProcessEntry:
 
 
 class ProcessList:
-    """Reads the processes from the tables of heartbeats, and the state of each Coreapp from itself."""
+    """Reads processes from the tables of heartbeats and from the records of this host."""
 
-    def __init__(self, database: Database, coreapps: AllCoreapps) -> None:
+    def __init__(self, database: Database, coreapps: AllCoreapps, data_dir: Path) -> None:
         self._database = database
         self._coreapps = coreapps
+        self._data_dir = data_dir
 
     async def read(self) -> Sequence[ProcessEntry]:
-        """Return Webapps, Coreapps, and the connection to the network."""
+        """Return Webapps, Coreapps, the connection to the network, and its nodes, robots and handsets of this host."""
         async with self._database.reading() as connection:
             webapps = await console_views.list_webapps(connection)
             members = await nodes.list_members(connection)
@@ -55,7 +63,8 @@ class ProcessList:
             for each in webapps
         ]
         found += [_coreapp(member, owners, health) for member in members]
-        return [*found, _network(health)]
+        recorded = await asyncio.to_thread(_list_recorded, self._data_dir)
+        return [*found, _network(health), *recorded]
 
     async def _health(self) -> Mapping[str, core.Health | None]:
         """Return the answer of each Coreapp by its address; `None` when it did not respond."""
@@ -93,6 +102,28 @@ def _coreapp(member: NodeRecord, owners: Sequence[Owner], health: Mapping[str, c
         state = LIVE if owned else STANDBY
     is_good = state in (LIVE, STANDBY)
     return ProcessEntry(COREAPP, member.node.name, state, is_good, member.age, member.heartbeat_age, detail)
+
+
+def _list_recorded(data_dir: Path) -> Sequence[ProcessEntry]:
+    try:
+        records = process_records.list_all(data_dir)
+    except OSError:
+        return []
+    now = time.time()
+    return [
+        ProcessEntry(
+            record.process,
+            f"{record.process} {record.pid}",
+            LIVE if found.is_running else KILLED,
+            found.is_running,
+            now - found.started_at if found.is_running else None,
+            # The process holds a lock while it runs.
+            0.0 if found.is_running else None,
+            record.version,
+        )
+        for found in records
+        if (record := found.record) is not None and record.process in RECORDED
+    ]
 
 
 def _network(health: Mapping[str, core.Health | None]) -> ProcessEntry:
