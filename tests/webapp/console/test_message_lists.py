@@ -23,7 +23,7 @@ from tidings.storage.business import group_messages, messages
 from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
-from tidings.wire import core
+from tidings.wire import core, ids
 
 
 async def test_messages_are_listed_newest_first_in_pages_of_50(database: Database, browser: Browser) -> None:
@@ -214,3 +214,14 @@ async def test_a_content_that_cannot_be_shown_says_why(
     answer = await browser.submit(page, f"{page}/content")
     assert answer.status_code == 409
     assert "it was delivered meanwhile" in answer.text
+
+
+async def test_the_filter_of_received_messages_offers_those_without_content(
+    database: Database, browser: Browser
+) -> None:
+    first = message(1, id=ids.bound_of_received(AT / 1000) + "0" * 16, kind="null", status=int(Status.RECEIVED))
+    await store_messages(database, first)
+    received = (await browser.get("/console/messages?direction=received&type=null")).text
+    assert '<option value="null" selected>' in received
+    assert listed(received) == [first.id]
+    assert 'value="null"' not in (await browser.get("/console/messages")).text

@@ -25,10 +25,12 @@ STATUSES = {
     SENT: ("accepted", "sent", "delivered", "read", "failed"),
     RECEIVED: ("received", "marked_read"),
 }
-KINDS = (
+_KINDS = (
     *("text", "image", "audio", "voice", "video", "document", "sticker", "location", "contacts", "interactive"),
     *("template", "hsm", "button", "order", "reaction", "system", "unknown"),
 )
+# The first message of a phone may be without content: `null`.
+KINDS = {SENT: _KINDS, RECEIVED: (*_KINDS, "null")}
 FILTERS = ("direction", "recipient", "type", "status", "since", "until")
 # Seconds after now that ids of messages may have, because clocks differ.
 _AHEAD = 3600
@@ -53,7 +55,7 @@ async def show_list(page: PageRequest) -> Result:
         "kept": {name: value for name, value in kept.items() if value},
         "direction": direction,
         "statuses": STATUSES[direction],
-        "kinds": KINDS,
+        "kinds": KINDS[direction],
         "problem": problem,
         "wanted_id": message_id,
         "is_partial": bool(found.older) and len(found.rows) < PAGE,
@@ -100,12 +102,12 @@ async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str
         "can_show": page.part(OperatorLink).is_usable,
     }
     return PageContent("message.html", values, 409 if problem else 200)
+
+
 def _callbacks_of(message: MessageView) -> CallbackFilter:
     # Those of a sent message are younger. The time of a received one is that of the phone.
     since = 0 if history.is_received(message) else max(0, message.stored_at - _AHEAD * 1000)
     return CallbackFilter(id=message.id, since=since)
-
-
 
 
 async def _find(page: PageRequest, message_id: str) -> MessageTimeline | None:
