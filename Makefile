@@ -41,7 +41,7 @@ AXE    := npm ci --silent --ignore-scripts --prefix tests/pages/browser
 SOAK_MINUTES := 120
 
 # Benchmarks of `make bench-all`, in order.
-BENCHMARKS := system seed000 seed001 seed002 seed003 seed004 overload drift memory shards diverted peers
+BENCHMARKS := system seed000 seed001 seed002 seed003 seed004 overload drift memory console shards diverted peers
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
