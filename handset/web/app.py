@@ -89,8 +89,8 @@ class HandsetApp:
         is_file = request.headers.get("content-type", "").startswith("multipart/form-data")
         if session is not None and is_file and scope["path"].endswith("/send"):
             limited.allow(MAX_UPLOAD)
-        nonce, mark = headers.make_nonce(), self.site.streams.mark
-        page = HandsetRequest(self.site, request, session or NO_SESSION, nonce, mark, FormData())
+        nonce, position = headers.make_nonce(), self.site.streams.mark
+        page = HandsetRequest(self.site, request, session or NO_SESSION, nonce, position, FormData())
         try:
             response = await self._respond(page)
         except ClientDisconnect:

@@ -234,7 +234,7 @@ async def show_info(page: HandsetRequest) -> Response:
     values: dict[str, Any] = {
         **await _frame(page, phone, chat),
         "is_group": addresses.names_group(chat),
-        "is_blocked": chat in phone.wishes.blocked,
+        "is_blocked": chat in phone.preferences.blocked,
         "encrypted": strings.ENCRYPTED_TLS if page.site.is_secure else strings.ENCRYPTED,
         "safety": "",
         "group": None,

@@ -35,7 +35,7 @@ async def register(page: HandsetRequest) -> Response:
     try:
         await page.book.open(number, code=code, pin=page.field("pin"), name=page.field("name")[:128])
     except ClientError as error:
-        return await _ask(page, number, error)
+        return await _ask_for_proof(page, number, error)
     return page.redirect(f"/{number}")
 
 
@@ -44,7 +44,7 @@ async def register_again(page: HandsetRequest) -> Response:
     try:
         await page.book.register_again(number)
     except ClientError as error:
-        return await _ask(page, number, error)
+        return await _ask_for_proof(page, number, error)
     return page.redirect(f"/{number}")
 
 
@@ -53,7 +53,7 @@ async def close(page: HandsetRequest) -> Response:
     return page.redirect("")
 
 
-async def _ask(page: HandsetRequest, number: str, error: ClientError) -> Response:
+async def _ask_for_proof(page: HandsetRequest, number: str, error: ClientError) -> Response:
     """Show what is wrong, and ask for a code or a PIN where one is missing."""
     values = {"number": number, "name": page.field("name"), "code": page.field("code"), "problem": sentence(error)}
     if isinstance(error, Unauthorized) and not page.field("code"):

@@ -63,7 +63,7 @@ class OpenPhone(DeviceObserver):
     """One number that runs, with its chats."""
 
     own: OwnNumber
-    wishes: PreferencesRow
+    preferences: PreferencesRow
     changed: dataclasses.InitVar[Callable[[], None]]  # called when the page should show something else
     dial: dataclasses.InitVar[Dial]
     problem: str = dataclasses.field(default="", init=False)  # why the phone does not receive; empty for none
@@ -71,7 +71,7 @@ class OpenPhone(DeviceObserver):
     def __post_init__(self, changed: Callable[[], None], dial: Dial) -> None:
         self._changed = changed
         self.recorder = ChatRecorder(self.own.context, self.number, changed)
-        self._switch = PowerSwitch(dial, is_on=self.wishes.is_online)
+        self._switch = PowerSwitch(dial, is_on=self.preferences.is_online)
         self.fleet: Fleet
         self.fleet, services = self.own.connect(self.recorder, self._switch, [self])
         self.fleet.on_accepted.append(self.recorder.accepted)
@@ -108,11 +108,11 @@ class OpenPhone(DeviceObserver):
     async def send(self, chat: str, message: Content) -> str:
         """Send a content to a peer or group, and record it. Returns its id. Raises `ClientError`."""
         if addresses.names_group(chat):
-            raw = content.encode(message, self.wishes.name)
+            raw = content.encode(message, self.preferences.name)
             message_id = await self.fleet.groups.send(self.number, chat, raw)
             await self.recorder.record_group_message(chat, message_id, raw)
         else:
-            message_id = await self.fleet.send_content(self.number, chat, message, self.wishes.name)
+            message_id = await self.fleet.send_content(self.number, chat, message, self.preferences.name)
             await self.recorder.record_sent()
         return message_id
 
@@ -122,7 +122,7 @@ class OpenPhone(DeviceObserver):
         up_to: position of the last message that was seen; 0 for all
         even_if_unwanted: also if the person does not send these
         """
-        if self._has_ended or not (self.wishes.sends_read or even_if_unwanted):
+        if self._has_ended or not (self.preferences.sends_read or even_if_unwanted):
             return
         device, recorder = self.own.device, self.recorder
 
@@ -204,13 +204,13 @@ class PhoneBook:
     async def run(self, stop: asyncio.Event) -> None:
         """Open the phones that were open before, and run them until `stop`."""
         async with self.database.reading() as connection:
-            wishes = await preferences.list_all(connection, MAX_KNOWN)
-        for wish in wishes:
-            if wish.is_open and not stop.is_set():
+            rows = await preferences.list_all(connection, MAX_KNOWN)
+        for row in rows:
+            if row.is_open and not stop.is_set():
                 try:
-                    await self.open(wish.number)
+                    await self.open(row.number)
                 except ClientError as error:
-                    log.warning("phone.not_opened", extra={"number": wish.number, "error": str(error)})
+                    log.warning("phone.not_opened", extra={"number": row.number, "error": str(error)})
         await stop.wait()
         async with self._changing:
             await asyncio.gather(*(self._end(number) for number in list(self._running)))
@@ -245,7 +245,9 @@ class PhoneBook:
                 own = OwnNumber(context, await own_number.load(context, number), self.api)
                 if own.device.token is None:
                     await self._register(own, code, pin)
-                phone = OpenPhone(own, await self._wishes(number, name), lambda: self.changed(number), self.dial)
+                phone = OpenPhone(
+                    own, await self._opened_preferences(number, name), lambda: self.changed(number), self.dial
+                )
                 await phone.recorder.open()
                 self.phones[number] = phone
                 self._running[number] = (asyncio.create_task(phone.run(), name=f"phone {number}"), held.pop_all())
@@ -264,29 +266,29 @@ class PhoneBook:
 
     async def close(self, number: str) -> None:
         """Close a phone. It stays registered, and messages wait for it in the network."""
-        await self.wish(number, is_open=False)
+        await self.change_preferences(number, is_open=False)
         async with self._changing:
             await self._end(number)
         self.changed(number)
 
-    async def wish(self, number: str, **changes: object) -> None:
+    async def change_preferences(self, number: str, **changes: object) -> None:
         """Change and store the preferences of an open phone. Raises `UnknownPhone`."""
         phone = self.get(number)
-        wishes = dataclasses.replace(phone.wishes, **changes)  # type: ignore[arg-type]
+        changed = dataclasses.replace(phone.preferences, **changes)  # type: ignore[arg-type]
         async with self.database.transaction() as connection:
-            await preferences.save(connection, wishes)
-        phone.wishes = wishes
-        phone.switch(is_on=wishes.is_online)
+            await preferences.save(connection, changed)
+        phone.preferences = changed
+        phone.switch(is_on=changed.is_online)
         self.changed(number)
 
     async def block(self, number: str, other: str, *, is_blocked: bool) -> None:
         """Block or unblock a number. Raises `PageLimit` when as many are blocked as one phone may."""
         phone = self.get(number)
-        blocked = [each for each in phone.wishes.blocked if each != other]
+        blocked = [each for each in phone.preferences.blocked if each != other]
         if is_blocked and len(blocked) >= MAX_BLOCKED:
             raise errors.PageLimit(f"{MAX_BLOCKED} numbers are blocked, which is the limit")
         await (self.api.block if is_blocked else self.api.unblock)(phone.own.device, other)
-        await self.wish(number, blocked=tuple(blocked) + ((other,) if is_blocked else ()))
+        await self.change_preferences(number, blocked=tuple(blocked) + ((other,) if is_blocked else ()))
 
     async def _register(self, own: OwnNumber, code: str, pin: str) -> None:
         if code:
@@ -296,14 +298,14 @@ class PhoneBook:
         else:
             raise Unauthorized("the number needs a registration code")
 
-    async def _wishes(self, number: str, name: str) -> PreferencesRow:
+    async def _opened_preferences(self, number: str, name: str) -> PreferencesRow:
         async with self.database.transaction() as connection:
             known = {row.number: row for row in await preferences.list_all(connection, MAX_KNOWN)}
-            wishes = dataclasses.replace(known.get(number) or PreferencesRow(number), is_open=True)
+            changed = dataclasses.replace(known.get(number) or PreferencesRow(number), is_open=True)
             if name:
-                wishes = dataclasses.replace(wishes, name=name)
-            await preferences.save(connection, wishes)
-        return wishes
+                changed = dataclasses.replace(changed, name=name)
+            await preferences.save(connection, changed)
+        return changed
 
     async def _end(self, number: str) -> None:
         found = self._running.pop(number, None)

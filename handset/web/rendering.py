@@ -17,7 +17,7 @@ def environment() -> jinja2.Environment:
     made.filters["label"] = label
     made.filters["web_address"] = formatting.web_address
     made.filters["size"] = reading.bytes_of
-    made.filters["geo"] = view.geo_of
+    made.filters["geo"] = view.geo_uri
     made.filters["colour"] = view.colour_of
     return made
 

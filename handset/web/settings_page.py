@@ -18,7 +18,7 @@ async def show(page: HandsetRequest) -> Response:
 
 async def save(page: HandsetRequest) -> Response:
     number = page.phone().number
-    await page.book.wish(
+    await page.book.change_preferences(
         number,
         name=page.field("name")[:128],
         is_online=page.field("is_online") == "1",
@@ -34,7 +34,7 @@ async def change_number(page: HandsetRequest) -> Response:
     other = own_number.digits_of(page.field("new_number"))
     if other == phone.number:
         raise InvalidAnswer("the new number is the present one")
-    await page.book.open(other, name=phone.wishes.name)
+    await page.book.open(other, name=phone.preferences.name)
     for chat in await view.list_chats(phone):
         if not addresses.names_group(chat.id):
             await phone.send(chat.id, content)

@@ -74,7 +74,7 @@ class HandsetRequest:
     request: Request
     session: PageSession
     nonce: str  # of the scripts of this page
-    mark: str  # of the event streams when the request arrived: the page's stream begins there
+    stream_position: str  # of the event streams when the request arrived, from which the page's stream starts
     form: FormData  # empty for a GET
 
     @property
@@ -109,7 +109,7 @@ class HandsetRequest:
         page = self.site.templates.get_template(template).render(
             csrf=self.session.csrf,
             nonce=self.nonce,
-            mark=self.mark,
+            stream_position=self.stream_position,
             asset=self.site.assets.url,
             root=ROOT,
             words=strings,

@@ -82,11 +82,12 @@ class ShownItem:
     author: str  # who wrote it, in a group; empty elsewhere
     day: str  # set on the first item of a day
     when: str
-    moment: str  # ISO 8601
+    sent_at: str  # ISO 8601
     notice: str  # words of a notice; empty for a message
     is_deleted: bool
     block: ShownBlock
-    said: str  # for people who do not see the page: who wrote it and how it starts; empty for an own message
+    # Label for screen readers: the author and the start of the text; empty for an own message.
+    screen_reader_label: str
     quote: ShownQuote | None
     origin: str  # how it came: forwarded, by an advertisement, about a product; empty
     reactions: Sequence[tuple[str, str]]  # emoji and who
@@ -257,12 +258,12 @@ def colour_of(chat: str) -> int:
     return sum(map(ord, chat)) % COLOURS
 
 
-def _moment(at: int) -> datetime.datetime:
+def _local_time(at: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(at / 1000).astimezone()
 
 
 def _when(at: int) -> str:
-    moment = _moment(at)
+    moment = _local_time(at)
     return moment.strftime("%H:%M" if moment.date() == datetime.datetime.now().date() else "%Y-%m-%d")
 
 
@@ -316,7 +317,7 @@ class _ItemMaker:
     def make(self, rows: Sequence[ChatItemRow]) -> list[ShownItem]:
         found, last_day = [], ""
         for row in rows:
-            day = _moment(row.at).strftime("%A, %d %B %Y")
+            day = _local_time(row.at).strftime("%A, %d %B %Y")
             found.append(self._item(row, "" if day == last_day else day))
             last_day = day
         return found
@@ -334,12 +335,14 @@ class _ItemMaker:
             is_own=is_own,
             author=f"+{row.author}" if addresses.names_group(row.chat) and not is_own and row.author else "",
             day=day,
-            when=_moment(row.at).strftime("%H:%M"),
-            moment=_moment(row.at).isoformat(timespec="seconds"),
+            when=_local_time(row.at).strftime("%H:%M"),
+            sent_at=_local_time(row.at).isoformat(timespec="seconds"),
             notice=_notice(inside) if row.kind == recorder.NOTICE else "",
             is_deleted=is_deleted,
             block=ShownBlock() if is_deleted or not row.id else arrange(message_parts.read(row.kind, raw)),
-            said="" if is_own or is_deleted or not row.id else f"+{row.author}: {preview(row.kind, raw)}",
+            screen_reader_label=""
+            if is_own or is_deleted or not row.id
+            else f"+{row.author}: {preview(row.kind, raw)}",
             quote=None if is_deleted else self._quote(inside),
             origin="" if is_deleted else _origin(inside),
             reactions=self._reactions_to(row.id),
@@ -395,7 +398,7 @@ def _state_words(row: ChatItemRow, words: str) -> str:
     return strings.STATE_BY.format(state=words, people=shown) if people else words
 
 
-def geo_of(part: PlacePart) -> str:
+def geo_uri(part: PlacePart) -> str:
     """Return the URI of a location for map programs; empty when it is no point on Earth."""
     latitude, longitude = part.latitude, part.longitude
     for degrees, most in ((latitude, 90), (longitude, 180)):
