@@ -89,7 +89,7 @@ class ConsoleSite:
             given = page.form.text(forms.TOKEN)
             if not forms.is_from_here(request) or not self.cookies.is_form_token(request, session, given):
                 raise AdministratorRequired(pages.text("errors", "form_token"))
-        with self._limited(route, session):
+        with self._serve_exclusively(route, session):
             result = await route.handler(page)
         return self._rendered(page, result, nonce) if isinstance(result, PageContent) else result
 
@@ -97,7 +97,7 @@ class ConsoleSite:
         """Return a redirection to the login for a request without a session. Raises `AdministratorRequired`, and
         `Unauthenticated` for a page that updates itself.
         """
-        if route.role is RequiredRole.NOBODY:
+        if route.role is RequiredRole.NONE:
             return None
         if page.session is None:
             if _HTMX in page.request.headers:
@@ -111,7 +111,7 @@ class ConsoleSite:
         return None
 
     @contextlib.contextmanager
-    def _limited(self, route: ConsoleRoute, session: ConsoleSession | None) -> Iterator[None]:
+    def _serve_exclusively(self, route: ConsoleRoute, session: ConsoleSession | None) -> Iterator[None]:
         """Serve one request of a user at a time if the route requires it. Raises `Overloaded`."""
         if session is None or not route.is_exclusive:
             yield
@@ -127,7 +127,7 @@ class ConsoleSite:
 
     def _rendered(self, page: PageRequest, content: PageContent, nonce: str) -> Response:
         response = HTMLResponse(status_code=content.status)
-        common = self._common(page, nonce, response)
+        common = self._page_values(page, nonce, response)
         response.body = self.templates.render(content, common).encode()
         response.headers["Content-Length"] = str(len(response.body))
         if page.session is not None and _HTMX not in page.request.headers:
@@ -135,7 +135,7 @@ class ConsoleSite:
             self.cookies.refresh(page.request, response, page.session)
         return response
 
-    def _common(self, page: PageRequest, nonce: str, response: Response | None) -> Mapping[str, Any]:
+    def _page_values(self, page: PageRequest, nonce: str, response: Response | None) -> Mapping[str, Any]:
         """Return the values that every page has."""
         session, request = page.session, page.request
         query = request.scope["query_string"].decode("latin-1")
@@ -164,7 +164,7 @@ class ConsoleSite:
             return Response(status_code=204)  # makes the browser give up
         query = _query(request.scope["query_string"])
         target = query.text("of")
-        parts = _local(target)
+        parts = _page_path(target)
         route, params = _find("GET", parts.path)
         if not route.is_live:
             raise InvalidRequest.because(PARAMETER_INVALID, "of: should be a page that updates itself")
@@ -173,19 +173,19 @@ class ConsoleSite:
         scope = {**request.scope, "path": parts.path, "query_string": parts.query.encode("latin-1", "replace")}
         page = PageRequest(Request(scope), params, _query(scope["query_string"]), session)
 
-        async def look() -> str | None:
+        async def digest() -> str | None:
             if (await self.cookies.find(request)) is None:
                 return None
             content = await route.handler(page)
             if not isinstance(content, PageContent):
                 return None
-            return self.templates.digest(content, self._common(page, "", None))
+            return self.templates.digest(content, self._page_values(page, "", None))
 
         since = request.headers.get("last-event-id") or query.text("since")
         slot = self.streams.open(session.caller.username, ())
         if slot is None:
             raise Overloaded("too many pages are open", retry_after=POLL)
-        return EventStreamResponse(PageWatch(slot, look, since))
+        return EventStreamResponse(PageWatch(slot, digest, since))
 
     def error(self, request: Request, error: APIError, nonce: str) -> Response:
         """Return the page about an error. A stream and a static file have no page."""
@@ -251,7 +251,7 @@ def _find(method: str, path: str) -> tuple[ConsoleRoute, Mapping[str, str]]:
     raise MethodNotAllowed(method, path, ", ".join(sorted({route.method for route, _ in found})))
 
 
-def _local(target: str) -> SplitResult:
+def _page_path(target: str) -> SplitResult:
     """Return the path and query of a page. Raises `InvalidRequest`."""
     try:
         parts = urlsplit(target)

@@ -25,7 +25,7 @@ SEE_OTHER = 303
 class RequiredRole(enum.Enum):
     """Who may use a route."""
 
-    NOBODY = "nobody"  # also without a session
+    NONE = "none"  # also without a session
     ADMINISTRATOR = "administrator"  # administrators of a number
     OPERATOR = "operator"  # administrators of the first number, who see the whole installation
 

@@ -24,7 +24,7 @@ from webapp.console.pages import (
 )
 from webapp.console.render import pages
 
-_OPEN, _OPERATOR = RequiredRole.NOBODY, RequiredRole.OPERATOR
+_OPEN, _OPERATOR = RequiredRole.NONE, RequiredRole.OPERATOR
 _TEMPLATE = "/console/templates/{namespace}/{name}/{language}"
 
 ROUTES: Sequence[ConsoleRoute] = (

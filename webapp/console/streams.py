@@ -17,7 +17,7 @@ LOOK, KEEP_ALIVE = 3.0, event_streams.KEEP_ALIVE_SECONDS
 POLL = 5
 
 # Returns the digest of what a page shows now; `None` when its session has ended.
-Look = Callable[[], Awaitable[str | None]]
+Digest = Callable[[], Awaitable[str | None]]
 
 
 class PageWatch:
@@ -26,14 +26,14 @@ class PageWatch:
     The id of an event is the digest, so that a page that connects again is notified only of later changes.
     """
 
-    def __init__(self, slot: EventStream, look: Look, since: str) -> None:
+    def __init__(self, slot: EventStream, digest: Digest, since: str) -> None:
         """Create the stream.
 
         slot: open stream without topics, as which this one counts
         since: digest of what the page shows
         """
         self._slot = slot
-        self._look = look
+        self._digest = digest
         self._since = since
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -43,7 +43,7 @@ class PageWatch:
         yield event_streams.OPENED
         while not self._slot.is_ended:
             try:
-                digest = await self._look()
+                digest = await self._digest()
             except Exception as error:
                 # The page marks its figures as stale and connects again.
                 log.warning("console.stream_failed", extra={"error": repr(error)[:200]})

@@ -105,7 +105,7 @@ async def test_every_link_leads_to_a_valid_page(full: Browser) -> None:
     paths = {address.partition("?")[0] for address in found}
     for route in ROUTES:
         is_page = "changes/" not in route.path and not route.path.endswith("/photo")
-        if route.method == "GET" and route.role is not RequiredRole.NOBODY and is_page:
+        if route.method == "GET" and route.role is not RequiredRole.NONE and is_page:
             assert any(route.match(path) is not None for path in paths), f"no link leads to {route.path}"
     for address, text in found.items():
         # The first route of the table that matches serves the page.
@@ -132,7 +132,7 @@ async def test_every_form_answers(full: Browser) -> None:
                 check_page(answer)
             check_headers(answer)
             sent.add(form.action)
-    posts = [route for route in ROUTES if route.method == "POST" and route.role is not RequiredRole.NOBODY]
+    posts = [route for route in ROUTES if route.method == "POST" and route.role is not RequiredRole.NONE]
     left = [
         route.path
         for route in posts
@@ -143,7 +143,7 @@ async def test_every_form_answers(full: Browser) -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 async def test_every_page_needs_its_role(console: Served, stranger: Browser, route: ConsoleRoute) -> None:
-    if route.role is RequiredRole.NOBODY:
+    if route.role is RequiredRole.NONE:
         return
     path = example(route)
     answer = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))

@@ -50,7 +50,7 @@ async def show_list(page: PageRequest) -> Result:
         found = await callback_views.list_callbacks(
             connection,
             account,
-            _choice(page.query),
+            _selection(page.query),
             block=page.part(NumberShards).block_of(account) or 0,
             before=before,
         )
@@ -120,7 +120,7 @@ async def confirm(page: PageRequest) -> Result:
 
 async def change_all(page: PageRequest) -> Result:
     """Start to replay or purge all callbacks that match, after the count was confirmed."""
-    action, choice = _action(page.form), _choice(page.form, _action(page.form))
+    action, choice = _action(page.form), _selection(page.form, _action(page.form))
     # Those that were made after the count was shown stay as they are.
     below = _number(page.form.text("below"))
     selected = await page.part(BulkChanges).select(page.caller.account, choice, action, below=below)
@@ -149,7 +149,7 @@ async def stop_change(page: PageRequest) -> Result:
     """Stop a replay or purge after the page of callbacks in progress, whichever Webapp carries it out."""
     found = await _require_change(page)
     await page.part(BulkChanges).stop(found.account, found.id)
-    return _shown(found)
+    return _redirect_to_change(found)
 
 
 def describe(choice: CallbackFilter) -> str:
@@ -188,7 +188,7 @@ async def _page_of(
 
 
 async def _confirmation(page: PageRequest, wanted: FormFields, problem: str) -> Result:
-    action, choice = _action(wanted), _choice(wanted, _action(wanted))
+    action, choice = _action(wanted), _selection(wanted, _action(wanted))
     selected = await page.part(BulkChanges).select(page.caller.account, choice, action)
     values = {
         "action": action,
@@ -221,7 +221,7 @@ async def _require_change(page: PageRequest) -> CallbackChange:
     return found
 
 
-def _choice(wanted: FormFields, action: str = "") -> CallbackFilter:
+def _selection(wanted: FormFields, action: str = "") -> CallbackFilter:
     """Return the selection of the filters. A purge without a status selects those given up, as `tidings queue` does."""
     status, kind = wanted.text("status"), wanted.text("kind")
     if not status and action == PURGE:
@@ -257,10 +257,10 @@ async def _start(page: PageRequest, action: str, selected: SelectedCallbacks, ch
     started = await page.part(BulkChanges).start(
         action, selected, account=caller.account, user=caller.username, choice=choice
     )
-    return _shown(started)
+    return _redirect_to_change(started)
 
 
-def _shown(change: CallbackChange) -> Result:
+def _redirect_to_change(change: CallbackChange) -> Result:
     return redirect(f"{PATH}/changes/{change.id}")
 
 

@@ -41,7 +41,7 @@ async def show_list(page: PageRequest) -> Result:
     wanted = page.query
     if (message_id := wanted.text("id")) and await _find(page, message_id):
         return redirect(f"/console/messages/{message_id}")
-    choice, problem = _choice(wanted)
+    choice, problem = _selection(wanted)
     async with page.part(ConsoleTables).database.reading() as connection:
         found = await message_views.list_messages(
             connection, page.caller.account, choice, before=texts.as_key(wanted.text("before"))
@@ -128,7 +128,7 @@ def _direction(wanted: FormFields) -> str:
     return RECEIVED if wanted.text("direction") == RECEIVED else SENT
 
 
-def _choice(wanted: FormFields) -> tuple[MessageFilter, str]:
+def _selection(wanted: FormFields) -> tuple[MessageFilter, str]:
     """Return the selection of the filters, and the name of a field whose value is wrong; empty for none."""
     direction = _direction(wanted)
     bound = ids.bound if direction == SENT else ids.bound_of_received

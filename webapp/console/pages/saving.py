@@ -12,10 +12,10 @@ from webapp.http.errors import APIError
 SAVED = "saved"
 
 # Returns a page with a problem and a status.
-Shown = Callable[[PageRequest, str, int], Awaitable[Result]]
+PageWithProblem = Callable[[PageRequest, str, int], Awaitable[Result]]
 
 
-async def save(page: PageRequest, path: str, work: Callable[[], Awaitable[object]], shown: Shown) -> Result:
+async def save(page: PageRequest, path: str, work: Callable[[], Awaitable[object]], shown: PageWithProblem) -> Result:
     """Make a change and redirect to the page at `path`. If the change is refused, return the page with the problem."""
     try:
         await work()
