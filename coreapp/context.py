@@ -13,7 +13,7 @@ from coreapp.account.prekey_pool import PreKeyPool
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
-from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.number import NumberConnections
 from coreapp.journal import Journal
 from coreapp.network_connection import NetworkConnection
 from coreapp.quarantine import Quarantine
@@ -132,7 +132,7 @@ class ShardContext(ShardStore):
     media_guard: EgressGuard
     count: JobCount  # jobs in the queue
     media_links: MediaLinks  # makes the URLs of files in webhooks of the Cloud API
-    upstream: NumberUpstream | None = None  # connections to the real Cloud API; None for a number that uses the network
+    upstream: NumberConnections | None = None  # to the real Cloud API; None for a number of the network
 
     def callback(
         self,

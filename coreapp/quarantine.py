@@ -105,7 +105,7 @@ class Quarantine:
         """Keep a quarantined job out of the queue. Its row stays."""
         self._jobs.append(job)
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs and return them; the caller ends them."""
         taken = [job for job in self._jobs if chosen(job)]
         self._jobs = [job for job in self._jobs if not chosen(job)]

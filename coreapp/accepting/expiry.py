@@ -74,7 +74,7 @@ class JobExpiry:
             self.watch(job)
             return False
 
-        taken = [job for place in self._places for job in place.take_out(is_expired)]
+        taken = [job for place in self._places for job in place.remove(is_expired)]
         self._transmitter.fail(taken, *WHY)
         EXPIRED.inc(len(taken))
         if taken:

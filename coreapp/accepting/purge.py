@@ -28,7 +28,7 @@ WHY = (codes.MESSAGE_FAILED, "the operator deleted this unsent message from the 
 class WaitingQueue(Protocol):
     """Queue in which unsent jobs wait."""
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue and return them; the caller ends them."""
         ...
 
@@ -69,7 +69,7 @@ class JobPurge:
             )
 
         # Taking the jobs out and queueing the change happen in one event-loop iteration.
-        taken = [job for place in (*self.places, self.transmitter) for job in place.take_out(is_chosen)]
+        taken = [job for place in (*self.places, self.transmitter) for job in place.remove(is_chosen)]
         self.transmitter.fail(taken, *WHY)
         await self.context.journal.write(Change(self.context.account))
         PURGED.inc(len(taken))

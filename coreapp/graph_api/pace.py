@@ -43,7 +43,7 @@ class UpstreamPace:
         """Set the posts per second in this process."""
         self._rate = RateLimit(1.0 / rate, max(1.0, rate * BURST_SHARE)) if rate else RateLimit(0.0, 1.0)
 
-    def on_room(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def on_permit(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Register `wake` to be called when a post may be permitted again. Returns a function that ends this."""
         self._wakes.append(wake)
         return lambda: self._wakes.remove(wake)

@@ -158,7 +158,7 @@ class GroupSender:
             line.task = asyncio.create_task(self._serve(line), name=f"group {group_id}")
             line.task.add_done_callback(lambda task: self._served(line, task))
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs that are not encrypted from the queue and return them; the caller ends them."""
         taken = []
         for line in self._lines.values():

@@ -95,7 +95,7 @@ class PreparationQueue:
         else:
             self.forward(job, content)
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue and return them; the caller ends them. The jobs behind them
         continue.
         """

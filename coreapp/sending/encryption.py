@@ -176,12 +176,12 @@ class Encryption:
         """Sessions that are being replaced."""
         return len(self._outdated)
 
-    def turn_away(self, peer: str) -> None:
+    def reject(self, peer: str) -> None:
         """Fail the waiting jobs of a peer whose identity changed, if the change must be acknowledged."""
         if self.identities.blocks(peer):
             self.transmitter.fail([job for job, _ in self._take(peer)], *CHANGED)
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue and return them; the caller ends them."""
         taken = []
         for peer, waiting in self._waiting.items():

@@ -217,7 +217,7 @@ class Transmitter:
         self._remove(stale)
         self.fail(stale, *CHANGED)
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs that were never sent from the queue and return them; the caller ends them."""
         taken = self._find_unsent(chosen)
         self._remove(taken)

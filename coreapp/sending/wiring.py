@@ -68,7 +68,7 @@ async def wire_sending(
     transmitter = Transmitter(context, statuses, failures=failures)
     encryption = make_encryption(context, peers.sessions, peers.identities, transmitter=transmitter, failures=failures)
     peers.identities.on_change(transmitter.withdraw)
-    peers.identities.on_change(encryption.turn_away)
+    peers.identities.on_change(encryption.reject)
     return Sending(
         admission=admission,
         failures=failures,

@@ -12,7 +12,7 @@ from coreapp import quarantine
 from coreapp.blame import blamed
 from coreapp.context import SharedLimits
 from coreapp.errors import ChangeRefused
-from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.number import NumberConnections
 from coreapp.in_hand import InHand
 from coreapp.journal import Change, make_committer
 from coreapp.sending.network_link import make_connections
@@ -94,7 +94,7 @@ class ShardNode:
             files=working if settings.media_bucket is None else open_store(settings.media_dir, settings.media_bucket),
             working=working,
             in_hand=in_hand if in_hand is not None else InHand(),
-            upstream=NumberUpstream(settings, clock),
+            upstream=NumberConnections(settings, clock),
             committer=make_committer(database),
             connections=make_connections(settings.network_tcp, tls=network.tls if settings.network_tcp_tls else None),
         )

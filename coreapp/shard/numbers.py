@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
-from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.number import NumberConnections
 from coreapp.settings import Settings
 from coreapp.shard.shard import ProcessParts
 from coreapp.used_keys import UsedKeys
@@ -164,7 +164,7 @@ def make_number(process: ProcessParts, number: str, block: int) -> NumberParts:
         )
         used_keys = UsedKeys(database, process.clock, account=number, is_first=False)
         shared = dataclasses.replace(process.shared, posts=Slots(), cloud_posts=Slots())
-        upstream = NumberUpstream(settings, process.clock)
+        upstream = NumberConnections(settings, process.clock)
         process = dataclasses.replace(process, config=config, used_keys=used_keys, shared=shared, upstream=upstream)
     requests = AccountRequests(registrar, auto_register=settings.auto_register)
     return NumberParts(number=number, block=block, process=process, requests=requests)

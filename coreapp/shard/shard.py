@@ -19,7 +19,7 @@ from coreapp.capacity import JobCount
 from coreapp.commits import Committer
 from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
-from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.number import NumberConnections
 from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
 from coreapp.in_hand import InHand
@@ -155,7 +155,7 @@ class ProcessParts:
     files: FileStore
     working: DirectoryStore
     in_hand: InHand
-    upstream: NumberUpstream
+    upstream: NumberConnections
     committer: Committer[Journal, Change]  # commits the changes of all shards
     connections: NetworkConnections  # connections to the network for messages
 

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 
 from coreapp.config import Config
 from coreapp.graph_api.client import AnswerMissing, NotPosted
-from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.number import NumberConnections
 from coreapp.graph_api.pace import backoff
 from coreapp.network_connection import DeliveryListener, SendListener
 from coreapp.upstream import bodies, outcomes
@@ -37,7 +37,7 @@ class UpstreamLink:
 
     name = "upstream-link"
 
-    def __init__(self, config: Config, database: Database, number: NumberUpstream, *, standin_prefix: str) -> None:
+    def __init__(self, config: Config, database: Database, number: NumberConnections, *, standin_prefix: str) -> None:
         """standin_prefix: first digits of numbers that stand for users"""
         self._config = config
         self._database = database

@@ -48,7 +48,7 @@ class NumberStopped:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OutcomeOpen:
+class PostUnknown:
     """Whether the message was accepted is unknown."""
 
     reason: str
@@ -61,7 +61,7 @@ class FileMissing:
     otherwise: PostRefused | NumberStopped  # the outcome for a message without an uploaded file
 
 
-Outcome = PostAccepted | PostRefused | PostDelayed | NumberStopped | OutcomeOpen | FileMissing
+Outcome = PostAccepted | PostRefused | PostDelayed | NumberStopped | PostUnknown | FileMissing
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -121,7 +121,7 @@ def of_response(status: int, content: bytes, retry_after: str = "") -> Outcome:
     error = find_error(content)
     if error is None:
         if status in (408, 499) or status >= 500 or status < 200:
-            return OutcomeOpen(f"HTTP {status} without an error of the Cloud API")
+            return PostUnknown(f"HTTP {status} without an error of the Cloud API")
         # The answer is not the Cloud API's: a proxy's, or that of another server at a wrong base URL.
         return PostDelayed(f"HTTP {status} without an error of the Cloud API", seconds=_seconds(retry_after))
     code, subcode = error.code, error.error_subcode or 0
@@ -133,7 +133,7 @@ def of_response(status: int, content: bytes, retry_after: str = "") -> Outcome:
 
 def _of_error(
     error: CloudError, status: int, retry_after: str
-) -> PostRefused | PostDelayed | NumberStopped | OutcomeOpen:
+) -> PostRefused | PostDelayed | NumberStopped | PostUnknown:
     code, subcode = error.code, error.error_subcode or 0
     if error_codes.stops_number(code, subcode):
         return NumberStopped(error.shown)
@@ -142,11 +142,11 @@ def _of_error(
     if error_codes.delays_number(code) or status == 429:
         return PostDelayed(error.shown, seconds=_seconds(retry_after))
     if status >= 500:
-        return OutcomeOpen(f"HTTP {status}: {error.shown}")
-    return refusal(error)
+        return PostUnknown(f"HTTP {status}: {error.shown}")
+    return refused(error)
 
 
-def refusal(error: CloudError) -> PostRefused:
+def refused(error: CloudError) -> PostRefused:
     """Return the refusal of a message by an error, of a response or of a webhook."""
     code = error_codes.of_refusal(error.code, error.message)
     says_nothing = v1_codes.later(code) == codes.MESSAGE_FAILED
@@ -160,7 +160,7 @@ def _of_success(content: bytes) -> Outcome:
         messages = []
     wamid = messages[0].id if messages else ""
     if not wamid or len(wamid) > MAX_WAMID or not wamid.isascii() or not wamid.isprintable():
-        return OutcomeOpen("HTTP 200 without the id of a message")
+        return PostUnknown("HTTP 200 without the id of a message")
     return PostAccepted(wamid)
 
 

@@ -195,7 +195,7 @@ def read_status(body: bytes) -> PostedStatus:
     error, code = None, 0
     if reached is Status.FAILED:
         found = _error_of(fields) or CloudError(0, "the Cloud API gives no reason")
-        refused = outcomes.refusal(found)
+        refused = outcomes.refused(found)
         error, code = (refused.code, refused.details), found.code
     own = fields.get("biz_opaque_callback_data")
     return PostedStatus(
@@ -214,7 +214,7 @@ def read_error(body: bytes) -> tuple[int, str]:
     `Unusable`.
     """
     try:
-        found = outcomes.refusal(msgspec.convert(_decode(body), CloudError))
+        found = outcomes.refused(msgspec.convert(_decode(body), CloudError))
     except _FAILURES as error:
         raise Unusable(f"malformed error: {error!r}"[:200]) from None
     return found.code, found.details

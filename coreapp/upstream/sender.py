@@ -18,7 +18,7 @@ from prometheus_client import Counter
 
 from coreapp.accepting.pair_rate import PairRate
 from coreapp.graph_api.client import AnswerMissing, CloudResponse, NotPosted
-from coreapp.graph_api.number import NumberUpstream
+from coreapp.graph_api.number import NumberConnections
 from coreapp.graph_api.pace import backoff
 from coreapp.graph_api.refused_files import FileRefusal
 from coreapp.journal import Change
@@ -32,10 +32,10 @@ from coreapp.upstream.outcomes import (
     FileMissing,
     NumberStopped,
     Outcome,
-    OutcomeOpen,
     PostAccepted,
     PostDelayed,
     PostRefused,
+    PostUnknown,
 )
 from coreapp.upstream.standins import StandInNumbers
 from coreapp.upstream_access import UpstreamAccess
@@ -70,7 +70,7 @@ _results = {
     PostRefused: POSTS.labels("refused"),
     PostDelayed: POSTS.labels("delayed"),
     NumberStopped: POSTS.labels("stopped"),
-    OutcomeOpen: POSTS.labels("unknown"),
+    PostUnknown: POSTS.labels("unknown"),
     FileMissing: POSTS.labels("file missing"),
 }
 
@@ -81,7 +81,7 @@ class _Lane:
 
     jobs: collections.deque[tuple[Job, bytes]]
     is_busy: bool = False  # the first job is in flight, or its outcome is open
-    is_waiting: bool = False  # the first job waits for the recipient's rate or back-off
+    is_delayed: bool = False  # the first job waits for the recipient's rate or back-off
     failures: int = 0  # consecutive delays of the first job
     renewed: str = ""  # id of the first job if its files were uploaded again
     lost: Sequence[str] = ()  # ids of the files of `renewed` before
@@ -91,7 +91,7 @@ class _Lane:
 class UpstreamSender(Encryption):
     """Takes the place of encryption in a shard whose number sends through the Cloud API."""
 
-    number: NumberUpstream = dataclasses.field(kw_only=True)
+    number: NumberConnections = dataclasses.field(kw_only=True)
     # Uploads the files of a content again, and returns the content with their new ids. Set before a job is enqueued.
     upload_again: Callable[[bytes, HeldUp], Awaitable[bytes]] = dataclasses.field(init=False)
 
@@ -112,7 +112,7 @@ class UpstreamSender(Encryption):
         self._is_closed = False
         access = self.context.config.upstream
         self.number.opened(self.context.lease.shards, access.upstream.rate if access is not None else 0.0)
-        self._unsubscribe = self.number.pace.on_room(self._pump)
+        self._unsubscribe = self.number.pace.on_permit(self._pump)
         self.context.config.on_upstream_change(self._access_changed)
 
     # The interface of `Encryption`.
@@ -135,7 +135,7 @@ class UpstreamSender(Encryption):
             # Needs no permit, because nothing is posted.
             lane.is_busy = True
             self._posted[job.id] = job
-            self._leave_open(job, OutcomeOpen(INTERRUPTED))
+            self._await_status(job, PostUnknown(INTERRUPTED))
             return
         self._ready.append(job.peer)
         self._pump()
@@ -159,10 +159,10 @@ class UpstreamSender(Encryption):
     def renewals(self) -> int:
         return 0
 
-    def turn_away(self, peer: str) -> None:
+    def reject(self, peer: str) -> None:
         """Do nothing: the Cloud API knows the recipient's identity."""
 
-    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+    def remove(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue, except those that may have been posted, and return them; the caller
         ends them.
         """
@@ -238,7 +238,7 @@ class UpstreamSender(Encryption):
         while self._ready and not self._is_closed and not self.context.journal.broken.done():
             peer = self._ready[0]
             lane = self._lanes.get(peer)
-            if lane is None or not lane.jobs or lane.is_busy or lane.is_waiting:
+            if lane is None or not lane.jobs or lane.is_busy or lane.is_delayed:
                 self._ready.popleft()
                 continue
             wait = self.number.pace.admit()
@@ -259,7 +259,7 @@ class UpstreamSender(Encryption):
         lane.is_busy = True
         self._posted[job.id] = job
         if job.state == JobForm.POSTED:
-            self._leave_open(job, OutcomeOpen(INTERRUPTED))
+            self._await_status(job, PostUnknown(INTERRUPTED))
             self.number.pace.refund()
             return
         task = asyncio.get_running_loop().create_task(self._send(lane, job, content))
@@ -324,7 +324,7 @@ class UpstreamSender(Encryption):
         except NotPosted as error:
             return PostDelayed(str(error))
         except AnswerMissing as error:
-            return OutcomeOpen(str(error))
+            return PostUnknown(str(error))
         return outcomes.of_response(answer.status, answer.content, answer.headers.get("retry-after", ""))
 
     def _handle(self, lane: _Lane, job: Job, outcome: Outcome) -> None:
@@ -335,10 +335,10 @@ class UpstreamSender(Encryption):
         elif isinstance(outcome, PostRefused):
             self._note_success()
             self._refuse(lane, job, outcome)
-        elif isinstance(outcome, OutcomeOpen):
+        elif isinstance(outcome, PostUnknown):
             seconds = pace.delayed()
             log.warning("upstream.unknown", extra={"id": job.id, "error": outcome.reason, "pause_s": seconds})
-            self._leave_open(job, outcome)
+            self._await_status(job, outcome)
         elif isinstance(outcome, FileMissing):
             self._upload_again(lane, job, outcome)
         elif isinstance(outcome, NumberStopped):
@@ -451,15 +451,15 @@ class UpstreamSender(Encryption):
 
     def _hold(self, peer: str, lane: _Lane, seconds: float) -> None:
         """Let the lane of a recipient wait."""
-        lane.is_waiting = True
+        lane.is_delayed = True
         asyncio.get_running_loop().call_later(seconds, self._resume, peer, lane)
 
     def _resume(self, peer: str, lane: _Lane) -> None:
-        lane.is_waiting = False
+        lane.is_delayed = False
         if self._lanes.get(peer) is lane:
             self._continue(peer, lane)
 
-    def _leave_open(self, job: Job, outcome: OutcomeOpen) -> None:
+    def _await_status(self, job: Job, outcome: PostUnknown) -> None:
         """Wait for a status of a message, because it is unknown whether it was accepted."""
         if self._is_closed:
             return
@@ -467,7 +467,7 @@ class UpstreamSender(Encryption):
         timer = asyncio.get_running_loop().call_later(seconds, self._decide, job, outcome)
         self._timers[job.id] = timer
 
-    def _decide(self, job: Job, outcome: OutcomeOpen) -> None:
+    def _decide(self, job: Job, outcome: PostUnknown) -> None:
         """End the wait for a status: the message fails, or is posted again."""
         del self._timers[job.id]
         lane = self._lanes[job.peer]
@@ -502,7 +502,7 @@ class UpstreamSender(Encryption):
 
     def _continue(self, peer: str, lane: _Lane) -> None:
         """Queue the next job of a lane, or drop the empty lane."""
-        if lane.is_busy or lane.is_waiting:
+        if lane.is_busy or lane.is_delayed:
             return
         if not lane.jobs:
             self._lanes.pop(peer, None)

@@ -16,8 +16,8 @@ def test_the_back_off_is_four_to_the_power_of_the_failures_up_to_64_seconds() ->
 
 def test_posts_in_flight_are_bounded_and_a_release_wakes_the_shards() -> None:
     pace, woken = UpstreamPace(ManualClock(), limit=2), []
-    end = pace.on_room(lambda: woken.append("a"))
-    pace.on_room(lambda: woken.append("b"))
+    end = pace.on_permit(lambda: woken.append("a"))
+    pace.on_permit(lambda: woken.append("b"))
     assert (pace.admit(), pace.admit(), pace.admit()) == (0.0, 0.0, math.inf)
     pace.release()
     assert woken == ["a", "b"]
@@ -41,7 +41,7 @@ def test_the_rate_is_kept() -> None:
 
 def test_a_refunded_permit_can_be_taken_again_and_wakes_nobody() -> None:
     pace, woken = UpstreamPace(ManualClock(), limit=1), []
-    pace.on_room(lambda: woken.append("a"))
+    pace.on_permit(lambda: woken.append("a"))
     pace.set_rate(10.0)
     assert pace.admit() == 0.0
     pace.refund()

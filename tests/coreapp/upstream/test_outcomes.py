@@ -11,10 +11,10 @@ from coreapp.upstream import outcomes
 from coreapp.upstream.outcomes import (
     FileMissing,
     NumberStopped,
-    OutcomeOpen,
     PostAccepted,
     PostDelayed,
     PostRefused,
+    PostUnknown,
     of_response,
 )
 
@@ -52,7 +52,7 @@ def test_a_recorded_success_is_accepted_with_its_id() -> None:
     ],
 )
 def test_an_unclear_response_leaves_the_outcome_open(status: int, content: bytes) -> None:
-    assert isinstance(of_response(status, content), OutcomeOpen)
+    assert isinstance(of_response(status, content), PostUnknown)
 
 
 @pytest.mark.parametrize(
