@@ -293,7 +293,7 @@ async def test_a_status_goes_to_the_shard_of_the_number_that_the_message_was_sen
     await callbacks.poll()
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "525550000002"}
     known = status | {"biz_opaque_callback_data": "gBEG1"}
-    await callbacks.take(SECRET, envelope({"statuses": [known, status], "messages": [text("wamid.A")]}))
+    await callbacks.commit(SECRET, envelope({"statuses": [known, status], "messages": [text("wamid.A")]}))
     found = {event.peer: peer for peer, question in owners.calls for event in question.events}
     assert found.keys() == {"5215550000001", "525550000002", "16505551234"}
     assert all(owners.shard_of(event) == owners.shard_of(call) for event, call in found.items())
@@ -422,7 +422,7 @@ async def test_events_of_such_users_go_to_the_shard_of_their_number(
     await issue(database, STAND_IN, USER)
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_user_id": USER}
     body = envelope({"messages": [hidden("wamid.A"), hidden("wamid.C", "US.2")], "statuses": [status]})
-    await callbacks.take(SECRET, body)
+    await callbacks.commit(SECRET, body)
     found = [(event.kind, event.peer) for _, question in owners.calls for event in question.events]
     assert sorted(found) == sorted(
         [("message", STAND_IN), ("status", STAND_IN), ("message", standin_numbers.candidates("999", "US.2")[0])]

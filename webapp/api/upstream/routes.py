@@ -34,5 +34,5 @@ async def take_webhook(request: Request, callbacks: Service, secret: str) -> Res
     callbacks.require_signed(secret, signature, body)
     # The following posts over this connection are not limited as those of unauthenticated clients.
     authenticator.mark_authenticated(request)
-    await callbacks.take(secret, body)
+    await callbacks.commit(secret, body)
     return Response(status_code=200)

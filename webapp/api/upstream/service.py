@@ -118,7 +118,7 @@ class UpstreamCallbacks:
             raise CallbackForbidden("hub.verify_token: is not the one of `tidings number upstream`")
         log.info("upstream.verified", extra={"number": callback.upstream.account})
 
-    async def take(self, secret: str, body: bytes) -> None:
+    async def commit(self, secret: str, body: bytes) -> None:
         """Commit the events of a post whose signature was checked. Raises `UnknownPath`, `InvalidRequest`, and the
         errors of the Coreapp link, after which the post must be repeated.
         """
