@@ -29,7 +29,7 @@ from tidings import e2ee
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.business import callback_history, callbacks, jobs, messages, sessions, shards
-from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 from tidings.wire.ids import MessageIds
@@ -82,10 +82,10 @@ class Load:
         ]
         steps = [(row, step) for rows, step in zip(self._before, STEPS, strict=True) for row in rows]
         reported = [self._callback(row, step, now) for row, step in steps]
-        ended: Sequence[Ended] = ()
+        ended: Sequence[EndedAttempt] = ()
         if self._has_history:
             ended = [
-                Ended(
+                EndedAttempt(
                     one,
                     callback_history.attempt(one, 1, now, 3.0, 200, error="", response=self._response),
                 )

@@ -73,7 +73,7 @@ class BodySealer:
                 opened[stored.part.name] = self._open_part(account, stored)
         # A part that cannot be opened has no texts.
         return [
-            texts[stored.entry.place] if (texts := opened[stored.part.name]) else EndedTexts(b"", b"")
+            texts[stored.entry.index_in_part] if (texts := opened[stored.part.name]) else EndedTexts(b"", b"")
             for stored in found
         ]
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 HOUR_MS = 3600 * 1000
 LIMIT = 5_000_000  # ended callbacks of one number; the oldest ones beyond it are deleted before they expire
 PAGE = 200  # segments that one transaction deletes, callbacks whose attempts it checks
-READ = 50  # segments that are read at a time to be merged
+MERGE_PAGE = 50  # segments that are read at a time to be merged
 COUNTED = 1_000  # segments that one query counts
 PASSES = 6  # passes after which all segments are counted again, also those that ended late and sort among earlier ones
 MERGED_AFTER_MS = 180_000  # age from which segments are merged
@@ -99,7 +99,7 @@ class HistoryCollector:
             found = (await self.store.database.query(count)).sizes
             settled = [size for size in found if size[0] < ended_until * 1000 << 5]
             sizes = dict(settled)
-            for some in pages([seq for seq, size in settled if size < callback_history.SMALL], READ):
+            for some in pages([seq for seq, size in settled if size < callback_history.SMALL], MERGE_PAGE):
                 await self._merge(some, ended_until, sizes)
             self._sizes.extend(sorted(sizes.items()))
             if len(settled) < self.counted:

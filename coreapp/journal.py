@@ -53,7 +53,7 @@ from tidings.storage.business import (
     upstream_ids,
 )
 from tidings.storage.business.base_keys import BASE_KEYS
-from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callback_history import Attempt, EndedAttempt
 from tidings.storage.business.quarantine import Item, Suspect
 from tidings.storage.database import Connection, Database
 
@@ -194,7 +194,7 @@ class _Callbacks:
             # Shards of several numbers write the same rows, and lock them in the same order.
             await cloud_users.add(connection, sorted(users, key=attrgetter("account", "user_id")))
         if self._sealers:
-            await callback_history.keep(connection, self._ended, self._seal_texts)
+            await callback_history.add(connection, self._ended, self._seal_texts)
             await callback_history.save_attempts(connection, self._sealed_attempts())
         await callbacks.finish(connection, self._finished)
         await callbacks.reschedule(connection, *_sealed(self._failed.values()))
@@ -298,7 +298,7 @@ class Change:
     failed_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     dead_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     # finished callbacks for the history
-    ended_callbacks: Sequence[Ended] = merging.part_of(_Callbacks)
+    ended_callbacks: Sequence[EndedAttempt] = merging.part_of(_Callbacks)
     # attempts at failed and dead callbacks for the history
     attempts: Sequence[Attempt] = merging.part_of(_Callbacks)
     # ids of events of templates that have a callback, or that none is to report

@@ -71,7 +71,7 @@ class DeadLetters:
     async def _repeat(self, ended: Sequence[int], by: str) -> int:
         """Post ended callbacks again. Returns their number, without those that cannot be opened."""
         count = 0
-        for some in pages(ended, callback_history.FOUND):
+        for some in pages(ended, callback_history.MAX_FOUND):
             count += await self._repeat_page(some, by)
         return count
 

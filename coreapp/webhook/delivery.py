@@ -29,7 +29,7 @@ from tidings.aio.slots import Slots
 from tidings.observability import tracing
 from tidings.observability.tracing import Kind
 from tidings.storage.business import callback_history
-from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callback_history import Attempt, EndedAttempt
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.quarantine import Item, ItemKind
 
@@ -329,7 +329,7 @@ class Deliveries:
         seqs = tuple([callback.seq for callback in batch if not callback.volatile])
         if seqs:
             kept = zip(batch, tried, strict=False)
-            ended = [Ended(callback, one) for callback, one in kept if not callback.volatile]
+            ended = [EndedAttempt(callback, one) for callback, one in kept if not callback.volatile]
             self.journal.put(Change(batch[0].account, finished_callbacks=seqs, ended_callbacks=ended))
         for callback in batch:
             self.queue.done(callback)

@@ -17,7 +17,7 @@ from tests.cli.test_main import run
 from tests.conftest import DatabaseFactory
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import callback_history, callback_replays, callbacks, numbers, shards
-from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
@@ -89,7 +89,7 @@ def test_the_attempts_at_waiting_and_accepted_callbacks_are_shown(tmp_path: Path
             await callbacks.enqueue(connection, [waiting], [b"\x01"])
             await callbacks.reschedule(connection, [waiting], [b"\x01"])
             await callback_history.save_attempts(connection, tried)
-            await callback_history.keep(connection, [Ended(done, last)], lambda account, name, texts: texts)
+            await callback_history.add(connection, [EndedAttempt(done, last)], lambda account, name, texts: texts)
         await database.close()
 
     asyncio.run(fill())
@@ -166,9 +166,11 @@ async def test_all_selected_callbacks_are_resent_by_pages_with_progress(database
     rows = [failed(seq << 5, 0) for seq in range(1, 251)]
     for place, row in enumerate(rows):
         row.shard, row.recipient = place % 3, f"1555011000{place % 2}"
-    ended = [Ended(row, callback_history.attempt(row, 1, 1, 1, 200, error="", response=b"")) for row in rows[:200]]
+    ended = [
+        EndedAttempt(row, callback_history.attempt(row, 1, 1, 1, 200, error="", response=b"")) for row in rows[:200]
+    ]
     async with database.transaction() as connection:
-        await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+        await callback_history.add(connection, ended, lambda account, name, texts: texts)
         await callbacks.enqueue(connection, rows[200:], [b"\x01"] * 50)
         await callbacks.bury(connection, rows[225:], [b"\x01"] * 25)
     coreapp, progress = Coreapp(), list[tuple[int, int | None]]()

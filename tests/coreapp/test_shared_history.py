@@ -14,7 +14,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.test_commits import close, leases
 from tests.coreapp.test_journal import ACCOUNT, Breaking, a_callback, as_they_are
 from tidings.storage.business import callback_history
-from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callback_history import Attempt, EndedAttempt
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database
 
@@ -48,7 +48,7 @@ def attempt(callback: Callback) -> Attempt:
 
 def ends(callback: Callback) -> Change:
     return Change(
-        callback.account, finished_callbacks=[callback.seq], ended_callbacks=[Ended(callback, attempt(callback))]
+        callback.account, finished_callbacks=[callback.seq], ended_callbacks=[EndedAttempt(callback, attempt(callback))]
     )
 
 

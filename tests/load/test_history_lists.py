@@ -16,7 +16,7 @@ from tests.load.scene import figures_of
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.business import callback_history, callback_views, callbacks, message_views, messages, shards
-from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.message_views import MessageFilter
@@ -61,7 +61,7 @@ def _message(number: int) -> str:
     )
 
 
-def _ended(number: int) -> Ended:
+def _ended(number: int) -> EndedAttempt:
     name, at = message_id(number), START + 10 * number
     kind = "inbound_message" if number % RARE == 13 else "status_change"
     one = Callback(
@@ -75,7 +75,7 @@ def _ended(number: int) -> Ended:
         event=callbacks.status_event(name, peer(number * 7919), 3),
         recipient=peer(number * 7919),
     )
-    return Ended(one, callback_history.attempt(one, 1, at, 15, 200, error="", response=b"ok"))
+    return EndedAttempt(one, callback_history.attempt(one, 1, at, 15, 200, error="", response=b"ok"))
 
 
 async def fill_history(database: Database, count: int) -> None:
@@ -85,7 +85,7 @@ async def fill_history(database: Database, count: int) -> None:
         async with database.transaction() as connection:
             for first in range(start, min(start + STEP, count), 50):
                 ended = [_ended(number) for number in late[first : first + 50]]
-                await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+                await callback_history.add(connection, ended, lambda account, name, texts: texts)
 
 
 def fill(server: MariaDB, name: str, count_messages: int) -> None:

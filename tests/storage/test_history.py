@@ -20,7 +20,7 @@ from tidings.storage.business import (
     messages,
     shards,
 )
-from tidings.storage.business.callback_history import Attempt, Ended, Segment
+from tidings.storage.business.callback_history import Attempt, EndedAttempt, Segment
 from tidings.storage.business.callback_views import CallbackFilter, CallbackRecord
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.group_messages import GroupReceipt
@@ -73,13 +73,13 @@ def as_it_is(account: str, name: int, texts: bytes) -> bytes:
 
 async def end(connection: Connection, *found: Callback) -> None:
     """Add callbacks to the history."""
-    await callback_history.keep(connection, [Ended(one, tried(one)) for one in found], as_it_is)
+    await callback_history.add(connection, [EndedAttempt(one, tried(one)) for one in found], as_it_is)
 
 
 def texts_of(record: CallbackRecord) -> tuple[bytes, bytes]:
     """Return the body of an ended callback, and the response."""
     assert record.ended is not None
-    texts = callback_history.decode_texts(record.ended.part.sealed)[record.ended.entry.place]
+    texts = callback_history.decode_texts(record.ended.part.sealed)[record.ended.entry.index_in_part]
     return texts.body, texts.response
 
 
@@ -238,11 +238,14 @@ async def test_ended_callbacks_are_kept_with_their_texts_and_last_attempts(datab
     second.body = b"\x00'\xff\\"
     async with database.transaction() as connection:
         await enqueue(connection, third)
-        last = [Ended(second, tried(second, 3, status=204, at=NOW + 1, response=b"'ok")), Ended(first, tried(first))]
+        last = [
+            EndedAttempt(second, tried(second, 3, status=204, at=NOW + 1, response=b"'ok")),
+            EndedAttempt(first, tried(first)),
+        ]
         # A repeated commit changes nothing.
         for _ in range(2):
-            await callback_history.keep(connection, last, as_it_is)
-        await callback_history.keep(connection, [], as_it_is)
+            await callback_history.add(connection, last, as_it_is)
+        await callback_history.add(connection, [], as_it_is)
         records = [await callback_views.read_callback(connection, ME, one.seq) for one in (first, second, third)]
         assert await callback_views.read_callback(connection, ME, 77) is None
         assert await callback_views.read_callback(connection, OTHER, first.seq) is None
@@ -280,7 +283,7 @@ def test_a_segment_spans_a_minute_of_one_number_and_256_kib() -> None:
     large = [callback(5 * minute + place) for place in range(3)]
     for one in large:
         one.body = b"x" * 200 * 1024
-    made = callback_history.segments_of([Ended(one, tried(one)) for one in (*large, *small, other)], as_it_is)
+    made = callback_history.segments_of([EndedAttempt(one, tried(one)) for one in (*large, *small, other)], as_it_is)
     assert [(row.account, row.first_seq, row.last_seq, row.size) for row in made] == [
         (ME, 1, 1 + minute, 3),
         (ME, 2 + minute, 2 + minute, 1),
@@ -305,7 +308,9 @@ def status_callbacks(count: int) -> list[Callback]:
 
 def test_51_callbacks_take_4_kib() -> None:
     found = status_callbacks(51)
-    (segment,) = callback_history.segments_of([Ended(one, tried(one, response=b"ok")) for one in found], as_it_is)
+    (segment,) = callback_history.segments_of(
+        [EndedAttempt(one, tried(one, response=b"ok")) for one in found], as_it_is
+    )
     assert sum(len(one.body) for one in found) > 5 * 1024
     assert len(segment.fingerprints) + len(segment.entries) + len(segment.texts) < 4 * 1024
 
@@ -362,7 +367,7 @@ async def test_segments_that_ended_late_or_were_deleted_are_not_merged(database_
     seqs = [one.seq for one in found]
     async with database.transaction() as connection:
         for one, at in zip(found, (NOW, NOW, NOW, NOW + 1, NOW), strict=True):
-            await callback_history.keep(connection, [Ended(one, tried(one, at=at))], as_it_is)
+            await callback_history.add(connection, [EndedAttempt(one, tried(one, at=at))], as_it_is)
         assert await callback_history.read_mergeable(connection, ME, seqs[3:], ended_until=NOW) == []
         (merge,) = await callback_history.read_mergeable(connection, ME, seqs, ended_until=NOW)
         assert merge.replaced == [*seqs[:3], seqs[4]]
@@ -392,7 +397,7 @@ async def test_many_ended_callbacks_are_found_by_one_query_per_50(database_facto
             stored = await callback_history.find_all(connection, ME, [one.seq for one in found[100:150]])
     assert len(queries) == 1
     assert [one.entry.subject for one in stored] == [f"m{place}" for place in range(100, 148)]
-    texts = [callback_history.decode_texts(one.part.sealed)[one.entry.place].body for one in stored]
+    texts = [callback_history.decode_texts(one.part.sealed)[one.entry.index_in_part].body for one in stored]
     assert texts == [one.body for one in found[100:148]]
     assert len({id(one.part) for one in stored}) == 24
 
@@ -610,7 +615,7 @@ async def test_segments_are_deleted_by_pages_unless_they_ended_later(database_fa
     async with database.transaction() as connection:
         for one in found:
             await end(connection, one)
-        await callback_history.keep(connection, [Ended(late, tried(late, at=NOW + 1))], as_it_is)
+        await callback_history.add(connection, [EndedAttempt(late, tried(late, at=NOW + 1))], as_it_is)
         pages = [
             await callback_history.delete_page(connection, ME, until=found[4].seq, ended_until=NOW, limit=3)
             for _ in range(3)

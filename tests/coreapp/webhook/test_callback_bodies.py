@@ -13,7 +13,7 @@ from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tidings import e2ee
 from tidings.storage.business import callback_history, callbacks
-from tidings.storage.business.callback_history import Ended, EndedCallback, SealedPart, StoredCallback
+from tidings.storage.business.callback_history import EndedAttempt, EndedCallback, SealedPart, StoredCallback
 from tidings.storage.business.callbacks import Callback
 
 CANARY = b"what nobody reads on the disk"
@@ -112,7 +112,9 @@ def test_texts_that_were_sealed_together_are_opened_once() -> None:
 
     bodies = BodySealer(Counting(e2ee.Keyring({1: b"k" * 32})))
     found = [a_callback(seq) for seq in range(1, 41)]
-    ended = [Ended(one, callback_history.attempt(one, 1, 5, 1.0, 200, error="", response=b"ok")) for one in found]
+    ended = [
+        EndedAttempt(one, callback_history.attempt(one, 1, 5, 1.0, 200, error="", response=b"ok")) for one in found
+    ]
     parts = {}
     for first in (0, 20):
         (segment,) = callback_history.segments_of(ended[first : first + 20], bodies.seal_texts)

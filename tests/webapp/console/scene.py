@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.webapp.console.conftest import NUMBER
 from tidings.storage.business import callback_history, callbacks, job_errors, jobs, messages
-from tidings.storage.business.callback_history import Attempt, Ended
+from tidings.storage.business.callback_history import Attempt, EndedAttempt
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.job_errors import JobError, JobErrorChanges
 from tidings.storage.business.jobs import Job, JobForm
@@ -48,13 +48,13 @@ async def store_callbacks(
     done: Sequence[Callback] = (),
 ) -> None:
     """Store callbacks in each state. Their texts are stored as if they were sealed. Those done took 15 ms."""
-    ended = [Ended(row, attempt(row, row.attempt or 1)) for row in done]
+    ended = [EndedAttempt(row, attempt(row, row.attempt or 1)) for row in done]
     async with database.transaction() as connection:
         every = [*pending, *failing, *dead]
         await callbacks.enqueue(connection, every, [row.body for row in every])
         await callbacks.reschedule(connection, failing, [row.body for row in failing])
         await callbacks.bury(connection, dead, [row.body for row in dead])
-        await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+        await callback_history.add(connection, ended, lambda account, name, texts: texts)
 
 
 def attempt(row: Callback, number: int, status: int | None = 200, error: str = "", response: bytes = b"") -> Attempt:

@@ -30,7 +30,7 @@ RESPONSE_BYTES = 1024  # bytes of a response that are kept
 
 SPAN = 60_000_000 << 5  # largest difference between the first and the last `seq` of a segment: 60 s
 MAX_TEXTS = 256 * 1024  # bytes of the texts of a segment with several callbacks
-FOUND = 50  # callbacks that one query finds
+MAX_FOUND = 50  # callbacks that one query finds
 SMALL = 20  # callbacks; segments with fewer are merged
 MERGED = 200  # callbacks of a merged segment
 PACKED = 1024  # bytes from which entries and texts are compressed: for fewer, zlib takes longer than it saves
@@ -88,7 +88,7 @@ def attempt(
 attempts = metadata.table_of(Attempt, "callback_attempts", key=("account", "seq", "slot"))
 
 
-class Ended(NamedTuple):
+class EndedAttempt(NamedTuple):
     """Callback that the webhook has accepted, and the attempt that it accepted."""
 
     callback: Callback
@@ -110,8 +110,8 @@ class EndedCallback(msgspec.Struct, array_like=True, frozen=True, gc=False):
     at: int
     took: int
     status: int
-    part: int  # index in the segment's `texts`
-    place: int  # index in that part
+    part_index: int  # index in the segment's `texts`
+    index_in_part: int
 
     @property
     def event_id(self) -> str:
@@ -196,7 +196,7 @@ async def save_attempts(connection: Connection, found: Sequence[Attempt]) -> Non
     await write_instances(connection, insert_or_update(connection, attempts), found)
 
 
-async def keep(connection: Connection, ended: Sequence[Ended], seal: SealTexts) -> None:
+async def add(connection: Connection, ended: Sequence[EndedAttempt], seal: SealTexts) -> None:
     """Add ended callbacks, which the caller deletes from the queue in the same transaction. Segments that exist stay
     unchanged.
     """
@@ -204,13 +204,13 @@ async def keep(connection: Connection, ended: Sequence[Ended], seal: SealTexts) 
         await _insert(connection, list(segments_of(ended, seal)))
 
 
-def segments_of(ended: Sequence[Ended], seal: SealTexts) -> Iterator[Segment]:
+def segments_of(ended: Sequence[EndedAttempt], seal: SealTexts) -> Iterator[Segment]:
     """Yield the segments of these callbacks.
 
     A segment has callbacks of one shard. So a commit of unknown outcome, which each shard repeats by itself, names the
     same segments again.
     """
-    chosen: list[Ended] = []
+    chosen: list[EndedAttempt] = []
     size = 0
     for one in sorted(ended, key=_place):
         callback, first = one.callback, (chosen[0] if chosen else one).callback
@@ -224,12 +224,12 @@ def segments_of(ended: Sequence[Ended], seal: SealTexts) -> Iterator[Segment]:
         yield _segment(chosen, seal)
 
 
-def _place(one: Ended) -> tuple[str, int, int]:
+def _place(one: EndedAttempt) -> tuple[str, int, int]:
     callback = one.callback
     return callback.account, callback.shard, callback.seq
 
 
-def _segment(ended: Sequence[Ended], seal: SealTexts) -> Segment:
+def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
     first, name = ended[0].callback, ended[-1].callback.seq
     entries: list[tuple[int | str | None, ...]] = []
     texts: list[tuple[bytes, bytes]] = []
@@ -357,14 +357,14 @@ def _may_have(account: str, seqs: Sequence[int]) -> sa.ColumnElement[bool]:
 async def list_ended(connection: Connection, account: str, seqs: Sequence[int]) -> set[int]:
     """Return the `seq` of those of these callbacks that the history has."""
     wanted, found = frozenset(seqs), set[int]()
-    for some in pages(sorted(wanted), FOUND):
+    for some in pages(sorted(wanted), MAX_FOUND):
         for row in await connection.execute(sa.select(table.c.entries).where(_may_have(account, some))):
             found.update(entry.seq for entry in _decode_entries(row.entries) if entry.seq in wanted)
     return found
 
 
 async def find_all(connection: Connection, account: str, seqs: Sequence[int]) -> Sequence[StoredCallback]:
-    """Find those of these callbacks, at most `FOUND`, that the history has, in the order of `seq`. Callbacks whose
+    """Find those of these callbacks, at most `MAX_FOUND`, that the history has, in the order of `seq`. Callbacks whose
     texts were sealed together share the part.
     """
     found: list[StoredCallback] = []
@@ -372,7 +372,7 @@ async def find_all(connection: Connection, account: str, seqs: Sequence[int]) ->
     for row in await connection.execute(query):
         chosen = [entry for entry in _decode_entries(row.entries) if entry.seq in seqs]
         parts = _decode_parts(row.texts) if chosen else []
-        found += [StoredCallback(entry, parts[entry.part]) for entry in chosen]
+        found += [StoredCallback(entry, parts[entry.part_index]) for entry in chosen]
     return sorted(found, key=lambda stored: stored.entry.seq)
 
 
@@ -474,7 +474,8 @@ def _merged(group: Sequence[Segment]) -> Segment:
     prints: set[bytes] = set()
     for one in group:
         entries += [
-            msgspec.structs.replace(entry, part=entry.part + len(parts)) for entry in _decode_entries(one.entries)
+            msgspec.structs.replace(entry, part_index=entry.part_index + len(parts))
+            for entry in _decode_entries(one.entries)
         ]
         parts += _decode_parts(one.texts)
         prints.update(one.fingerprints[place : place + 4] for place in range(0, len(one.fingerprints), 4))
