@@ -1,19 +1,22 @@
-"""Wiring and life cycle of a Webapp."""
+"""Wiring of what all APIs of a Webapp share, and its life cycle. Each API is built by its own `wiring.py`."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp
 
+import webapp.api.cloud.wiring
 import webapp.api.d360.layer
+import webapp.api.testing.wiring
+import webapp.api.upstream.wiring
+import webapp.api.users.wiring
+import webapp.api.wiring
 import webapp.app
 from tidings.aio import service
 from tidings.aio.clock import Clock, SystemClock
@@ -27,7 +30,6 @@ from tidings.http.hosts import Hosts
 from tidings.http.server import affordable
 from tidings.installation import data_directory
 from tidings.keys import checks
-from tidings.keys.media_links import MediaLinks
 from tidings.net import exposure, tls
 from tidings.net.tls import CertificateWatch
 from tidings.objects import identity
@@ -35,66 +37,25 @@ from tidings.objects.identity import StoreIdentity
 from tidings.objects.store import FileStore
 from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
-from tidings.observability.readiness import Readiness
 from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
-from tidings.testing.faults import FaultFile
-from tidings.wire.cloud.identity import IdentityDirectory, derive
-from webapp.api.account.service import RegistrationService
-from webapp.api.application_settings.service import AccountSettings
-from webapp.api.backup.service import Backups
-from webapp.api.business_encryption import FlowKeys
-from webapp.api.certificates.service import Certificates
-from webapp.api.cloud.access import CloudAccess, OpenAccess
-from webapp.api.cloud.block_list import BlockList
 from webapp.api.cloud.facade import Facade
-from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
-from webapp.api.cloud.management_calls import ManagementCalls
-from webapp.api.cloud.number_settings import CloudNumberSettings
-from webapp.api.cloud.pictures import PictureLinks
-from webapp.api.cloud.qr_code_list import QrCodeList
-from webapp.api.cloud.settings_changes import SettingsChanges
-from webapp.api.cloud.subscriptions import Subscriptions
-from webapp.api.cloud.upload_sessions import UploadSessions
-from webapp.api.cloud.users import CloudUsers
-from webapp.api.cloud.verification import CallbackVerifier
-from webapp.api.compliance.service import ComplianceInfo
-from webapp.api.contacts.service import ContactChecks
-from webapp.api.documents import Assets, OpenApiDocument
-from webapp.api.garbage import Collections
-from webapp.api.groups.service import GroupService
-from webapp.api.health.readiness import SendingNeeds
-from webapp.api.health.service import HealthCheck
-from webapp.api.media.references import References
-from webapp.api.media.service import MediaStore
-from webapp.api.media_providers.service import ProviderList
-from webapp.api.messages.received import ReceivedMessages
+from webapp.api.cloud.limits import NumberSendingLimits
+from webapp.api.cloud.wiring import CloudDirectory
 from webapp.api.messages.routes import MESSAGES_PATH
-from webapp.api.messages.service import Messages
 from webapp.api.metrics.service import ProcessMetrics
-from webapp.api.profile.service import ProfileService
-from webapp.api.profile.upstream import UpstreamProfiles
-from webapp.api.stats.service import Stats
-from webapp.api.stickerpacks.service import Stickerpacks
-from webapp.api.support import Support
-from webapp.api.templates.review import TemplateReview
 from webapp.api.templates.service import Templates
-from webapp.api.templates.upstream_changes import UpstreamChanges
-from webapp.api.testing.mode import TestMode
-from webapp.api.testing.robots_link import RobotsLink
-from webapp.api.testing.rules import NumberRules
 from webapp.api.upstream.service import UpstreamCallbacks
-from webapp.api.users import wiring
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.wiring import Logins
 from webapp.auth.authenticator import Authenticator, Limit, NumberLimits, RateLimits
-from webapp.auth.idempotency import FirstAnswers
 from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import RevocationMaintenance, Tokens
 from webapp.console import console_wiring
 from webapp.console.console_wiring import ConsoleParts
+from webapp.context import WebappContext
 from webapp.coreapps.links import CoreappLinks
 from webapp.coreapps.reach_report import ReachReport
 from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
@@ -108,7 +69,12 @@ from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shared_limits import SharedLimit
 from webapp.settings import Settings
 
-INTERVAL = 60.0  # seconds
+log = logging.getLogger(__name__)
+
+INTERVAL = 60.0  # seconds between two runs of the maintenance tasks
+# Seconds that a request waits for the database, including for a connection, before the response is 503.
+DATABASE_SECONDS = 4.0
+SHOWN_ONCE = "First password of admin, to be changed at the first login and shown only now: {}"
 
 
 class Maintenance:
@@ -131,14 +97,6 @@ class Maintenance:
                 log.warning("upkeep.failed", extra={"chore": name, "error": repr(error)[:200]})
 
 
-log = logging.getLogger(__name__)
-
-# Seconds that a request waits for the database, including for a connection, before the response is 503.
-DATABASE_SECONDS = 4.0
-HIGH_THROUGHPUT = 1_000.0  # messages per second of a number after the upgrade
-SHOWN_ONCE = "First password of admin, to be changed at the first login and shown only now: {}"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServingAddress:
     """Address of a Webapp that serves requests."""
@@ -156,7 +114,6 @@ class Common:
     membership: WebappMembership
     leases: Leases
     limits: NumberLimits
-    cloud_limits: NumberSendingLimits
     changes: Watch
 
 
@@ -171,7 +128,6 @@ class Parts:
     logins: Logins
     templates: Templates
     numbers: Numbers
-    hasher: Hasher
     tls: ServerTLS | None
     certificates: CertificateWatch
     metrics: ProcessMetrics
@@ -180,6 +136,7 @@ class Parts:
     media: StoreIdentity
     media_watch: StoreWatch
     facade: Facade | None
+    sending_limits: NumberSendingLimits  # of the Cloud API
     console: ConsoleParts
 
 
@@ -188,161 +145,99 @@ def assemble(
 ) -> Parts:
     """Create all parts of a Webapp without starting them. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
-    numbers = Numbers(database, settings.account, settings.number_hosts)
-    common = _common(settings, database, numbers, clock)
+    context = _context(settings, database, shard_map, calls, files=files, clock=clock)
+    numbers, links = context.numbers, context.links
+    common = _common(context)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
-    links = _links(settings, shard_map, calls, numbers)
-    logins = _logins(settings, database, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
-    safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
-    callbacks = _upstream_callbacks(settings, common.changes, database, links, safe=safe, clock=clock)
-    templates = _templates(settings, database, clock, numbers=numbers, links=links)
-    tls = _tls(settings, database, safe, clock)
+    logins = webapp.api.users.wiring.wire(context, tokens, hasher)
+    tls = _tls(context)
     media = identity.of_media(database, files)
     media_watch = StoreWatch(media)
     metrics = ProcessMetrics(clock, backlog=BACKLOG)
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, numbers=numbers, is_local=is_local)
-    directory, access = _cloud_access(settings, numbers)
-    facade = _facade(settings, database, directory, access, clock=clock)
-    testing, rules = _test_mode(settings, links, access)
+    directory = CloudDirectory.of(context)
+    testing, rules = webapp.api.testing.wiring.wire(context, directory.access)
+    resources = webapp.api.wiring.wire(context, media_watch, hasher, tls=tls, rules=rules)
+    cloud = webapp.api.cloud.wiring.wire(context, directory, common.limits, resources.media)
+    callbacks = webapp.api.upstream.wiring.wire(context)
     console = console_wiring.wire(settings, database, links, authenticator, numbers, testing, calls=calls, clock=clock)
     app = webapp.app.create(
         [
-            *(authenticator, tokens, common.limits, common.cloud_limits, logins.users, templates, metrics),
-            Certificates(database, links, safe=safe, server=tls, clock=clock),
-            *_files(settings, database, links, files, clock),
-            Readiness(SendingNeeds(links, database, media_watch).look, clock),
-            *_resources(settings, database, links, safe, clock, numbers=numbers, directory=directory),
-            *_sending(database, links, templates, safe, clock, rules=rules),
-            *(callbacks, numbers, RegistrationService(database, links, hasher), BodyLimit(settings.max_body)),
+            *(
+                authenticator,
+                tokens,
+                common.limits,
+                logins.users,
+                metrics,
+                BodyLimit(settings.max_body),
+                callbacks,
+                numbers,
+            ),
+            *resources.services,
+            *cloud.services,
             *console.parts,
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
         only_login=logins.only_login,
-        facade=facade,
+        facade=cloud.facade,
         testing=testing,
         console=console.site,
     )
-    polls = _maintenance(common.changes, tokens, logins, numbers=numbers, templates=templates, tls=tls, clock=clock)
     return Parts(
         app=app,
         links=links,
         tokens=tokens,
-        maintenance=polls,
+        maintenance=_maintenance(context, tokens, logins, tls),
         logins=logins,
-        templates=templates,
+        templates=resources.templates,
         numbers=numbers,
-        hasher=hasher,
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
         metrics=metrics,
-        limiter=_limiter(settings, authenticator, logins, links=links, facade=facade, callbacks=callbacks, clock=clock),
-        facade=facade,
-        console=console,
+        limiter=_limiter(context, authenticator, logins, facade=cloud.facade, callbacks=callbacks),
         common=common,
         media=media,
         media_watch=media_watch,
+        facade=cloud.facade,
+        sending_limits=cloud.limits,
+        console=console,
     )
 
 
-def _templates(
-    settings: Settings, database: Database, clock: Clock, *, numbers: Numbers, links: CoreappLinks
-) -> Templates:
-    review = TemplateReview(settings.template_review_ms)
-    return Templates(
-        database,
-        settings.account,
-        clock,
-        review=review,
-        upstream=UpstreamChanges(database, links),
-        owner_of=numbers.waba_owner,
-    )
-
-
-def _upstream_callbacks(
-    settings: Settings, watch: Watch, database: Database, links: CoreappLinks, *, safe: SecretSealer, clock: Clock
-) -> UpstreamCallbacks:
-    callbacks = UpstreamCallbacks(database, links, safe=safe, clock=clock, standin_prefix=str(settings.cloud_standin))
-    watch.on(changes.UPSTREAMS, callbacks.poll)
-    return callbacks
-
-
-def _cloud_access(settings: Settings, numbers: Numbers) -> tuple[IdentityDirectory, CloudAccess]:
-    """Return the ids of all numbers in the Cloud API, and the check of its tokens."""
-    directory = IdentityDirectory([])
-    numbers.watch(
-        lambda accounts: directory.replace(derive(account, numbers.waba_owner(account)) for account in accounts)
-    )
-    return directory, CloudAccess(OpenAccess(directory, numbers, settings.account) if settings.cloud_open else None)
-
-
-def _facade(
-    settings: Settings, database: Database, directory: IdentityDirectory, access: CloudAccess, *, clock: Clock
-) -> Facade | None:
-    """Create the Cloud API; return `None` when it is off."""
-    if not settings.cloud_api:
-        return None
-    status = settings.cloud_throttle_status
-    calls = ManagementCalls(database, clock, throttle_status=status) if settings.cloud_management_limit else None
-    return Facade(directory, access, throttle_status=status, management=calls)
-
-
-def _logins(
-    settings: Settings, database: Database, *, numbers: Numbers, tokens: Tokens, hasher: Hasher, clock: Clock
-) -> Logins:
-    first, account = settings.first_password, settings.account
-    return wiring.wire(database, account, first, numbers=numbers, tokens=tokens, hasher=hasher, clock=clock)
-
-
-def _tls(settings: Settings, database: Database, safe: SecretSealer, clock: Clock) -> ServerTLS | None:
-    if not settings.tls:
-        return None
-    own = tls.server("api_inside", settings.tls_files) if settings.tls_files.chain else None
-    return ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock, own=own)
-
-
-def _test_mode(
-    settings: Settings, links: CoreappLinks, access: CloudAccess
-) -> tuple[TestMode | None, NumberRules | None]:
-    """Create the test mode and the effects of test numbers; return `None` for both when it is off."""
-    if not settings.testing:
-        return None, None
-    robots = RobotsLink(settings.data_dir)
-    mode = TestMode(
-        robots=robots,
-        faults=FaultFile(settings.data_dir),
-        coreapps=links,
-        hosts=Hosts(settings.allowed_hosts),
-        access=access,
-        embedded=settings.embedded,
-        with_user_ids=settings.cloud_user_ids,
-    )
-    return mode, NumberRules(robots)
-
-
-def _sending(
+def _context(
+    settings: Settings,
     database: Database,
-    links: CoreappLinks,
-    templates: Templates,
-    safe: SecretSealer,
-    clock: Clock,
+    shard_map: ShardMap,
+    calls: exposure.LinkCalls,
     *,
-    rules: NumberRules | None,
-) -> list[object]:
-    """Create the services of contacts and messages."""
-    messages = Messages(
-        links,
-        templates=templates,
-        media=References(database, safe, clock),
-        first_answers=FirstAnswers(database, clock),
-        received=ReceivedMessages(database),
-        rehearsal=rules,
+    files: FileStore,
+    clock: Clock,
+) -> WebappContext:
+    numbers = Numbers(database, settings.account, settings.number_hosts)
+    return WebappContext(
+        settings=settings,
+        database=database,
+        files=files,
+        clock=clock,
+        changes=Watch(database),
+        numbers=numbers,
+        links=CoreappLinks(
+            shard_map,
+            settings.secrets.link_key,
+            patience=settings.coreapp_patience,
+            timeout=settings.coreapp_timeout,
+            calls=calls,
+            block_of=numbers.block_of,
+        ),
+        guard=EgressGuard(settings.outgoing_webhooks),
+        safe=SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read),
     )
-    return [ContactChecks(links, rules), messages]
 
 
-def _common(settings: Settings, database: Database, numbers: Numbers, clock: Clock) -> Common:
+def _common(context: WebappContext) -> Common:
+    settings, database, clock = context.settings, context.database, context.clock
     leases = Leases(database, clock)
 
     def share(name: str, rate: float, burst: float) -> SharedLimit:
@@ -364,61 +259,26 @@ def _common(settings: Settings, database: Database, numbers: Numbers, clock: Clo
     by_number = NumberLimits(limits)
     by_number.of(settings.account)
     membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
-    watch = Watch(database)
-    watch.look(membership.look)
-    sending = NumberSendingLimits(
-        database,
-        clock,
-        SendingLimits(settings.cloud_pair_limit, settings.cloud_tier),
-        owner_of=numbers.waba_owner,
-        set_throughput=functools.partial(_set_throughput, settings, by_number),
-    )
-    if settings.cloud_api:
-        watch.on(changes.CLOUD_LIMITS, sending.poll)
-    return Common(
-        membership=membership,
-        leases=leases,
-        limits=by_number,
-        cloud_limits=sending,
-        changes=watch,
-    )
+    context.changes.look(membership.look)
+    return Common(membership=membership, leases=leases, limits=by_number, changes=context.changes)
 
 
-def _set_throughput(settings: Settings, limits: NumberLimits, account: str, is_high: bool) -> None:
-    """Set the rate of messages of a number, which v1 shares. Without a limit there is none."""
-    rate, burst = settings.messages_rate, settings.messages_burst
-    if rate:
-        least = HIGH_THROUGHPUT if is_high else 0.0
-        limits.of(account).messages.share.set_rate(max(rate, least), max(burst, least))
+def _tls(context: WebappContext) -> ServerTLS | None:
+    settings = context.settings
+    if not settings.tls:
+        return None
+    own = tls.server("api_inside", settings.tls_files) if settings.tls_files.chain else None
+    names, clock = settings.tls_names, context.clock
+    return ServerTLS(context.database, settings.account, safe=context.safe, names=names, clock=clock, own=own)
 
 
-def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls, numbers: Numbers) -> CoreappLinks:
-    return CoreappLinks(
-        shard_map,
-        settings.secrets.link_key,
-        patience=settings.coreapp_patience,
-        timeout=settings.coreapp_timeout,
-        calls=calls,
-        block_of=numbers.block_of,
-    )
-
-
-def _maintenance(
-    watch: Watch,
-    tokens: Tokens,
-    logins: Logins,
-    *,
-    numbers: Numbers,
-    templates: Templates,
-    tls: ServerTLS | None,
-    clock: Clock,
-) -> Maintenance:
+def _maintenance(context: WebappContext, tokens: Tokens, logins: Logins, tls: ServerTLS | None) -> Maintenance:
     """Register the polls for changed cached data, and create the maintenance tasks."""
+    watch = context.changes
     watch.on(changes.TOKENS, tokens.poll)
     watch.on(changes.LOGINS, logins.guessing.poll)
-    watch.on(changes.TEMPLATES, templates.run_once)
-    watch.on(changes.NUMBERS, numbers.poll)
-    chores = {"tokens": RevocationMaintenance(tokens, clock).run_once, "logins": logins.maintenance.run_once}
+    watch.on(changes.NUMBERS, context.numbers.poll)
+    chores = {"tokens": RevocationMaintenance(tokens, context.clock).run_once, "logins": logins.maintenance.run_once}
     if tls is not None:
         watch.on(changes.CERTIFICATES, tls.load)
         # A generated certificate expires, so it is checked regularly.
@@ -427,21 +287,21 @@ def _maintenance(
 
 
 def _limiter(
-    settings: Settings,
+    context: WebappContext,
     authenticator: Authenticator,
     logins: Logins,
     *,
-    links: CoreappLinks,
     facade: Facade | None,
     callbacks: UpstreamCallbacks,
-    clock: Clock,
 ) -> ConnectionLimiter:
+    settings = context.settings
+
     def sends(path: str) -> bool:
         return path == MESSAGES_PATH or (facade is not None and facade.sends(path))
 
     return ConnectionLimiter(
         settings.unauthenticated,
-        clock,
+        context.clock,
         connections=affordable(settings.connections, settings.unauthenticated),
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
@@ -449,58 +309,8 @@ def _limiter(
         key_header=webapp.api.d360.layer.KEY,
         tls=settings.tls,
         urgent=envelope.MONITORED,
-        is_overloaded=lambda path, delay: sends(path) and links.is_overloaded(delay),
+        is_overloaded=lambda path, delay: sends(path) and context.links.is_overloaded(delay),
     )
-
-
-def _files(settings: Settings, database: Database, links: CoreappLinks, files: FileStore, clock: Clock) -> list[object]:
-    """Create the services of files, of resumable uploads and of profiles, which have photos."""
-    media = MediaStore(database, files, clock, max_uploads=settings.max_uploads)
-    uploads = UploadSessions(database, files, media, clock=clock, max_uploads=settings.max_uploads)
-    return [media, uploads, ProfileService(database, UpstreamProfiles(database, links, files))]
-
-
-def _resources(
-    settings: Settings,
-    database: Database,
-    links: CoreappLinks,
-    safe: SecretSealer,
-    clock: Clock,
-    *,
-    numbers: Numbers,
-    directory: IdentityDirectory,
-) -> list[object]:
-    """Create the services of resources that no other part uses."""
-    guard = EgressGuard(settings.outgoing_webhooks)
-    announced = SettingsChanges(database, links)
-    return [
-        AccountSettings(database, links, guard, safe=safe, statuses_per_post=settings.statuses_per_post),
-        ComplianceInfo(database),
-        FlowKeys(database),
-        Backups(database, links, safe=safe, guard=guard, clock=clock),
-        ProviderList(database, safe),
-        Stickerpacks(database),
-        HealthCheck(links, database),
-        Collections(links),
-        GroupService(links),
-        Support(database, links, data_dir=settings.data_dir, media_dir=_disk_of_media(settings), clock=clock),
-        Stats(database, links, clock),
-        OpenApiDocument(),
-        Assets(),
-        MediaLinks(settings.secrets.link_key, clock),
-        PictureLinks(settings.secrets.link_key),
-        Subscriptions(database, clock, announced, safe=safe, directory=directory),
-        BlockList(database, clock, announced),
-        QrCodeList(database, clock),
-        CloudNumberSettings(database, announced),
-        CloudUsers(database, enabled=settings.cloud_user_ids, owner_of=numbers.waba_owner),
-        CallbackVerifier(database, guard),
-    ]
-
-
-def _disk_of_media(settings: Settings) -> Path:
-    """Return a directory on the disk that uploads fill. With a bucket they fill none."""
-    return settings.data_dir if settings.media_bucket else settings.media_dir
 
 
 def _server(
@@ -548,7 +358,7 @@ async def run(
         parts = assemble(settings, database, shard_map, hasher, SystemClock(), files=files)
         await parts.numbers.start(patience=DATABASE_SECONDS)
         if settings.cloud_api:
-            await parts.common.cloud_limits.poll()
+            await parts.sending_limits.poll()
         await parts.media.claim()
         await parts.common.membership.start()
         if made := await parts.logins.start():
@@ -571,7 +381,7 @@ async def run(
         services += [parts.certificates, parts.media_watch]
         services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
-        services.append(Vitals({"data": settings.data_dir, "media": _disk_of_media(settings)}))
+        services.append(Vitals({"data": settings.data_dir, "media": webapp.api.wiring.disk_of_media(settings)}))
         await service.run_services([*services, *parts.console.services, http, *parts.console.last], stop)
     finally:
         listener.close()

@@ -8,9 +8,6 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp
 
-from tidings.aio.clock import Clock
-from tidings.secrets.first_password import FirstPassword
-from tidings.storage.database import Database
 from webapp.api.users.credentials import Credentials
 from webapp.api.users.first_start import FirstStart, OnlyLogin
 from webapp.api.users.guessing import Guessing
@@ -18,8 +15,8 @@ from webapp.api.users.maintenance import LoginMaintenance
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.refusals import Refusals
 from webapp.api.users.service import Users
-from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Tokens
+from webapp.context import WebappContext
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,32 +41,21 @@ class Logins:
         return made
 
 
-def wire(
-    database: Database,
-    account: str,
-    first: FirstPassword,
-    *,
-    numbers: Numbers,
-    tokens: Tokens,
-    hasher: Hasher,
-    clock: Clock,
-) -> Logins:
-    """Create the components without starting them.
-
-    account: first number of the installation
-    """
+def wire(context: WebappContext, tokens: Tokens, hasher: Hasher) -> Logins:
+    """Create the components without starting them."""
+    database, clock, first = context.database, context.clock, context.settings.first_password
     guessing = Guessing(database, clock)
     credentials = Credentials(database, hasher, guessing, clock=clock)
     users = Users(
         database,
-        numbers,
+        context.numbers,
         tokens=tokens,
         credentials=credentials,
         hasher=hasher,
         refusals=Refusals(clock),
         clock=clock,
     )
-    first_start = FirstStart(database, account, first, hasher=hasher, clock=clock)
+    first_start = FirstStart(database, context.settings.account, first, hasher=hasher, clock=clock)
     only_login = None
     if not first.is_default_safe:
         only_login = functools.partial(OnlyLogin, start=first_start, identify=tokens.identify)
