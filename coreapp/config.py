@@ -247,4 +247,4 @@ class ConfigSource:
             # Receivers reject callbacks signed with another secret; the callbacks are retried until this is repaired.
             log.error("webhook.secrets_unreadable", extra={"error": str(error)})
             secrets = [self._secrets.first]
-        return tuple(entry.key for entry in webhook_secrets.in_force(secrets, int(self._clock.now() * 1000)))
+        return tuple(entry.key for entry in webhook_secrets.in_force(secrets, self._clock.now_ms()))

@@ -101,7 +101,7 @@ class ShardStore:
 
     def now(self) -> int:
         """Return the current time in Unix milliseconds."""
-        return int(self.clock.now() * 1000)
+        return self.clock.now_ms()
 
     async def persist(
         self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"

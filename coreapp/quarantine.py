@@ -134,7 +134,7 @@ async def count_attempts(database: Database, clock: Clock, items: Sequence[Item]
     if not items:
         return ()
     known = {suspect.item: suspect for suspect in await database.query(lambda c: quarantine.find(c, items))}
-    now, suspects = int(clock.now() * 1000), []
+    now, suspects = clock.now_ms(), []
     for item in dict.fromkeys(items):
         before = known.get(item)
         attempts = before.attempts + 1 if before is not None else 1

@@ -291,7 +291,7 @@ class RetentionService:
         return deleted
 
     async def _report(self, kind: str, deleted: int | None) -> None:
-        now = int(self.clock.now() * 1000)
+        now = self.clock.now_ms()
         body = bodies.garbage_report(kind, deleted, self.node)
         await self.journal.write(
             Change(

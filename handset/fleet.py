@@ -316,7 +316,7 @@ class FleetLink(DeviceListener[OutboxRow]):
         if device.channel is None:
             LOGGED_IN.inc()
         device.channel = self
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         for envelope in device.outbox.values():
             if envelope.due_at <= now:
                 self.offer(device, envelope)

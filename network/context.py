@@ -26,7 +26,7 @@ class NetworkContext:
 
     def now(self) -> int:
         """Return Unix milliseconds."""
-        return int(self.clock.now() * 1000)
+        return self.clock.now_ms()
 
     def reservations(self) -> Reservations:
         """Return reservations for one transaction that stores envelopes: hold them around it by `with`."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tidings.aio.clock import Clock
 
-class ManualClock:
+
+class ManualClock(Clock):
     """Clock that stands still until `advance`."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:

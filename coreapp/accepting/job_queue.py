@@ -319,7 +319,7 @@ class JobQueue:
 
         The next owner of the shard resumes them in that order. Ids are made by the clocks of several Webapps.
         """
-        now = max(int(self._clock.now() * 1000), self._last_ms)
+        now = max(self._clock.now_ms(), self._last_ms)
         if now == self._last_ms and message_id < self._last_id:
             now += 1
         self._last_id, self._last_ms = message_id, now

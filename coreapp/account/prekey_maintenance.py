@@ -108,7 +108,7 @@ class PreKeyMaintenance:
             await prekey_pool.forget_used(self._database, self._device)
             account_ = self._device.number
             lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
-            if is_due(lasting, self._now()):
+            if is_due(lasting, self._clock.now_ms()):
                 await self._make_lasting()
             elif all(key.uploaded for key in lasting):
                 return
@@ -191,7 +191,7 @@ class PreKeyMaintenance:
         device = self._device
         signed, kyber = device.signed_prekey, device.kyber_prekey
         left = await self._upload(KeySet(signed, kyber))
-        now = self._now()
+        now = self._clock.now_ms()
 
         async def work(connection: Connection) -> Sequence[tuple[str, int]]:
             await accounts.replace_lasting(connection, device.number, accounts.SIGNED, signed.key_id, now)
@@ -231,7 +231,7 @@ class PreKeyMaintenance:
             pass
 
     async def _add(self, rows: Sequence[OwnPreKey]) -> None:
-        now, device = self._now(), self._device
+        now, device = self._clock.now_ms(), self._device
         made = [dataclasses.replace(row, created_at=now) for row in rows]
 
         async def work(connection: Connection) -> None:
@@ -250,9 +250,6 @@ class PreKeyMaintenance:
             return await self._network.upload_keys(self._device, made.upload(epoch=self._lease.epoch))
         except StaleEpoch as error:
             raise LeaseLost("another process is logged in to the network under a higher epoch") from error
-
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)
 
 
 def _failed(error: Exception) -> float:

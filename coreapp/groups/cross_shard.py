@@ -61,7 +61,7 @@ class CrossShardMessages:
     def _make(
         self, note_id: str, shard: int, kind: str, peer: str, *, group_id: str = "", body: bytes
     ) -> CrossShardMessage:
-        account, now = self._context.account, int(self._context.clock.now() * 1000)
+        account, now = self._context.account, self._context.clock.now_ms()
         sealed = self._context.device.sealer.seal(body, context=(account, peer, "shard_note", note_id))
         return CrossShardMessage(note_id, shard, account, kind, peer, group_id, sealed, now)
 

@@ -54,7 +54,7 @@ class Fetcher:
         if not _is_hash(content.sha256, stored.sha256) or not self._has_size(pointer, stored):
             await self.files.delete([stored.name])
             raise DownloadFailed("the file does not match the message", is_final=True)
-        now = int(self.clock.now() * 1000)
+        now = self.clock.now_ms()
         return MediaRow(
             str(uuid.uuid4()),
             download.account,

@@ -37,7 +37,7 @@ class StatusDelay:
         self._early: dict[str, str] = {}
         self._due: dict[str, int] = {}
         self._answered: collections.deque[tuple[int, str]] = collections.deque()
-        self._inherited_due = self._now() + self._delay
+        self._inherited_due = self._clock.now_ms() + self._delay
 
     @property
     def remembered(self) -> int:
@@ -53,7 +53,7 @@ class StatusDelay:
         """Record that the message's acceptance is being answered."""
         if not self._delay:
             return
-        now = self._now()
+        now = self._clock.now_ms()
         self._unanswered.discard(message_id)
         self._due[message_id] = now + self._delay
         self._answered.append((now + self._delay, message_id))
@@ -90,10 +90,7 @@ class StatusDelay:
             message_id = self._early.pop(callback.subject, None)
             if message_id is not None:
                 # If the message is not answered yet, it will be within this event-loop iteration.
-                callback.due_at = self._due.get(message_id, self._now() + self._delay)
+                callback.due_at = self._due.get(message_id, self._clock.now_ms() + self._delay)
                 if self._extra is not None:
                     callback.due_at += self._extra(callback.recipient)
                 callback.created_at = max(callback.created_at, callback.due_at)
-
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)

@@ -31,4 +31,4 @@ class FleetContext:
 
     def now(self) -> int:
         """Return the current time in Unix milliseconds."""
-        return int(self.clock.now() * 1000)
+        return self.clock.now_ms()

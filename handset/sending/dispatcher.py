@@ -56,7 +56,7 @@ class Dispatcher:
 
     def dispatch(self, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
         """Add committed envelopes to their devices' outboxes and send those that are due."""
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         self.outstanding += len(envelopes)
         if self.outstanding:
             self._empty.clear()
@@ -90,7 +90,7 @@ class Dispatcher:
 
     def hasten(self, device: Device, peer: str, kind: str) -> None:
         """Send the delayed envelopes of this kind to a peer at once."""
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         for position, held in list(device.outbox.items()):
             if held.kind == kind and held.peer == peer and held.due_at > now:
                 envelope = device.outbox[position] = dataclasses.replace(held, due_at=0)
@@ -100,7 +100,7 @@ class Dispatcher:
 
     def release_due(self) -> None:
         """Send the envelopes whose delay has expired."""
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         while self._due and self._due[0][0] <= now:
             _, position, device = heapq.heappop(self._due)
             if position in self._hastened:

@@ -244,7 +244,7 @@ class BlobStore:
 
     def now(self) -> int:
         """Return Unix milliseconds."""
-        return int(self.clock.now() * 1000)
+        return self.clock.now_ms()
 
     def _away(self, error: OSError) -> Unavailable:
         log.error("blobs.store_away", extra={"store": self.files.location, "error": repr(error)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidings.aio.clock import Clock
 
 
-class SharedClock:
+class SharedClock(Clock):
     """Clock of this node, corrected by as little as the heartbeats require; by 0 s when the clocks agree.
 
     Redis reads its clock between the request and the response, so each heartbeat bounds the difference from both sides.

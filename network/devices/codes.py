@@ -57,7 +57,7 @@ class Codes:
 
     async def issue(self, number: str, origin: str) -> None:
         """Log a new code; the previous one of this number and address becomes void. Raises `TooMany`."""
-        now = self._now()
+        now = self._clock.now_ms()
 
         async def work(connection: Connection) -> str:
             started_at, issued = count(await challenges.find(connection, number, origin), now)
@@ -90,7 +90,7 @@ class Codes:
 
     async def check(self, number: str, origin: str, code: str) -> None:
         """Check a code without redeeming it. Raises `Unauthorized` when it is wrong, used, expired or void."""
-        now, digest = self._now(), self._hash(number, code)
+        now, digest = self._clock.now_ms(), self._hash(number, code)
 
         async def work(connection: Connection) -> tuple[int, str]:
             found = await challenges.find(connection, number, origin)
@@ -128,9 +128,6 @@ class Codes:
         digest = self._hash(number, code)
         if not await self._database.commit(lambda c: challenges.take(c, number, origin, digest)):
             raise Unauthorized("the code has been used", reason="wrong_code")
-
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)
 
     def _hash(self, number: str, code: str) -> bytes:
         return hmac.digest(self._key, f"{number} {code}".encode(), hashlib.sha256)

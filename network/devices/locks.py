@@ -68,7 +68,7 @@ class Locks:
 
         origin: key of the client's address.
         """
-        now = self._now()
+        now = self._clock.now_ms()
 
         async def read(connection: Connection) -> tuple[Lock | None, bool]:
             found = await locks.find(connection, number)
@@ -108,7 +108,7 @@ class Locks:
         wait = self._sets.take(number)
         if wait:
             raise TooOften("the PIN was set too often", retry_after=1 + int(wait))
-        stored, now = await self.hash(pin), self._now()
+        stored, now = await self.hash(pin), self._clock.now_ms()
         await self._database.persist(lambda c: locks.put(c, number, stored, now, refill=True), patience=20)
         log.info("lock.set", extra={"number": number})
 
@@ -119,7 +119,7 @@ class Locks:
 
     async def _count(self, number: str, *, familiar: bool) -> None:
         """Count a PIN as wrong before it is checked, so that every checked PIN is counted. Raises `TooMany`."""
-        now = self._now()
+        now = self._clock.now_ms()
 
         async def work(connection: Connection) -> int:
             found = await locks.find(connection, number, lock=True)
@@ -139,7 +139,7 @@ class Locks:
             raise TooMany("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
 
     async def _refund(self, number: str, *, familiar: bool) -> None:
-        now = self._now()
+        now = self._clock.now_ms()
 
         async def work(connection: Connection) -> None:
             found = await locks.find(connection, number, lock=True)
@@ -152,9 +152,6 @@ class Locks:
 
         # Not retried: a refund made twice would grant a free try.
         await self._database.commit(work)
-
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)
 
 
 def is_expired(lock: Lock, now: int) -> bool:
@@ -209,7 +206,7 @@ class LockActivity:
 
     async def run_once(self) -> int:
         """Record which locked devices were active, and from where; return their number."""
-        now, total = int(self.clock.now() * 1000), 0
+        now, total = self.clock.now_ms(), 0
         seen = self.seen.take()
         after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS
         while True:

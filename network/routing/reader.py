@@ -40,7 +40,7 @@ class PageReader:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, queue: DeliveryQueue, attachment: int) -> None:
-        after, now = queue.cursor, int(self.clock.now() * 1000)
+        after, now = queue.cursor, self.clock.now_ms()
         page: Sequence[Envelope] | None = ()
         try:
             # Most devices have no waiting envelopes when they log in; finding that out for many takes one query.

@@ -74,7 +74,7 @@ class Reservations:
 
     async def store(self, connection: Connection, notices: Sequence[Notice]) -> Sequence[mailbox.Envelope]:
         """Write and return notices, which are delivered when the transaction has committed."""
-        now = int(self.clock.now() * 1000)
+        now = self.clock.now_ms()
         rows = []
         for notice in notices:
             slot = device.slot_of(notice.sender, notice.kind, notice.group)

@@ -129,7 +129,7 @@ class Router:
         if refusal is not None:
             admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
             return
-        now = int(self.clock.now() * 1000)
+        now = self.clock.now_ms()
         ttl = min(frame.ttl, self.ttl) if frame.ttl else self.ttl
         queue = self._queues.get_for(frame)
         due = moment + self.limits.store_after
@@ -159,7 +159,7 @@ class Router:
         ):
             TRANSIENT.labels("dropped").inc()
             return
-        at = int(self.clock.now() * 1000)
+        at = self.clock.now_ms()
         session.deliver_transient(
             device.Deliver(0, frame.to, frame.sender, frame.id, frame.kind, at, frame.body, trace=frame.trace)
         )
@@ -196,7 +196,7 @@ class Router:
         if queue.session is None or self._closed:
             self._queues.forget_if_unused(queue)
             return False
-        now, due = int(self.clock.now() * 1000), self.clock.monotonic() + self.limits.store_after
+        now, due = self.clock.now_ms(), self.clock.monotonic() + self.limits.store_after
         size = mailbox.size_of(frame.body, frame.refs)
         self._deliver(
             queue,
@@ -349,7 +349,7 @@ class Router:
             # The device logs in again and reads its mailbox from the start.
             self._detach(queue, device.OVERLOADED)
             return
-        now = int(self.clock.now() * 1000)
+        now = self.clock.now_ms()
         cut = full = False
         passed = 0
         for row in page:

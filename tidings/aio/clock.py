@@ -12,15 +12,22 @@ class Clock(Protocol):
     def now(self) -> float:
         """Return the Unix time in seconds."""
 
+    def now_ms(self) -> int:
+        """Return the Unix time in milliseconds."""
+        return int(self.now() * 1000)
+
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary start; never decreases."""
 
 
-class SystemClock:
+class SystemClock(Clock):
     """Clocks of the machine."""
 
     def now(self) -> float:
         return time.time()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
         return time.monotonic()

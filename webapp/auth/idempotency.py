@@ -85,7 +85,7 @@ class FirstAnswers:
         return used.answer
 
     async def _read(self, lookups: Sequence[_Lookup]) -> Sequence[UsedKey | None]:
-        since = int(self._clock.now() * 1000) - idempotency.LIFETIME_MS
+        since = self._clock.now_ms() - idempotency.LIFETIME_MS
         found: dict[_Lookup, UsedKey | None] = {}
         async with self._database.reading() as connection:
             for account, resource in dict.fromkeys((lookup.account, lookup.resource) for lookup in lookups):

@@ -77,7 +77,7 @@ class Tokens:
         # Token, mapped to its caller and the Unix time in seconds until which the entry is valid.
         self._good: LRU[bytes, tuple[Caller, float]] = LRU(_GOOD_LIMIT)
         self._revoked: LRU[str, bool] = LRU(_REVOKED_LIMIT)
-        self._polled_at = self._milliseconds()
+        self._polled_at = self._clock.now_ms()
 
     def issue(self, user: User, lifetime: int = LIFETIME) -> tuple[str, int]:
         """Issue a token. Returns it with the time of its expiry, Unix seconds.
@@ -127,7 +127,7 @@ class Tokens:
 
     async def revoke(self, caller: Caller) -> None:
         """Revoke a token: in this process at once, in other Webapps within a second."""
-        revocation = tokens.Revocation(caller.jti, caller.expires_at * 1000, self._milliseconds())
+        revocation = tokens.Revocation(caller.jti, caller.expires_at * 1000, self._clock.now_ms())
         await self._database.persist(lambda connection: tokens.revoke(connection, revocation), patience=5.0)
         self._learn(caller.jti)
 
@@ -136,7 +136,7 @@ class Tokens:
 
         Once it is stored, other Webapps apply it within a second.
         """
-        now = self._milliseconds()
+        now = self._clock.now_ms()
         return tokens.Revocation(mark_of(user), now + LIFETIME * 1000, now)
 
     def learn(self, revocation: tokens.Revocation) -> None:
@@ -145,7 +145,7 @@ class Tokens:
 
     async def poll(self) -> int:
         """Read revocations by other Webapps. Returns the number of new ones."""
-        started = self._milliseconds()
+        started = self._clock.now_ms()
         async with self._database.reading() as connection:
             revoked = await tokens.list_revoked_since(connection, self._polled_at - _OVERLAP)
         self._polled_at = started
@@ -156,7 +156,7 @@ class Tokens:
 
     async def sweep(self) -> int:
         """Delete revocations of tokens that have expired since. Returns the number of deleted rows."""
-        now = self._milliseconds()
+        now = self._clock.now_ms()
         return await self._database.persist(
             lambda connection: tokens.delete_expired(connection, now, limit=_SWEEP), patience=5.0
         )
@@ -200,9 +200,6 @@ class Tokens:
         self._revoked.put(jti, True)
         REVOKED.inc(new)
         return new
-
-    def _milliseconds(self) -> int:
-        return int(self._clock.now() * 1000)
 
 
 def _first(user: User) -> User:

@@ -42,7 +42,7 @@ class BlockList:
 
     async def block(self, caller: Caller, users: Sequence[str]) -> dict[str, RefusedBlock]:
         """Block users, each a wa_id once. Returns those who could not be blocked, with the reasons."""
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         refused: dict[str, RefusedBlock] = {}
 
         async def work(connection: Connection) -> None:

@@ -52,5 +52,5 @@ class ManagementCalls:
 
     async def _count(self, connection: Connection, owner: str, members: Sequence[str]) -> tuple[CallsOfHour, int]:
         limit = REGISTERED if await accounts.is_any_registered(connection, members) else UNREGISTERED
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         return await cloud_calls.count(connection, owner, limit=limit, now=now), limit

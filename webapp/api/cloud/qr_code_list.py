@@ -32,7 +32,7 @@ class QrCodeList:
     async def create(self, caller: Caller, prefilled: str) -> MessageQrCode:
         """Create a QR code. Raises `GraphError` when the number has too many."""
         code = "".join(secrets.choice(_LETTERS) for _ in range(CODE_LENGTH))
-        row = MessageQrCode(caller.account, code, prefilled, int(self._clock.now() * 1000))
+        row = MessageQrCode(caller.account, code, prefilled, self._clock.now_ms())
 
         async def work(connection: Connection) -> bool:
             # Concurrent calls could exceed the limit.

@@ -40,7 +40,7 @@ class Subscriptions:
 
     async def add(self, identity: NumberIdentity) -> None:
         """Subscribe the number's app to its WABA; do nothing when it is subscribed."""
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         await self._announced.commit(
             self._directory.accounts_of(identity.waba_id),
             lambda connection: cloud_subscriptions.add(connection, identity.waba_id, identity.app_id, now),

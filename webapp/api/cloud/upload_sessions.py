@@ -52,7 +52,7 @@ class UploadSessions:
     async def start(self, caller: Caller, media_type: MediaType, size: int) -> str:
         """Start a session for a file. Returns its id. Raises `GraphError` for too many sessions."""
         await self._delete_expired(caller)
-        now = self._now()
+        now = self._clock.now_ms()
         upload = CloudUpload(_new_id(caller.account), caller.account, media_type.text, size, 0, now)
 
         async def work(connection: Connection) -> bool:
@@ -71,7 +71,7 @@ class UploadSessions:
     async def find(self, caller: Caller, upload_id: str) -> CloudUpload | None:
         """Return a session of the caller's number; `None` for an unknown or expired one."""
         async with self._database.reading() as connection:
-            return await cloud_uploads.find(connection, caller.account, upload_id, self._now() - LIFETIME_MS)
+            return await cloud_uploads.find(connection, caller.account, upload_id, self._clock.now_ms() - LIFETIME_MS)
 
     async def add(
         self, caller: Caller, upload: CloudUpload, offset: int, chunks: AsyncIterator[bytes], *, request_id: str
@@ -196,7 +196,7 @@ class UploadSessions:
                 raise StoreAway(repr(error)) from error
 
     async def _delete_expired(self, caller: Caller) -> None:
-        until = self._now() - LIFETIME_MS
+        until = self._clock.now_ms() - LIFETIME_MS
         async with self._database.reading() as connection:
             expired = await cloud_uploads.list_expired(connection, caller.account, until, limit=_PAGE)
         if expired:
@@ -213,9 +213,6 @@ class UploadSessions:
             await self._files.delete(names)
         except OSError as error:
             log.warning("media.not_deleted", extra={"error": repr(error)})
-
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)
 
 
 def _new_id(account: str) -> str:

@@ -95,7 +95,7 @@ class References:
 
     async def _touch(self, entries: Sequence[MediaRow]) -> dict[str, MediaRow | None]:
         """Update the time of last use of files that were last used long ago, and return these files as updated."""
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         old = [entry.id for entry in entries if entry.used_at < now - TOUCH_AFTER_MS]
         if not old:
             return {}

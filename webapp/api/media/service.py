@@ -190,7 +190,7 @@ class MediaStore:
                 found = await media.find(connection, caller.account, media_id)
         if found is None:
             raise _unknown()
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         if found.used_at < now - TOUCH_AFTER_MS:
             await self._database.persist(lambda connection: media.touch(connection, [media_id], now), patience=5.0)
         try:
@@ -274,7 +274,7 @@ class MediaStore:
         Returns the first id for a repeated idempotency key. When the database fails the file stays, since the row may
         exist. An orphan is collected later.
         """
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
         row = MediaRow(
             id=str(uuid.uuid4()),
             account=caller.account,

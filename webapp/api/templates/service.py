@@ -123,7 +123,7 @@ class Templates:
         return made
 
     async def _add(self, account: str, definition: Definition, life: int | None, *, limited: bool) -> TemplateRow:
-        row = definition.row(account, int(self._clock.now() * 1000))
+        row = definition.row(account, self._clock.now_ms())
 
         async def work(connection: Connection) -> TemplateRow | None:
             made, now = row, await database_clock.read(connection)
@@ -191,7 +191,7 @@ class Templates:
         if await self._upstream.concerns(caller.account):
             raise InvalidRequest.because(ACCESS_DENIED, MIRRORED)
         account = self._owner_of(caller.account)
-        now = int(self._clock.now() * 1000)
+        now = self._clock.now_ms()
 
         async def work(connection: Connection) -> importing.ImportPlan:
             await templates.lock(connection, account)
@@ -280,7 +280,7 @@ class Templates:
         stored = next((template for template in await self.list(caller) if template.key == key), None)
         if stored is None:
             return None
-        wanted = change(stored, int(self._clock.now() * 1000))
+        wanted = change(stored, self._clock.now_ms())
         if wanted == stored:
             return stored
         await self._upstream.edit(caller.account, stored, wanted)

@@ -157,7 +157,7 @@ class UpstreamCallbacks:
         """Check the signature of a post. Raises `UnknownPath` and `Unauthenticated`."""
         callback = self._find(secret)
         given = signature.removeprefix(_SIGNATURE)
-        secrets = callback.credentials.secrets_at(int(self.clock.now() * 1000))
+        secrets = callback.credentials.secrets_at(self.clock.now_ms())
         right = [hmac.new(key.encode(), body, hashlib.sha256).hexdigest().encode() for key in secrets]
         if not any(hmac.compare_digest(given, digest) for digest in right):
             POSTS.labels("wrong signature").inc()
@@ -206,7 +206,7 @@ class UpstreamCallbacks:
 
         It is not known shortly after the app secret of the number or of the callback was replaced.
         """
-        now = int(self.clock.now() * 1000)
+        now = self.clock.now_ms()
         secrets = set(callback.credentials.secrets_at(now))
         numbers: dict[str, str] = {}
         unmatched: set[str] = set()

@@ -83,7 +83,7 @@ class FirstStart:
             role=users.ADMIN,
             password_hash=await self._hasher.hash(self._first.given or made or first_password.DEFAULT),
             must_change_password=True,
-            created_at=int(self._clock.now() * 1000),
+            created_at=self._clock.now_ms(),
         )
         await self._database.persist(lambda connection: users.add_user_if_missing(connection, user))
         return await self._if_kept(user, made)

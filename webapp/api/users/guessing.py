@@ -96,7 +96,7 @@ class Guessing:
     def is_familiar(self, username: str, address: str) -> bool:
         """Return whether this user has logged in from this address."""
         seen_at = self._familiar.get((username, key_of(address)))
-        return seen_at is not None and self._milliseconds() < seen_at + REMEMBERED * 1000
+        return seen_at is not None and self._clock.now_ms() < seen_at + REMEMBERED * 1000
 
     async def admit(self, username: str, address: str) -> None:
         """Consume tokens for a check of this user's password. Raises `RateLimitExceeded`, and the database's errors."""
@@ -120,7 +120,7 @@ class Guessing:
 
     async def succeeded(self, username: str, address: str) -> None:
         """Record a successful login, which makes the address familiar."""
-        now = self._milliseconds()
+        now = self._clock.now_ms()
         client = (username, key_of(address))
         if now - (self._familiar.get(client) or 0) < _REFRESH * 1000:
             return
@@ -135,7 +135,7 @@ class Guessing:
 
     async def poll(self) -> None:
         """Read the logins through other Webapps since the last poll. The first poll reads all of them."""
-        started = self._milliseconds()
+        started = self._clock.now_ms()
         since = max(self._polled_at - login_buckets.SKEW, started - REMEMBERED * 1000)
         async with self._database.reading() as connection:
             found = await login_origins.list_since(connection, since, limit=LIMIT)
@@ -145,7 +145,7 @@ class Guessing:
 
     async def sweep(self) -> int:
         """Delete full buckets and addresses without recent logins. Returns the number of deleted rows."""
-        now = self._milliseconds()
+        now = self._clock.now_ms()
 
         async def work(connection: Connection) -> int:
             buckets = await login_buckets.delete_full(connection, now, limit=_SWEEP)
@@ -158,7 +158,7 @@ class Guessing:
         account = f"account {hashlib.sha256(username.encode()).hexdigest()[:40]}"
         address = f"address {origin}"[:64]
         interval, filling = round(STRANGER.interval * 1000), round(STRANGER.filling * 1000)
-        now = self._milliseconds()
+        now = self._clock.now_ms()
         full_at = await self._database.persist(
             lambda connection: login_buckets.take(
                 connection, [account, address], now, interval=interval, filling=filling
@@ -170,9 +170,6 @@ class Guessing:
             self._accounts.learn(username, (full_at.get(account, 0) - now) / 1000)
             self._addresses.learn(origin, (full_at.get(address, 0) - now) / 1000)
             raise _refusal({"account": self._accounts.wait(username), "address": self._addresses.wait(origin)})
-
-    def _milliseconds(self) -> int:
-        return int(self._clock.now() * 1000)
 
 
 def _require(waits: dict[str, float]) -> None:

@@ -202,7 +202,7 @@ class Users:
             role=users.USER,
             password_hash=await self._hasher.hash(password),
             must_change_password=False,
-            created_at=int(self._clock.now() * 1000),
+            created_at=self._clock.now_ms(),
             name=username if login != username else None,
         )
         added = await self._database.commit(lambda connection: users.add_user(connection, user))

@@ -107,7 +107,7 @@ class DoctorRuns:
             findings = msgspec.json.decode(await self._output(options), type=_Output).findings
         except (OSError, TimeoutError, msgspec.MsgspecError) as error:
             problem = f"{type(error).__name__}: {error}"[:200]
-        self._report = DoctorReport(findings, int(self._clock.now() * 1000), problem)
+        self._report = DoctorReport(findings, self._clock.now_ms(), problem)
 
     async def _output(self, options: Sequence[str]) -> bytes:
         program = await asyncio.create_subprocess_exec(

@@ -114,7 +114,7 @@ class FiguresRecorder:
         now = self._clock.monotonic()
         self._queues = self._figures(queues, now)
         depths = {key: values.get("depth", 0.0) for key, values in queues.items()}
-        self._readings.append(_Reading(now, int(self._clock.now() * 1000), counts, depths))
+        self._readings.append(_Reading(now, self._clock.now_ms(), counts, depths))
 
     def rates(self, number: str = "") -> Sequence[RatePoint]:
         """Return the rates of the last 30 minutes, oldest first.
