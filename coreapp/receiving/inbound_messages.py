@@ -94,7 +94,7 @@ class InboundMessages:
         if isinstance(message.content, inbound.Deleted):
             self._withdraw(delivery, message.content.id, effects)
             return
-        if isinstance(message.content, inbound.InboundSystem) and not self._posts_number_changes():
+        if isinstance(message.content, inbound.InboundSystem) and not events.posts_number_changes(self.context):
             return
         if group_id:
             effects.arrivals.received(delivery)
@@ -129,10 +129,6 @@ class InboundMessages:
     def _is_blocked(self, delivery: Deliver) -> bool:
         """Return whether the business has blocked the sender. Messages of groups are reported all the same."""
         return delivery.sender in self.context.config.blocked and delivery.kind != device.GROUP
-
-    def _posts_number_changes(self) -> bool:
-        """Return whether v1 or the Cloud API reports the new number of a recipient."""
-        return self.context.config.preferences().number_changes or events.wants_cloud_messages(self.context)
 
     def _identity_of(self, delivery: Deliver, effects: BatchEffects) -> bodies.DescribedIdentity | None:
         """Return the sender's identity if the business wants it; None otherwise."""

@@ -216,7 +216,7 @@ class UpstreamInbox:
             EVENTS.labels(core.MESSAGE_EVENT, "blocked").inc()
             return
         EVENTS.labels(core.MESSAGE_EVENT, "received").inc()
-        if isinstance(shown.content, InboundSystem) and not self._posts_number_changes():
+        if isinstance(shown.content, InboundSystem) and not events.posts_number_changes(context):
             return
         effects.heard[message.sender] = max(milliseconds, effects.heard.get(message.sender, 0))
         effects.unread.append(Unread(context.account, message.sender, message_id, milliseconds))
@@ -224,9 +224,6 @@ class UpstreamInbox:
             effects.downloads.append(self.media.downloads.make(message_id, message.sender, milliseconds, content))
             return
         effects.callbacks += events.inbound(context, message_id, message.sender, message.timestamp, shown)
-
-    def _posts_number_changes(self) -> bool:
-        return self.context.config.preferences().number_changes or events.wants_cloud_messages(self.context)
 
     def _take_status(self, status: PostedStatus, own_ids: Mapping[str, str], effects: _Effects) -> None:
         message_id, tracker = self._own_id(status, own_ids), self.statuses.tracker

@@ -168,6 +168,11 @@ def wants_cloud_messages(context: ShardContext) -> bool:
     return _of_messages(context) is not None
 
 
+def posts_number_changes(context: ShardContext) -> bool:
+    """Return whether v1 or the Cloud API reports the new number of a recipient."""
+    return context.config.preferences().number_changes or wants_cloud_messages(context)
+
+
 def _of_messages(context: ShardContext) -> CloudSubscription | None:
     cloud = context.config.cloud
     return cloud if cloud is not None and cloud.wants(MESSAGES) else None
