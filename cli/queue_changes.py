@@ -119,7 +119,7 @@ class QueueChanges:
 
     async def _owners(self) -> Mapping[int, Owner]:
         async with self.database.reading() as connection:
-            return {owner.shard: owner for owner in await shards.list_owners(connection)}
+            return await shards.map_owners(connection)
 
     async def _change(
         self,

@@ -311,6 +311,11 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
     return [Owner(shard, owner, address, epoch) for shard, owner, address, epoch in rows]
 
 
+async def map_owners(connection: AsyncConnection) -> Mapping[int, Owner]:
+    """Return the owners of all shards by shard, as `list_owners` does."""
+    return {owner.shard: owner for owner in await list_owners(connection)}
+
+
 async def list_heartbeat_ages(connection: AsyncConnection) -> Mapping[int, float]:
     """Return for each shard the seconds since its last heartbeat, by the database's clock."""
     now = database_clock.now(connection)

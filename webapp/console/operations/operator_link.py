@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from tidings.net.exposure import LinkCalls
 from tidings.storage.business import shards
-from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core, single_requests
 from tidings.wire.codes import ACCESS_DENIED
@@ -47,7 +46,8 @@ class OperatorLink:
         Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner. Only `CoreappAway`
         leaves it unknown whether the request was processed.
         """
-        owner = (await self._owners()).get(shard)
+        async with self.database.reading() as connection:
+            owner = (await shards.map_owners(connection)).get(shard)
         if owner is None or not owner.address:
             raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
         try:
@@ -63,7 +63,3 @@ class OperatorLink:
         if not isinstance(answer, expect):
             raise CoreappAway(f"the Coreapp at {owner.address} answered with {type(answer).__name__}")
         return answer
-
-    async def _owners(self) -> Mapping[int, Owner]:
-        async with self.database.reading() as connection:
-            return {owner.shard: owner for owner in await shards.list_owners(connection)}
