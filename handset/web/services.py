@@ -24,8 +24,8 @@ from tidings.client import transports
 from tidings.client.http import NetworkApi
 from tidings.config.env import SettingsError, is_loopback
 from tidings.http.hosts import Hosts
-from tidings.http.protocol import HttpLimits, HttpProtocol
-from tidings.http.server import AsgiConfig, AsgiServer
+from tidings.http.protocol import HttpLimits
+from tidings.http.server import AsgiConfig, AsgiServer, BoundedHttpProtocol
 from tidings.installation import network_access
 from tidings.net import own_certificate, socket_server
 from tidings.net.rate_limited_server import RateLimitedServer
@@ -54,14 +54,8 @@ class PageAddress:
     link: str
 
 
-class _Protocol(HttpProtocol):
-    """HTTP connection that is closed at once when `CONNECTIONS` others are open."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_full = len(self.server_state.connections) >= CONNECTIONS
-        super().connection_made(transport)
-        if is_full:
-            transport.abort()
+class _Protocol(BoundedHttpProtocol):
+    most = CONNECTIONS
 
 
 @dataclasses.dataclass(eq=False, repr=False)

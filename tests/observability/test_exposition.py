@@ -59,7 +59,7 @@ async def test_a_head_that_is_too_long_is_refused_and_one_that_does_not_come_end
 async def test_a_connection_beyond_the_limit_is_closed_and_the_others_are_served(
     served: Exposition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exposition, "CONNECTIONS", 2)
+    monkeypatch.setattr(exposition._Protocol, "most", 2)
     first = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
     assert await ask(served, b"GET / HTTP/1.1\r\n\r\n") == b""
     for reader, writer in first:

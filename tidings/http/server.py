@@ -44,6 +44,18 @@ def affordable(connections: int, limits: UnauthenticatedSettings) -> int:
     return connections if soft == resource.RLIM_INFINITY else min(connections, max(soft // 2, soft - own))
 
 
+class BoundedHttpProtocol(HttpProtocol):
+    """HTTP connection that is closed at once when `most` others of the server are open."""
+
+    most: int
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        is_full = len(self.server_state.connections) >= self.most
+        super().connection_made(transport)
+        if is_full:
+            transport.abort()
+
+
 class AsgiConfig(uvicorn.Config):
     """Configuration of a server whose connections are of the class `protocol`."""
 

@@ -14,8 +14,8 @@ import prometheus_client
 from starlette.types import Receive, Scope, Send
 
 from tidings.config.env import SettingsError, is_loopback
-from tidings.http.protocol import HttpLimits, HttpProtocol
-from tidings.http.server import AsgiConfig, AsgiServer
+from tidings.http.protocol import HttpLimits
+from tidings.http.server import AsgiConfig, AsgiServer, BoundedHttpProtocol
 from tidings.net import own_certificate, socket_server, tls
 from tidings.net.rate_limited_server import RateLimitedServer
 from tidings.net.tls import NO_FILES, TlsFiles
@@ -47,14 +47,8 @@ async def _nothing() -> Mapping[str, str]:
     return {}
 
 
-class _Protocol(HttpProtocol):
-    """HTTP connection that is closed at once when `CONNECTIONS` others are open."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_full = len(self.server_state.connections) >= CONNECTIONS
-        super().connection_made(transport)
-        if is_full:
-            transport.abort()
+class _Protocol(BoundedHttpProtocol):
+    most = CONNECTIONS
 
 
 class Exposition:
