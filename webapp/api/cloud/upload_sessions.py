@@ -16,7 +16,7 @@ from tidings.storage.database import Connection, Database
 from tidings.wire.cloud import media_ids
 from tidings.wire.cloud.identity import derive
 from webapp.api.cloud import errors
-from webapp.api.media.service import MediaStore, read_type
+from webapp.api.media.service import MediaStore, delete_files, read_type
 from webapp.api.media.transfer import TransferSlots
 from webapp.auth.tokens import Caller
 from webapp.http.errors import FilesAway, InvalidRequest, Overloaded
@@ -104,7 +104,7 @@ class UploadSessions:
         if stored is not None:
             part = CloudUploadPart(upload.id, upload.received, caller.account, stored.size, stored.name)
             if not await self._database.persist(lambda connection: cloud_uploads.append(connection, part), patience=5):
-                await self._delete_files([stored.name])
+                await delete_files(self._files, [stored.name])
                 known = await self.find(caller, upload.id)
                 raise _elsewhere(upload.received, known.received if known is not None else 0)
         if cut is not None:
@@ -170,7 +170,7 @@ class UploadSessions:
         )
         if first is not None and first != media_id:
             await self._media.delete(caller, media_id)
-        await self._delete_files([part.file for part in found])
+        await delete_files(self._files, [part.file for part in found])
         return first or media_id
 
     async def _finished_elsewhere(self, caller: Caller, upload: CloudUpload) -> str:
@@ -203,16 +203,10 @@ class UploadSessions:
             await self._delete(expired)
 
     async def _delete(self, upload_ids: Sequence[str]) -> None:
-        await self._delete_files(
-            await self._database.persist(lambda connection: cloud_uploads.delete(connection, upload_ids), patience=5.0)
+        await delete_files(
+            self._files,
+            await self._database.persist(lambda connection: cloud_uploads.delete(connection, upload_ids), patience=5.0),
         )
-
-    async def _delete_files(self, names: Sequence[str]) -> None:
-        """Delete files that no row names. Those that cannot be deleted now are collected later."""
-        try:
-            await self._files.delete(names)
-        except OSError as error:
-            log.warning("media.not_deleted", extra={"error": repr(error)})
 
 
 def _new_id(account: str) -> str:

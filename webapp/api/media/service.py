@@ -263,7 +263,7 @@ class MediaStore:
         if taken is None:
             raise _unknown()
         # If the process is killed here, the file is an orphan, which the next collection deletes.
-        await self._delete([taken.file])
+        await delete_files(self._files, [taken.file])
         log.info("media.deleted", extra={"media": media_id, "username": caller.username})
 
     async def _keep(
@@ -294,21 +294,11 @@ class MediaStore:
 
         first = await self._rows.submit((row, (used, use) if key else None))
         if first is not None and first.answer != row.id:
-            await self._delete([stored.name])
+            await delete_files(self._files, [stored.name])
             if not hmac.compare_digest(first.fingerprint, fingerprint):
                 raise IdempotencyKeyReused()
             return first.answer
         return row.id
-
-    async def _delete(self, names: Sequence[str]) -> None:
-        """Delete files whose rows are gone.
-
-        A file that cannot be deleted now is an orphan, which is collected later.
-        """
-        try:
-            await self._files.delete(names)
-        except OSError as error:
-            log.warning("media.not_deleted", extra={"error": repr(error)})
 
     async def _write(
         self, rows: Sequence[tuple[MediaRow, tuple[IdempotencyKey, UsedKey] | None]]
@@ -325,6 +315,14 @@ class MediaStore:
             return first
 
         return await self._database.persist(work, patience=5.0)
+
+
+async def delete_files(files: FileStore, names: Sequence[str]) -> None:
+    """Delete files that no row names. A file that cannot be deleted now is an orphan, which is collected later."""
+    try:
+        await files.delete(names)
+    except OSError as error:
+        log.warning("media.not_deleted", extra={"error": repr(error)})
 
 
 async def _hash(reader: MediaReader) -> str:
