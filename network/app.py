@@ -14,6 +14,7 @@ from network.connections.connections import Connections
 from network.delay import Delay
 from network.routing.router import Router
 from network.wiring import Routing
+from tidings.http.limited_protocol import consume, mark_authenticated
 from tidings.objects.watch import StoreWatch
 from tidings.observability.readiness import AWAY, OK
 from tidings.secrets.api_key import NO_KEY, ApiKey
@@ -93,8 +94,8 @@ def operator_routes(
         if not is_local:
             if not api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
                 raise errors.Unauthorized("metrics require the key of WA_API_KEY: Authorization: Apikey …")
-            http.mark_authenticated(request)
-        http.consume(request, METRICS)
+            mark_authenticated(request.scope)
+        consume(request.scope, METRICS)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     if has_metrics:

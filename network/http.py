@@ -19,7 +19,7 @@ from network import errors
 from network.delay import Delay
 from network.directory.logins import DeviceLogins
 from tidings.aio.batcher import BatcherFull
-from tidings.http.limited_protocol import ADMITTED
+from tidings.http.limited_protocol import consume, mark_authenticated
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.decoding import UNREADABLE
@@ -77,35 +77,21 @@ def require_key(request: Request, key: str, *, certified: bool) -> None:
         raise errors.Unauthorized("the registration key is accepted only from clients with a certificate")
     if not hmac.compare_digest(bearer(request).encode(), key.encode()):
         raise errors.Unauthorized("the registration key is wrong")
-    mark_authenticated(request)
+    mark_authenticated(request.scope)
 
 
 async def require_device(request: Request, logins: DeviceLogins, number: str) -> None:
     """Require the token of the device of this number. Raises `Unauthorized`."""
     token = bearer(request)
-    consume(request, LOGIN)
+    consume(request.scope, LOGIN)
     if not token or not await logins.is_device(number, token, client_host(request)):
         raise errors.Unauthorized("unknown number or wrong token")
-    mark_authenticated(request)
+    mark_authenticated(request.scope)
 
 
 def client_host(request: Request) -> str:
     """Return the client's address. The listener has replaced a trusted proxy by the client that it names."""
     return request.client.host if request.client is not None else ""
-
-
-def consume(request: Request, tokens: float) -> None:
-    """Consume extra rate-limit tokens for an expensive request; they are refunded when the client authenticates."""
-    admitted = request.scope.get(ADMITTED)
-    if admitted is not None:
-        admitted.consume(tokens)
-
-
-def mark_authenticated(request: Request) -> None:
-    """Mark the sender of this request as authenticated, and with it the connection."""
-    admitted = request.scope.get(ADMITTED)
-    if admitted is not None:
-        admitted.mark_authenticated()
 
 
 @contextlib.asynccontextmanager

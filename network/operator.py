@@ -18,6 +18,7 @@ from network import errors, http
 from network.context import NetworkContext
 from network.routing.reservations import Notice
 from tidings.aio.batcher import Batcher, BatcherFull
+from tidings.http.limited_protocol import mark_authenticated
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, mailbox
 from tidings.wire import addresses, device
@@ -110,7 +111,7 @@ class OperatorEndpoints:
     async def _read(self, request: Request) -> bytes:
         if not self.context.settings.operator_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
             raise errors.Unauthorized("announcements require the key of TIDINGS_OPERATOR_KEY: Authorization: Apikey …")
-        http.mark_authenticated(request)
+        mark_authenticated(request.scope)
         text = (await http.read_body(request, Announcement)).text.encode()
         if len(text) > MAX_TEXT:
             raise errors.TooLarge(f"a text may have at most {MAX_TEXT} bytes")

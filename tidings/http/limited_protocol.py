@@ -24,6 +24,20 @@ MISDIRECTED = 421
 ADMITTED = "tidings.admitted"
 
 
+def consume(scope: Scope, tokens: float) -> None:
+    """Consume extra rate-limit tokens of an unauthenticated client for an expensive request. A login refunds them."""
+    admitted = scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.consume(tokens)
+
+
+def mark_authenticated(scope: Scope) -> None:
+    """Mark the client that sent a request as authenticated, and with it the connection."""
+    admitted = scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.mark_authenticated()
+
+
 class LimitedConfig(AsgiConfig):
     """Configuration of a server whose connections a connection limiter admits."""
 

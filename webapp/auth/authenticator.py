@@ -15,7 +15,7 @@ from prometheus_client import Counter
 from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 from tidings.aio.token_buckets import TokenBuckets
-from tidings.http.limited_protocol import ADMITTED
+from tidings.http.limited_protocol import consume, mark_authenticated
 from tidings.net.unauthenticated import key_of
 from tidings.secrets.api_key import ApiKey
 from webapp.auth.numbers import Numbers
@@ -131,7 +131,7 @@ class Authenticator:
     async def _of_token(self, request: Request, token: bytes) -> Caller:
         """Return the caller of any number that a token belongs to. Raises `Unauthenticated`."""
         caller = await self._tokens.identify(token)
-        mark_authenticated(request)
+        mark_authenticated(request.scope)
         return caller
 
     async def key_holder(self, request: Request, key: bytes) -> Caller:
@@ -172,7 +172,7 @@ class Authenticator:
         header = authorization(request)
         if header[:7].lower() == b"apikey ":
             self._check_key(header[7:].strip(), key_of(address_of(request)))
-            mark_authenticated(request)
+            mark_authenticated(request.scope)
             return ""
         caller = await self._of_token(request, _bearer(request))
         await self._numbers.admit_monitor(caller.account, request.scope)
@@ -201,12 +201,12 @@ class Authenticator:
         if self._api_key or not self._is_local:
             await self.monitor(request)
         else:
-            consume(request, DOCUMENT)
+            consume(request.scope, DOCUMENT)
 
     async def neighbour(self, request: Request) -> None:
         """Require a token if other machines reach the API. Raises `Unauthenticated`."""
         if self._is_local:
-            consume(request, DOCUMENT)
+            consume(request.scope, DOCUMENT)
         else:
             await self.caller(request)
 
@@ -222,20 +222,6 @@ def _bearer(request: Request) -> bytes:
 def address_of(request: Request) -> str:
     """Return the client's address; empty when it is unknown."""
     return request.client.host if request.client else ""
-
-
-def mark_authenticated(request: Request) -> None:
-    """Mark the connection as authenticated."""
-    admitted = request.scope.get(ADMITTED)
-    if admitted is not None:
-        admitted.mark_authenticated()
-
-
-def consume(request: Request, tokens: float) -> None:
-    """Consume tokens of an unauthenticated connection for a request that is more expensive than most."""
-    admitted = request.scope.get(ADMITTED)
-    if admitted is not None:
-        admitted.consume(tokens)
 
 
 def authorization(request: Request) -> bytes:

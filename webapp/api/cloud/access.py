@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from fastapi import Request
 
 from tidings.config.env import is_loopback
+from tidings.http.limited_protocol import mark_authenticated
 from tidings.storage.business import users
 from tidings.wire.cloud.identity import IdentityDirectory
 from webapp.api.cloud import errors, upload_sessions
 from webapp.api.cloud.calls import FORM_READ, is_form, read_form
 from webapp.api.cloud.paths import UPLOAD
-from webapp.auth import authenticator
 from webapp.auth.authenticator import Authenticator, authorization
 from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller
@@ -46,7 +46,7 @@ class OpenAccess:
         named = upload_sessions.number_of(node.removeprefix(UPLOAD)) if node.startswith(UPLOAD) else node
         account = self.numbers.at_host(request.scope) or self.directory.owner(named) or self.first
         # Else the server would admit requests of this client as slowly as those without a token.
-        authenticator.mark_authenticated(request)
+        mark_authenticated(request.scope)
         await self.numbers.admit(account, request.scope)
         return Caller(OPEN_USER, account, users.ADMIN, "", "", 0)
 

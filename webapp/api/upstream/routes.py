@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 
+from tidings.http.limited_protocol import mark_authenticated
 from webapp.api.upstream.service import MAX_BODY, UpstreamCallbacks
-from webapp.auth import authenticator
 from webapp.http import bodies, headers
 from webapp.http.dependencies import part
 from webapp.http.envelope import CALLBACKS
@@ -22,7 +22,7 @@ PATH = f"{CALLBACKS}{{secret}}"
 async def verify_callback(request: Request, callbacks: Service, secret: str) -> Response:
     given = request.query_params
     callbacks.verify(secret, given.get("hub.mode", ""), given.get("hub.verify_token", ""))
-    authenticator.mark_authenticated(request)
+    mark_authenticated(request.scope)
     return Response(given.get("hub.challenge", ""), media_type="text/plain")
 
 
@@ -33,6 +33,6 @@ async def take_webhook(request: Request, callbacks: Service, secret: str) -> Res
     signature = headers.find(request.scope, b"x-hub-signature-256") or b""
     callbacks.require_signed(secret, signature, body)
     # The following posts over this connection are not limited as those of unauthenticated clients.
-    authenticator.mark_authenticated(request)
+    mark_authenticated(request.scope)
     await callbacks.commit(secret, body)
     return Response(status_code=200)

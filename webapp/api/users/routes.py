@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from tidings.http.limited_protocol import consume, mark_authenticated
 from tidings.storage.business.users import User
 from webapp.api.users import basic, schemas
 from webapp.api.users.service import Users
@@ -17,8 +18,6 @@ from webapp.auth.authenticator import (
     AnyCaller,
     address_of,
     authorization,
-    consume,
-    mark_authenticated,
 )
 from webapp.http import answers
 from webapp.http.bodies import json_body
@@ -45,9 +44,9 @@ Service = Annotated[Users, part(Users)]
 
 async def checked_user(credentials: Credentials, users: Service, request: Request) -> User:
     """Return the user with these credentials, before the body is read. Raises the errors of `Users.check`."""
-    consume(request, LOGIN)
+    consume(request.scope, LOGIN)
     user = await users.check(*credentials, address_of(request), request.scope)
-    mark_authenticated(request)
+    mark_authenticated(request.scope)
     return user
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from tidings.http.limited_protocol import consume, mark_authenticated
 from tidings.secrets.first_password import ADMINISTRATOR
 from tidings.storage.business import users
 from webapp.api.users.service import Users
-from webapp.auth.authenticator import LOGIN, address_of, consume, mark_authenticated
+from webapp.auth.authenticator import LOGIN, address_of
 from webapp.auth.tokens import mark_of
 from webapp.console.access import sessions
 from webapp.console.access.entry_link import EntryLink
@@ -36,7 +37,7 @@ async def log_in(page: PageRequest) -> Result:
     if not name or not password or len(name) > _MAX_NAME or len(password) > _MAX_PASSWORD:
         return _form(page, pages.text("login", "missing"), status=400)
     service, address = page.part(Users), address_of(page.request)
-    consume(page.request, LOGIN)
+    consume(page.request.scope, LOGIN)
     try:
         user = await service.check(name, password, address, page.request.scope)
         if user.role != users.ADMIN:
@@ -50,7 +51,7 @@ async def log_in(page: PageRequest) -> Result:
         status = error_answer(error).status_code
         is_wrong = isinstance(error, Unauthenticated)
         return _form(page, pages.text("login", "wrong") if is_wrong else error.problems[0].details, status=status)
-    mark_authenticated(page.request)
+    mark_authenticated(page.request.scope)
     response = redirect(_target(page.form.text("next")))
     page.part(SessionCookies).start(page.request, response, issued.token)
     return response
