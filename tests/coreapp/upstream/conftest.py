@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from harness import polling
@@ -26,7 +28,7 @@ from tests.coreapp.upstream.scripted_cloud import (
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import upstream_credentials
 from tidings.keys.upstream_credentials import UpstreamCredentials
-from tidings.storage.business import jobs, numbers, upstreams
+from tidings.storage.business import jobs, numbers, upstream_ids, upstreams
 from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
@@ -100,6 +102,18 @@ async def until_no_jobs(world: World) -> None:
 async def post(running: Running, *events: core.UpstreamEvent) -> Any:
     """Pass events to the Coreapp as a Webapp does. Returns its response."""
     return await running.client.ask(lambda n: core.TakeUpstreamEvents(n, BUSINESS, list(events)))
+
+
+@contextlib.contextmanager
+def ids_refused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the database refuse the rows of ids of the Cloud API."""
+
+    async def refuse(connection: Connection, table: Any, rows: Any) -> None:
+        raise pymysql.err.DataError(1406, "Data too long")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(upstream_ids, "add_rows", refuse)
+        yield
 
 
 def status(

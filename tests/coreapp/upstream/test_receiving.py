@@ -6,14 +6,12 @@ import asyncio
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any
 
-import pymysql
 import pytest
 
 from coreapp.upstream import inbound_ids, link
 from tests.coreapp.conftest import BUSINESS, Running, World
-from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
+from tests.coreapp.upstream.conftest import ids_refused, message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import ScriptedCloud
 from tidings.storage.business import upstream_ids
 from tidings.storage.business.upstream_ids import UpstreamId
@@ -56,12 +54,7 @@ async def test_a_repeated_event_is_not_acknowledged_when_the_database_refuses_th
     bridged: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await bridged.start()
-
-    async def refuse(connection: Connection, table: Any, rows: Any) -> None:
-        raise pymysql.err.DataError(1406, "Data too long")
-
-    with monkeypatch.context() as refusing:
-        refusing.setattr(upstream_ids, "add_rows", refuse)
+    with ids_refused(monkeypatch):
         answers = await asyncio.gather(*(post(running, message("wamid.IN=")) for _ in range(5)))
     assert [type(answer) for answer in answers] == [core.Refused] * 5
 

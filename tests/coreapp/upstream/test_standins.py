@@ -6,17 +6,15 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pymysql
 import pytest
 
 from coreapp.upstream.standins import StandInNumbers
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, World
-from tests.coreapp.upstream.conftest import hidden_message, message, post, status, until_no_jobs
+from tests.coreapp.upstream.conftest import hidden_message, ids_refused, message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import ScriptedCloud
-from tidings.storage.business import standins, upstream_ids
+from tidings.storage.business import standins
 from tidings.storage.business.standins import StandIn
-from tidings.storage.database import Connection
 from tidings.wire import codes, core
 
 ANN, BEN = "US.13491208655302741918", "US.13491208655302741919"
@@ -138,12 +136,7 @@ async def test_the_number_is_on_disk_with_the_message_or_not_at_all(
     bridged: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await bridged.start()
-
-    async def refuse(connection: Connection, table: Any, rows: Any) -> None:
-        raise pymysql.err.DataError(1406, "Data too long")
-
-    with monkeypatch.context() as refusing:
-        refusing.setattr(upstream_ids, "add_rows", refuse)
+    with ids_refused(monkeypatch):
         answer = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
     assert isinstance(answer, core.Refused)
     assert await issued(bridged) == []
