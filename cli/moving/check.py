@@ -114,7 +114,7 @@ def _variables(path: Path, text: bytes) -> Mapping[str, str]:
         if not line.strip() or line.lstrip()[0] in "#;":
             continue
         name, equals, value = line.removeprefix("export ").partition("=")
-        if not equals or not name.strip().replace("_", "").isalnum():
+        if not equals or compose_file.VARIABLE.fullmatch(name.strip()) is None:
             raise guard.CommandFailure(f"{path}, line {number}: not NAME=VALUE")
         found[name.strip()] = value.strip().strip("\"'")
     return found

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+VARIABLE = re.compile(r"[A-Za-z0-9_.-]+")  # name of a variable
 _KEY = re.compile(r"(?:(\"[^\"]*\"|'[^']*')\s*|([^\s:#\[\]{}&*!|>,][^:#]*)):(?=\s|\Z)(.*)", re.DOTALL)
 
 
@@ -107,7 +107,7 @@ def _variables(value: _Line, lines: list[_Line]) -> Mapping[str, str]:
 def _variable(line: _Line) -> tuple[str, str]:
     name, _, text = _unquoted(_item(line)).partition("=")
     # The text may be a secret, so it is not shown.
-    if _NAME.fullmatch(name.strip()) is None:
+    if VARIABLE.fullmatch(name.strip()) is None:
         raise UnreadableCompose(f"line {line.number}: it is not of the form `- NAME=value`")
     return name.strip(), text
 
