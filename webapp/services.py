@@ -278,7 +278,7 @@ def _maintenance(context: WebappContext, tokens: Tokens, logins: Logins, tls: Se
     watch.on(changes.TOKENS, tokens.poll)
     watch.on(changes.LOGINS, logins.guessing.poll)
     watch.on(changes.NUMBERS, context.numbers.poll)
-    chores = {"tokens": RevocationMaintenance(tokens, context.clock).run_once, "logins": logins.maintenance.run_once}
+    chores = {"tokens": RevocationMaintenance(tokens, context.clock).run_once, "logins": logins.guessing.sweep}
     if tls is not None:
         watch.on(changes.CERTIFICATES, tls.load)
         # A generated certificate expires, so it is checked regularly.

@@ -10,7 +10,6 @@ from tests.manual_clock import ManualClock
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.database import Database
 from webapp.api.users.guessing import Guessing
-from webapp.api.users.maintenance import LoginMaintenance
 from webapp.api.users.refusals import Refusals
 from webapp.http.errors import RateLimitExceeded
 
@@ -141,14 +140,13 @@ async def test_known_login_origins_are_kept_for_90_days_across_restarts(scene: S
 
 async def test_maintenance_limits_the_login_tables(scene: Scene) -> None:
     guessing = scene.webapp()
-    maintenance = LoginMaintenance(guessing)
     async with scene.database.transaction() as connection:
         now = int(scene.clock.now() * 1000)
         rows = [{"username": "admin", "origin": str(n), "seen_at": now + n} for n in range(LIMIT + 100)]
         await connection.execute(login_origins.table.insert(), rows)
     await scene.count(guessing, "admin", "192.0.2.1")
     scene.clock.advance(BURST * SECONDS + 60)
-    await maintenance.run_once()
+    await guessing.sweep()
     async with scene.database.reading() as connection:
         assert not (await connection.execute(login_buckets.table.select())).all()
         kept = await login_origins.list_since(connection, 0, limit=2 * LIMIT)

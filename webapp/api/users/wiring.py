@@ -11,7 +11,6 @@ from starlette.types import ASGIApp
 from webapp.api.users.credentials import Credentials
 from webapp.api.users.first_start import FirstStart, OnlyLogin
 from webapp.api.users.guessing import Guessing
-from webapp.api.users.maintenance import LoginMaintenance
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.refusals import Refusals
 from webapp.api.users.service import Users
@@ -26,7 +25,6 @@ class Logins:
     users: Users
     credentials: Credentials
     guessing: Guessing
-    maintenance: LoginMaintenance
     first_start: FirstStart
     only_login: Callable[[ASGIApp], ASGIApp] | None  # middleware; `None` where the default password is safe
 
@@ -59,4 +57,4 @@ def wire(context: WebappContext, tokens: Tokens, hasher: Hasher) -> Logins:
     only_login = None
     if not first.is_default_safe:
         only_login = functools.partial(OnlyLogin, start=first_start, identify=tokens.identify)
-    return Logins(users, credentials, guessing, LoginMaintenance(guessing), first_start, only_login)
+    return Logins(users, credentials, guessing, first_start, only_login)
