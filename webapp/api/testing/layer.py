@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from webapp.api.testing import fault_targets
-from webapp.api.testing.fault_targets import CloudRoutes
+from tidings.testing.faults import FaultTarget
 from webapp.api.testing.mode import PREFIX, TestMode
+
+# First parts of the paths of v1, and of the routes of the Cloud API.
+_OF_V1 = {
+    "/v1/messages": FaultTarget.MESSAGES,
+    "/v1/media": FaultTarget.MEDIA,
+    "/v1/configs/templates": FaultTarget.TEMPLATES,
+}
+_OF_CLOUD = {
+    "/{phone-number-id}/messages": FaultTarget.MESSAGES,
+    "/{phone-number-id}/media": FaultTarget.MEDIA,
+    "/{media-id}": FaultTarget.MEDIA,
+    "/whatsapp_business/attachments": FaultTarget.MEDIA,
+    "/{waba-id}/message_templates": FaultTarget.TEMPLATES,
+    "/{template-id}": FaultTarget.TEMPLATES,
+}
+
+
+class CloudRoutes(Protocol):
+    """The Cloud API's routes."""
+
+    def claims(self, path: str) -> bool: ...
+
+    def route(self, path: str) -> str: ...
 
 
 class TestLayer:
@@ -33,6 +57,14 @@ class TestLayer:
 
     def meet_fault(self, path: str) -> None:
         """Count a request to a path. Raises `InducedFailure` when it meets a fault."""
-        target = fault_targets.find(path, self._cloud)
+        target = self._target(path)
         if target is not None:
             self._mode.meet_fault(target)
+
+    def _target(self, path: str) -> FaultTarget | None:
+        """Return the target of a request to a path; `None` for a path that no fault applies to."""
+        if path.startswith("/v1/"):
+            return next((_OF_V1[first] for first in _OF_V1 if path == first or path.startswith(f"{first}/")), None)
+        if self._cloud is None or not self._cloud.claims(path):
+            return None
+        return _OF_CLOUD.get(self._cloud.route(path))
