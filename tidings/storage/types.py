@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, sqlite
+from sqlalchemy.dialects import mysql
 
 
 class TableFamily(sa.MetaData):
@@ -134,11 +134,6 @@ def blob() -> sa.types.TypeEngine[bytes]:
 def fixed_bytes(length: int) -> sa.types.TypeEngine[bytes]:
     """Binary data of at most `length` bytes, stored in the row."""
     return sa.LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
-
-
-def serial() -> sa.types.TypeEngine[int]:
-    """64-bit integer that can be an automatic primary key on both."""
-    return sa.BigInteger().with_variant(sqlite.INTEGER(), "sqlite")
 
 
 def milliseconds() -> sa.types.TypeEngine[int]:
