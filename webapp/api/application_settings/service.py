@@ -41,6 +41,7 @@ async def require_callable(guard: URLGuard, url: str, field: str) -> None:
         raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {error}") from None
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class AccountSettings:
     """Settings of the caller's account.
 
@@ -48,49 +49,37 @@ class AccountSettings:
     within 5 seconds. The others read it within seconds.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        coreapps: AllCoreapps,
-        guard: URLGuard,
-        *,
-        safe: SecretSealer,
-        statuses_per_post: int,
-    ) -> None:
-        """Create the service.
-
-        statuses_per_post: `webhooks.max_statuses_per_post` of accounts that do not set it
-        """
-        self._database = database
-        self._coreapps = coreapps
-        self._guard = guard
-        self._safe = safe
-        self._statuses_per_post = statuses_per_post
+    database: Database
+    coreapps: AllCoreapps
+    guard: URLGuard
+    _: dataclasses.KW_ONLY
+    safe: SecretSealer
+    statuses_per_post: int  # `webhooks.max_statuses_per_post` of accounts that do not set it
 
     async def find(self, caller: Caller) -> ApplicationSettings:
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             found = await application_settings.find_settings(connection, caller.account)
         if not found.webhooks.max_statuses_per_post:
-            webhooks = dataclasses.replace(found.webhooks, max_statuses_per_post=self._statuses_per_post)
+            webhooks = dataclasses.replace(found.webhooks, max_statuses_per_post=self.statuses_per_post)
             found = dataclasses.replace(found, webhooks=webhooks)
-        return webhook_url.opened(self._safe, caller.account, found)
+        return webhook_url.opened(self.safe, caller.account, found)
 
     async def find_webhook(self, caller: Caller) -> tuple[str, webhook_url.Headers]:
         """Return the URL of the webhook and the headers that its posts carry."""
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             found = await application_settings.find_settings(connection, caller.account)
-        headers = webhook_url.headers_of(self._safe, caller.account, found)
-        return webhook_url.opened(self._safe, caller.account, found).webhooks.url, headers
+        headers = webhook_url.headers_of(self.safe, caller.account, found)
+        return webhook_url.opened(self.safe, caller.account, found).webhooks.url, headers
 
     async def set_webhook(self, caller: Caller, url: str, headers: webhook_url.Headers) -> None:
         """Set the URL of the webhook and the headers that its posts carry. Raises `InvalidRequest` as `change` does."""
-        await require_callable(self._guard, url, "url")
+        await require_callable(self.guard, url, "url")
         await self._write(caller, {"webhooks": {"url": webhook_url.with_headers(url, headers)}})
 
     async def change(self, caller: Caller, changes: Changes) -> None:
         """Change settings. Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
         if changes.webhooks is not None:
-            await require_callable(self._guard, changes.webhooks.url or "", "webhooks.url")
+            await require_callable(self.guard, changes.webhooks.url or "", "webhooks.url")
         document: dict[str, Any] = changes.document()
         if not document:
             return
@@ -102,20 +91,20 @@ class AccountSettings:
         await self._write(caller, document)
 
     async def _write(self, caller: Caller, document: dict[str, Any]) -> None:
-        sealed = webhook_url.sealed(self._safe, caller.account, document)
-        await self._database.persist(
+        sealed = webhook_url.sealed(self.safe, caller.account, document)
+        await self.database.persist(
             lambda connection: application_settings.change_settings(connection, caller.account, sealed), patience=5.0
         )
         await self._tell(caller, sorted(document))
 
     async def reset(self, caller: Caller) -> None:
-        await self._database.persist(
+        await self.database.persist(
             lambda connection: application_settings.reset_settings(connection, caller.account), patience=5.0
         )
         await self._tell(caller, ["all"])
 
     async def _tell(self, caller: Caller, keys: list[str]) -> None:
-        answers = await self._coreapps.of(caller.account).call_all(
+        answers = await self.coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
         missed = sum(isinstance(answer, CoreappAway) for answer in answers)

@@ -54,27 +54,18 @@ class IssuedToken:
     expires_at: int  # Unix seconds
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Users:
     """Users of each number. Names in requests are those within the caller's number."""
 
-    def __init__(
-        self,
-        database: Database,
-        numbers: Numbers,
-        *,
-        tokens: Tokens,
-        credentials: Credentials,
-        hasher: Hasher,
-        refusals: Refusals,
-        clock: Clock,
-    ) -> None:
-        self._database = database
-        self._numbers = numbers
-        self._tokens = tokens
-        self._credentials = credentials
-        self._hasher = hasher
-        self._refusals = refusals
-        self._clock = clock
+    database: Database
+    numbers: Numbers
+    _: dataclasses.KW_ONLY
+    tokens: Tokens
+    credentials: Credentials
+    hasher: Hasher
+    refusals: Refusals
+    clock: Clock
 
     async def check(self, name: str, password: str, address: str, scope: Scope) -> User:
         """Return the user with this password, whose number is not paused.
@@ -83,12 +74,12 @@ class Users:
 
         name: login name, or at a host that stands for a number the name within that number
         """
-        username, only = self._numbers.login_of(name, scope)
+        username, only = self.numbers.login_of(name, scope)
         with self._refusing(username, address):
-            user = await self._credentials.check(username, password, address)
+            user = await self.credentials.check(username, password, address)
             if only and user.account != only:
                 raise Unauthenticated("wrong user name or password", scheme="Basic")
-            await self._numbers.admit(user.account, scope)
+            await self.numbers.admit(user.account, scope)
             return user
 
     async def log_in(
@@ -112,11 +103,11 @@ class Users:
             elif user.must_change_password:
                 raise PasswordChangeRequired
         LOGINS.labels("ok").inc()
-        return IssuedToken(*self._tokens.issue(user, lifetime))
+        return IssuedToken(*self.tokens.issue(user, lifetime))
 
     async def find_any(self, username: str) -> User:
         """Return the user with this login name. Raises `Unauthenticated` when there is none."""
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             user = await users.find_user(connection, username)
         if user is None:
             raise Unauthenticated("there is no such user")
@@ -141,11 +132,11 @@ class Users:
             if new_password is None:
                 raise PasswordChangeRequired
             _check_password("new_password", new_password)
-            if await self._hasher.verify(user.password_hash, new_password):
+            if await self.hasher.verify(user.password_hash, new_password):
                 raise InvalidRequest.because(PARAMETER_INVALID, "new_password: must differ from the first password")
             user = await self._change_password(user, new_password)
         LOGINS.labels("ok").inc()
-        return IssuedToken(*self._tokens.issue(user, lifetime))
+        return IssuedToken(*self.tokens.issue(user, lifetime))
 
     @contextlib.contextmanager
     def _refusing(self, username: str, address: str) -> Iterator[None]:
@@ -154,13 +145,13 @@ class Users:
             yield
         except APIError as error:
             LOGINS.labels(_RESULTS.get(type(error), "refused")).inc()
-            known = username if self._credentials.is_known(username) else None
-            self._refusals.note(known, address, str(error))
+            known = username if self.credentials.is_known(username) else None
+            self.refusals.note(known, address, str(error))
             raise
 
     async def log_out(self, caller: Caller) -> None:
         """Revoke the caller's token. The user's other tokens stay valid."""
-        await self._tokens.revoke(caller)
+        await self.tokens.revoke(caller)
 
     async def end_tokens(self, caller: Caller, username: str) -> None:
         """Revoke all tokens of a user: in this process at once, in other Webapps within a second.
@@ -174,7 +165,7 @@ class Users:
         """Return all users of the caller's account. Raises `AdministratorRequired`."""
         if not caller.is_admin:
             raise AdministratorRequired("only an administrator may list all users")
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             return await users.list_users(connection, caller.account)
 
     async def get(self, caller: Caller, username: str) -> User:
@@ -183,7 +174,7 @@ class Users:
         Ordinary users may read only themselves. Raises `AdministratorRequired` and `InvalidRequest`.
         """
         self._check_access(caller, username)
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             user = await users.find_user(connection, self._login(caller, username))
         if user is None or user.account != caller.account:
             raise _unknown(username)
@@ -193,22 +184,22 @@ class Users:
         """Create an ordinary user. Raises `InvalidRequest` for a weak password, `NameTaken` and `Overloaded`."""
         _check_password("password", password)
         login = self._login(caller, username)
-        if login == username and self._numbers.is_qualified(username):
+        if login == username and self.numbers.is_qualified(username):
             # It would look like a login name of another number.
             raise NameTaken
         user = User(
             username=login,
             account=caller.account,
             role=users.USER,
-            password_hash=await self._hasher.hash(password),
+            password_hash=await self.hasher.hash(password),
             must_change_password=False,
-            created_at=self._clock.now_ms(),
+            created_at=self.clock.now_ms(),
             name=username if login != username else None,
         )
-        added = await self._database.commit(lambda connection: users.add_user(connection, user))
+        added = await self.database.commit(lambda connection: users.add_user(connection, user))
         if not added:
             raise NameTaken
-        self._credentials.learn(user, password)
+        self.credentials.learn(user, password)
         log.info("user.created", extra={"username": login, "role": user.role, "by": caller.username})
 
     async def set_password(
@@ -226,12 +217,12 @@ class Users:
         if user.username == caller.username:
             if old_password is not None or not self._logged_in_recently(caller):
                 user = await self._check_old_password(user.username, old_password, address)
-            changed = await self._replace(user, await self._hasher.hash(password))
+            changed = await self._replace(user, await self.hasher.hash(password))
             if changed is None:
                 raise WrongPassword("password: was changed at the same time")
         else:
-            changed = await self._replace_any(caller, username, await self._hasher.hash(password))
-        self._credentials.learn(changed, password)
+            changed = await self._replace_any(caller, username, await self.hasher.hash(password))
+        self.credentials.learn(changed, password)
         log.info("user.password_changed", extra={"username": changed.username, "by": caller.username})
 
     async def delete(self, caller: Caller, username: str) -> None:
@@ -243,7 +234,7 @@ class Users:
         user = await self.get(caller, username)
         if username == ADMINISTRATOR:
             raise AdministratorRequired(f"the user {ADMINISTRATOR} cannot be deleted")
-        revocation = self._tokens.revocation_of(user)
+        revocation = self.tokens.revocation_of(user)
 
         async def work(connection: Connection) -> bool:
             deleted = await users.delete_user(connection, user)
@@ -252,38 +243,38 @@ class Users:
                 await login_origins.delete_of(connection, user.username)
             return deleted
 
-        deleted = await self._database.commit(work)
+        deleted = await self.database.commit(work)
         if not deleted:
             raise _unknown(username)
-        self._tokens.learn(revocation)
-        self._credentials.forget(user.username)
+        self.tokens.learn(revocation)
+        self.credentials.forget(user.username)
         log.info("user.deleted", extra={"username": user.username, "by": caller.username})
 
     def _login(self, caller: Caller, name: str) -> str:
         """Return the login name of a user of the caller's number."""
-        return self._numbers.login_name(caller.account, name)
+        return self.numbers.login_name(caller.account, name)
 
     def _check_access(self, caller: Caller, name: str) -> None:
         if not caller.is_admin and caller.username != self._login(caller, name):
             raise AdministratorRequired("only an administrator may do this for another user")
 
     def _logged_in_recently(self, caller: Caller) -> bool:
-        return self._clock.now() - caller.issued_at < RECENT_LOGIN
+        return self.clock.now() - caller.issued_at < RECENT_LOGIN
 
     async def _check_old_password(self, username: str, old_password: str | None, address: str) -> User:
         if old_password is None:
             details = "old_password: is missing; give it, or log in again and repeat this within 10 minutes"
             raise InvalidRequest.because(PARAMETER_MISSING, details)
         try:
-            return await self._credentials.check(username, old_password, address)
+            return await self.credentials.check(username, old_password, address)
         except Unauthenticated:
             raise WrongPassword("old_password: is wrong") from None
 
     async def _change_password(self, user: User, new_password: str) -> User:
-        changed = await self._replace(user, await self._hasher.hash(new_password))
+        changed = await self._replace(user, await self.hasher.hash(new_password))
         if changed is None:
             raise Unauthenticated("the password was changed at the same time", scheme="Basic")
-        self._credentials.learn(changed, new_password)
+        self.credentials.learn(changed, new_password)
         log.info("user.password_changed", extra={"username": user.username})
         return changed
 
@@ -303,7 +294,7 @@ class Users:
         successor = dataclasses.replace(user, generation=user.generation + 1)
         if password_hash:
             successor = dataclasses.replace(successor, password_hash=password_hash, must_change_password=False)
-        revocation = self._tokens.revocation_of(user)
+        revocation = self.tokens.revocation_of(user)
 
         async def work(connection: Connection) -> bool:
             replaced = await users.replace(connection, user, successor)
@@ -311,11 +302,11 @@ class Users:
                 await revoke(connection, revocation)
             return replaced
 
-        replaced = await self._database.commit(work)
-        self._credentials.forget(user.username)
+        replaced = await self.database.commit(work)
+        self.credentials.forget(user.username)
         if not replaced:
             return None
-        self._tokens.learn(revocation)
+        self.tokens.learn(revocation)
         return successor
 
 
