@@ -42,10 +42,6 @@ async def show_list(page: HandsetRequest) -> Response:
     return page.render("list.html", await _frame(page, page.phone(), page.query("open")))
 
 
-async def show(page: HandsetRequest) -> Response:
-    return await _show(page)
-
-
 async def show_more(page: HandsetRequest) -> Response:
     """Show the forms of types other than text and files."""
     phone, chat = page.phone(), _chat_of(page)
@@ -61,7 +57,7 @@ async def show_messages(page: HandsetRequest) -> Response:
     return page.render("messages.html", values)
 
 
-async def _show(page: HandsetRequest, problem: str = "", status: int = 200) -> Response:
+async def show(page: HandsetRequest, problem: str = "", status: int = 200) -> Response:
     phone, chat = page.phone(), _chat_of(page)
     before = whole_number(page.query("before"))
     shown = await view.conversation(phone, chat, before)
@@ -127,7 +123,7 @@ async def send(page: HandsetRequest) -> Response:
         await phone.send(chat, content)
     except (InvalidAnswer, ClientError) as error:
         status = 503 if isinstance(error, NetworkAway | errors.NotStored) else 422
-        return await _show(page, strings.NOT_SENT.format(reason=error), status)
+        return await show(page, strings.NOT_SENT.format(reason=error), status)
     return _back(page, chat)
 
 
