@@ -336,7 +336,7 @@ class Deliveries:
 
 
 def _decide(callback: Callback, target: CallbackTarget, now: float, status: int | None) -> retry.Decision:
-    """Return what follows an attempt that began at `now` (Unix seconds)."""
+    """Return what follows an attempt that started at `now` (Unix seconds)."""
     return retry.decide(status, callback.attempt + 1, now - callback.created_at / 1000, target.policy)
 
 

@@ -207,7 +207,7 @@ async def _handle(handler: Handler, page: HandsetRequest) -> Response:
 def _problem(
     page: HandsetRequest, status: int, text: str, *, again: str = "", kept: Sequence[tuple[str, str]] = ()
 ) -> Response:
-    """Return a page that says what is wrong.
+    """Return a page with the problem.
 
     again: URL of a request that may succeed later; empty for others
     kept: its fields, without files

@@ -82,7 +82,7 @@ async def enter(page: PageRequest) -> Result:
     else:
         response = redirect(HOME)
         cookies.start(page.request, response, issued.token)
-    # The link stays valid after a failure. Another request may have used it meanwhile.
+    # The link stays valid after a failure. Another request may have used it since.
     return response if link.use(key) else _form(page, pages.text("login", "used"), status=403)
 
 
