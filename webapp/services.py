@@ -44,12 +44,11 @@ from tidings.storage.database import Database
 from webapp.api.cloud.facade import Facade
 from webapp.api.cloud.limits import NumberSendingLimits
 from webapp.api.cloud.wiring import CloudDirectory
-from webapp.api.messages.routes import MESSAGES_PATH
 from webapp.api.metrics.service import ProcessMetrics
-from webapp.api.templates.service import Templates
 from webapp.api.upstream.service import UpstreamCallbacks
 from webapp.api.users.passwords import Hasher
 from webapp.api.users.wiring import Logins
+from webapp.api.wiring import ResourceParts
 from webapp.auth.authenticator import Authenticator, Limit, NumberLimits, RateLimits
 from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import RevocationMaintenance, Tokens
@@ -126,7 +125,7 @@ class Parts:
     tokens: Tokens
     maintenance: Maintenance
     logins: Logins
-    templates: Templates
+    resources: ResourceParts
     numbers: Numbers
     tls: ServerTLS | None
     certificates: CertificateWatch
@@ -191,7 +190,7 @@ def assemble(
         tokens=tokens,
         maintenance=_maintenance(context, tokens, logins, tls),
         logins=logins,
-        templates=resources.templates,
+        resources=resources,
         numbers=numbers,
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
@@ -297,7 +296,7 @@ def _limiter(
     settings = context.settings
 
     def sends(path: str) -> bool:
-        return path == MESSAGES_PATH or (facade is not None and facade.sends(path))
+        return path == envelope.MESSAGES or (facade is not None and facade.sends(path))
 
     return ConnectionLimiter(
         settings.unauthenticated,
@@ -381,7 +380,7 @@ async def run(
         services += [parts.certificates, parts.media_watch]
         services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
-        services.append(Vitals({"data": settings.data_dir, "media": webapp.api.wiring.disk_of_media(settings)}))
+        services.append(Vitals({"data": settings.data_dir, "media": settings.media_disk}))
         await service.run_services([*services, *parts.console.services, http, *parts.console.last], stop)
     finally:
         listener.close()

@@ -218,6 +218,11 @@ class Settings(settings.ProcessSettings):
         return self
 
     @property
+    def media_disk(self) -> Path:
+        """Return a directory on the disk that uploads fill. With a bucket they fill none."""
+        return self.data_dir if self.media_bucket else self.media_dir
+
+    @property
     def allowed_hosts(self) -> frozenset[str]:
         """Names allowed in `Host`, those that stand for a number among them; empty for any."""
         return self.http_hosts | self.number_hosts.keys() if self.http_hosts else frozenset()

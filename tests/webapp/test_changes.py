@@ -74,13 +74,13 @@ async def test_two_webapps_and_a_coreapp_apply_a_change_within_one_poll(
 
         async with database.transaction() as connection:
             assert await templates.add_template(connection, TEMPLATE)
-        assert (await other.parts.templates.find("15550000000", "plain", "en_US", None))[0], (
+        assert (await other.parts.resources.templates.find("15550000000", "plain", "en_US", None))[0], (
             "what is not known is looked up"
         )
         assert (await api.http.delete("/v1/configs/templates/plain")).status_code == 200
 
         async def template_is_gone() -> bool:
-            return not (await other.parts.templates.find("15550000000", "plain", "en_US", None))[0]
+            return not (await other.parts.resources.templates.find("15550000000", "plain", "en_US", None))[0]
 
         assert await holds_within_a_second(template_is_gone)
 

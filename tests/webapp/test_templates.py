@@ -176,7 +176,7 @@ async def test_templates_created_elsewhere_work_at_once_and_deletions_after_one_
     assert (await api.http.post("/v1/messages", json=sending())).status_code == 201
     async with database.transaction() as connection:
         assert await templates.delete_templates(connection, "15550000000", "plain") == 1
-    await api.parts.templates.run_once()
+    await api.parts.resources.templates.run_once()
     assert code(await api.http.post("/v1/messages", json=sending())) == (404, 2001)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 from tidings.keys.media_links import MediaLinks
 from tidings.objects.watch import StoreWatch
 from tidings.observability.readiness import Readiness
 from tidings.storage.business import changes
-from webapp.api.account.service import RegistrationService
+from webapp.api.account.service import PinHasher, RegistrationService
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.backup.service import Backups
 from webapp.api.business_encryption import FlowKeys
@@ -36,11 +35,9 @@ from webapp.api.templates.review import TemplateReview
 from webapp.api.templates.service import Templates
 from webapp.api.templates.upstream_changes import UpstreamChanges
 from webapp.api.testing.rules import NumberRules
-from webapp.api.users.passwords import Hasher
 from webapp.auth.idempotency import FirstAnswers
 from webapp.context import WebappContext
 from webapp.http.tls import ServerTLS
-from webapp.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +50,12 @@ class ResourceParts:
 
 
 def wire(
-    context: WebappContext, media_watch: StoreWatch, hasher: Hasher, *, tls: ServerTLS | None, rules: NumberRules | None
+    context: WebappContext,
+    media_watch: StoreWatch,
+    hasher: PinHasher,
+    *,
+    tls: ServerTLS | None,
+    rules: NumberRules | None,
 ) -> ResourceParts:
     """Create the services.
 
@@ -90,7 +92,7 @@ def wire(
         HealthCheck(links, database),
         Collections(links),
         GroupService(links),
-        Support(database, links, data_dir=settings.data_dir, media_dir=disk_of_media(settings), clock=clock),
+        Support(database, links, data_dir=settings.data_dir, media_dir=settings.media_disk, clock=clock),
         Stats(database, links, clock),
         OpenApiDocument(),
         Assets(),
@@ -110,8 +112,3 @@ def _templates(context: WebappContext) -> Templates:
     )
     context.changes.on(changes.TEMPLATES, templates.run_once)
     return templates
-
-
-def disk_of_media(settings: Settings) -> Path:
-    """Return a directory on the disk that uploads fill. With a bucket they fill none."""
-    return settings.data_dir if settings.media_bucket else settings.media_dir

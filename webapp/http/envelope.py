@@ -35,6 +35,7 @@ from webapp.http.errors import (
 
 log = logging.getLogger(__name__)
 
+MESSAGES = "/v1/messages"  # the hot route
 CALLBACKS = "/cloud/callbacks/"  # followed by the secret of a number's callback
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")

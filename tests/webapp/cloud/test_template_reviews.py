@@ -166,7 +166,7 @@ async def test_a_template_that_is_not_approved_is_refused_and_an_approval_counts
     assert [response.status_code for response in await send(cloud)] == [200, 201]
     await put(database, status=status)
     # The poll that each Webapp makes twice a second.
-    await cloud.served.parts.templates.run_once()
+    await cloud.served.parts.resources.templates.run_once()
     over_cloud, over_v1 = await send(cloud)
     assert error(over_cloud)[:2] == cloud_code
     assert code(over_v1) == v1_code

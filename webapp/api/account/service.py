@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from typing import Protocol
 
 from tidings.storage import outages
 from tidings.storage.business import accounts, layouts, registrations, upstreams
@@ -14,7 +15,6 @@ from tidings.wire import core
 from tidings.wire.codes import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.api.account import certificate
 from webapp.api.account.schemas import CodeRequest, ShardsChange
-from webapp.api.users.passwords import Hasher
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import PrimaryCoreapps
 from webapp.http.errors import InvalidRequest
@@ -52,10 +52,18 @@ class RegistrationState:
     has_pin: bool  # whether two-step verification is on
 
 
+class PinHasher(Protocol):
+    """Hashes PINs. Raises `Overloaded`."""
+
+    async def hash(self, pin: str, /) -> str: ...
+
+    async def verify(self, pin_hash: str, pin: str, /) -> bool: ...
+
+
 class RegistrationService:
     """Registration of the caller's account."""
 
-    def __init__(self, database: Database, coreapps: PrimaryCoreapps, hasher: Hasher) -> None:
+    def __init__(self, database: Database, coreapps: PrimaryCoreapps, hasher: PinHasher) -> None:
         self._database = database
         self._coreapps = coreapps
         self._hasher = hasher

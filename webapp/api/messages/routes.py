@@ -16,11 +16,11 @@ from webapp.http import answers, bodies
 from webapp.http.bodies import BodyLimit, json_body
 from webapp.http.dependencies import RequestId, find, part
 from webapp.http.direct import DirectRoute
+from webapp.http.envelope import MESSAGES
 from webapp.http.errors import InvalidRequest
 from webapp.http.openapi import document
 from webapp.http.openapi.document import RESPONSES, MetaAnswer
 
-MESSAGES_PATH = "/v1/messages"
 MAX_ID = 64
 
 router = APIRouter(tags=["messages"], responses=RESPONSES)
@@ -54,7 +54,7 @@ async def send_message(request: Request) -> Response:
 
 
 router.add_api_route(
-    MESSAGES_PATH,
+    MESSAGES,
     send_message,
     methods=["POST"],
     summary="Send a message",
