@@ -410,8 +410,6 @@ _SHOW: Mapping[str, Callable[[Any], Parts]] = {
     "system": _system,
     **{kind: functools.partial(_media, kind) for kind in MEDIA},
 }
-# Types of messages that are displayed with more than their name.
-DISPLAYED = tuple(_SHOW)
 
 
 def at(node: Any, *path: str) -> Any:
