@@ -85,7 +85,7 @@ async def _run(
     watch = CertificateWatch([context.database.tls, api.tls], context.clock)
     services: list[Service] = [watch, refill, rotation, reregistration, checker, invitations, fleet]
     if settings.testing:
-        never = [device.number for device in offline]
+        never = frozenset(device.number for device in offline)
         controlled = TestRecipients(context, fleet, registrar, api=api, typing=application.typing, offline=never)
         services.append(RecipientControl(settings.data_dir, controlled.answer))
     try:

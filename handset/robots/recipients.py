@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -35,33 +36,22 @@ ENROL_SECONDS = 10.0  # for the network to register a test number
 _AWAY = (NetworkAway, errors.NotStored)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TestRecipients:
     """The recipients of one process, as a test controls them."""
 
     __test__ = False  # this is no class of tests
 
-    def __init__(
-        self,
-        context: FleetContext,
-        fleet: Fleet,
-        registrar: RobotRegistrar,
-        *,
-        api: NetworkApi,
-        typing: TypingPeers,
-        offline: Collection[str],
-    ) -> None:
-        """Create the recipients.
+    context: FleetContext
+    fleet: Fleet
+    registrar: RobotRegistrar
+    _: dataclasses.KW_ONLY
+    api: NetworkApi
+    typing: TypingPeers  # peers that the recipients show as typing
+    offline: Collection[str]  # numbers of robots that never log in
 
-        typing: peers that the recipients show as typing
-        offline: numbers of robots that never log in
-        """
-        self._context = context
-        self._fleet = fleet
-        self._registrar = registrar
-        self._api = api
-        self._typing = typing
-        self._offline = frozenset(offline)
-        self._enrolled = sum(map(numbers.is_test_number, fleet.devices))
+    def __post_init__(self) -> None:
+        self._enrolled = sum(map(numbers.is_test_number, self.fleet.devices))
         self._enrolling = asyncio.Lock()
 
     async def answer(self, call: recipients.RecipientCall) -> RecipientAnswer:
@@ -72,7 +62,7 @@ class TestRecipients:
                     return RecipientDone(await self._send(call))
                 case recipients.ListShown():
                     shown = await self._list_shown(call)
-                    return RecipientDone(shown=shown, typing=self._typing.list_of(call.number))
+                    return RecipientDone(shown=shown, typing=self.typing.list_of(call.number))
                 case recipients.EnrolRecipient():
                     await self._find(call.number)
                 case recipients.ForgetShown():
@@ -90,7 +80,7 @@ class TestRecipients:
         content: Mapping[str, Any] = call.content
         if call.file:
             content = await self._with_file(device, call)
-        return await self._fleet.send_content(call.number, call.to, content, call.name)
+        return await self.fleet.send_content(call.number, call.to, content, call.name)
 
     async def _with_file(self, device: Device, call: recipients.SendAsRecipient) -> Mapping[str, Any]:
         """Upload the file of a media message, and return the content that points to it."""
@@ -108,19 +98,19 @@ class TestRecipients:
         if not kinds.may_be_sent_as(mime_type, of):
             raise _Unusable(recipients.REFUSED, f"a file of the type {mime_type} cannot be sent as {kind}")
         opened = local(lambda: io.BytesIO(call.file))
-        pointer, _ = await attachments.upload(self._api, device, opened, len(call.file), mime_type=mime_type)
+        pointer, _ = await attachments.upload(self.api, device, opened, len(call.file), mime_type=mime_type)
         made = composing.medium(kind, msgspec.to_builtins(pointer), caption, filename)
         return {**call.content, **made}
 
     async def _list_shown(self, call: recipients.ListShown) -> list[ShownMessage]:
         await self._find(call.number)
-        context, limit = self._context, max(1, min(call.limit, recipients.MAX_SHOWN))
+        context, limit = self.context, max(1, min(call.limit, recipients.MAX_SHOWN))
         async with context.database.reading() as connection:
             rows = await inbox.list_of_number(connection, context.name, call.number, after=call.after, limit=limit)
         return [self._shown(row) for row in rows if row.kind not in HIDDEN]
 
     def _shown(self, row: inbox.InboxRow) -> ShownMessage:
-        message = shown_after_restart(row, self._context.vault)
+        message = shown_after_restart(row, self.context.vault)
         found = reading.read(message.type, message.raw) if message.raw else reading.MessageText([message.text])
         return ShownMessage(
             position=message.position,
@@ -139,23 +129,23 @@ class TestRecipients:
 
         Redeliveries are still detected by their ids in memory.
         """
-        context = self._context
+        context = self.context
         async with context.database.transaction() as connection:
             last, _, _ = await inbox.find(connection, context.name)
             await inbox.delete_before(connection, context.name, context.now() + 1, last)
-        self._typing.clear()
+        self.typing.clear()
 
     async def _find(self, number: str) -> Device:
         """Return the device of a recipient. A test number is registered first."""
-        device = self._fleet.devices.get(number)
+        device = self.fleet.devices.get(number)
         if device is not None:
             return device
-        if number in self._offline:
+        if number in self.offline:
             raise _Unusable(recipients.OFFLINE, f"{number} is a robot that never logs in")
         if not numbers.is_test_number(number):
             raise _Unusable(recipients.UNKNOWN, f"{number} is no recipient of this installation")
         async with self._enrolling:
-            return self._fleet.devices.get(number) or await self._enrol(number)
+            return self.fleet.devices.get(number) or await self._enrol(number)
 
     async def _enrol(self, number: str) -> Device:
         if self._enrolled >= MAX_ENROLLED:
@@ -163,10 +153,10 @@ class TestRecipients:
         device = keys.new_device(number)
         try:
             async with asyncio.timeout(ENROL_SECONDS):
-                await self._registrar.register([device], asyncio.Event())
+                await self.registrar.register([device], asyncio.Event())
         except TimeoutError as error:
             raise NetworkAway("the network did not register the number in time") from error
-        self._fleet.add(device)
+        self.fleet.add(device)
         self._enrolled += 1
         return device
 
