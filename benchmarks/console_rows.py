@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.mariadb import MariaDB
 from tidings.storage.business import callback_history, callback_purges, callback_replays, callbacks
-from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.callbacks import Callback
@@ -126,9 +126,9 @@ async def fill_callbacks(database: Database, count: int, now: int, show: Callabl
     subject, done = "", 0
     while done < count - queued:
         size = min(chance.randint(*SEGMENT), count - queued - done)
-        ended = [Ended(one, _accepted(one)) for one in map(made, range(done, done + size))]
+        ended = [EndedAttempt(one, _accepted(one)) for one in map(made, range(done, done + size))]
         async with database.transaction() as connection:
-            await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+            await callback_history.add(connection, ended, lambda account, name, texts: texts)
         if not subject and done >= count // 2:
             subject = ended[0].callback.subject
         done += size

@@ -11,7 +11,7 @@ from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import ReadCpuLimit
 
 
-class NumberUpstream:
+class NumberConnections:
     """Connections, pace and refused files of one number."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:

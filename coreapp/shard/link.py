@@ -247,7 +247,7 @@ class LinkHandler:
         if isinstance(question, core.ChangeTemplate):
             await shard.upstream.templates.carry_out(question)
         elif isinstance(question, core.TakeUpstreamEvents):
-            await shard.upstream.take(question.events)
+            await shard.upstream.commit(question.events)
         else:
             await shard.upstream.profile.carry_out(question)
         return core.Done(question.n)

@@ -84,7 +84,7 @@ class UpstreamInbox:
         """Return the services of the first shard."""
         return self.mirror, self.profile.mirror
 
-    async def take(self, given: Sequence[core.UpstreamEvent]) -> None:
+    async def commit(self, given: Sequence[core.UpstreamEvent]) -> None:
         """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""
         posted = [event for event in given if event.kind != core.TEMPLATE_EVENT]
         if len(posted) < len(given):
@@ -106,7 +106,7 @@ class UpstreamInbox:
             moved = {message.sender: message.new_user_id for message in found_messages if message.new_user_id}
             others = await self.sender.standins.prepare(hidden, moved)
             try:
-                await self._carry_out(parsed, own_ids, others)
+                await self._apply(parsed, own_ids, others)
             except Exception as error:
                 # Memory may be ahead of the disk: the shard must be opened again, or a repetition counts as known.
                 self.context.journal.fail(error)
@@ -114,7 +114,7 @@ class UpstreamInbox:
         finally:
             tracker.release(about)
 
-    async def _carry_out(
+    async def _apply(
         self,
         parsed: Sequence[PostedMessage | PostedStatus | tuple[int, str] | None],
         own_ids: Mapping[str, str],
@@ -137,7 +137,7 @@ class UpstreamInbox:
                 self._take_status(found, own_ids, effects)
             elif found is not None:
                 self._take_error(found, effects)
-        await self._commit(effects)
+        await self._write(effects)
 
     def _parse(self, event: core.UpstreamEvent) -> PostedMessage | PostedStatus | tuple[int, str] | None:
         try:
@@ -252,7 +252,7 @@ class UpstreamInbox:
             body = bodies.errors(*error)
             effects.callbacks.append(self.context.callback(f"upstream:{now}", "error", body, at=now))
 
-    async def _commit(self, effects: _Effects) -> None:
+    async def _write(self, effects: _Effects) -> None:
         """Commit the effects, and what concurrent posts of the same events have put into the journal before."""
         context, contacts = self.context, self.peers.contacts
         ended = [job.id for job in effects.settled]

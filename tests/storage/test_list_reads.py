@@ -20,7 +20,7 @@ from tidings.storage.business import (
     messages,
     shards,
 )
-from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
@@ -112,9 +112,10 @@ async def filled_callbacks(database_factory: DatabaseFactory, monkeypatch: pytes
             for n in range(start, start + 100):
                 rows = [made(3 * n + i, NOW + n * 70_000 + i) for i in range(3)]
                 ended = [
-                    Ended(row, callback_history.attempt(row, 1, NOW, 1, 200, error="", response=b"")) for row in rows
+                    EndedAttempt(row, callback_history.attempt(row, 1, NOW, 1, 200, error="", response=b""))
+                    for row in rows
                 ]
-                await callback_history.keep(connection, ended, lambda account, name, texts: texts)
+                await callback_history.add(connection, ended, lambda account, name, texts: texts)
     for start in range(0, QUEUED, 1_000):
         rows = [made(n, NOW + SEGMENTS * 70_000 + n * 10, n % SHARDS) for n in range(start, start + 1_000)]
         async with database.transaction() as connection:

@@ -28,7 +28,7 @@ from tidings.storage.business import (
     callbacks,
     message_views,
 )
-from tidings.storage.business.callback_history import Ended
+from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter, CallbackRecord
 from tidings.storage.business.message_views import MessageView
 from tidings.storage.business.messages import Status
@@ -297,7 +297,7 @@ async def test_the_history_of_a_batch_is_one_statement(world: World) -> None:
 
 def _finished(one: callbacks.Callback) -> Change:
     attempt = callback_history.attempt(one, 1, 5, 7.0, 200, error="", response=b"no row of its own")
-    return Change(BUSINESS, finished_callbacks=(one.seq,), ended_callbacks=(Ended(one, attempt),))
+    return Change(BUSINESS, finished_callbacks=(one.seq,), ended_callbacks=(EndedAttempt(one, attempt),))
 
 
 async def test_without_history_nothing_is_kept_and_no_statement_is_added(world: World) -> None:
@@ -374,9 +374,9 @@ async def keep(world: World, running: Running, count: int, *, ago: int) -> None:
     made, now = int((SystemClock().now() - ago) * 1e6), int(SystemClock().now() * 1000)
     for place in range(count):
         one = callbacks.Callback((made + place) << 5, 0, BUSINESS, f"m{place}", "status_change", b"{}", 1)
-        ended = Ended(one, callback_history.attempt(one, 1, now, 1.0, 200, error="", response=b""))
+        ended = EndedAttempt(one, callback_history.attempt(one, 1, now, 1.0, 200, error="", response=b""))
         async with world.database.transaction() as connection:
-            await callback_history.keep(connection, [ended], running.shard.context.bodies.seal_texts)
+            await callback_history.add(connection, [ended], running.shard.context.bodies.seal_texts)
 
 
 async def test_callbacks_that_end_late_are_merged_and_counted(world: World) -> None:
@@ -444,11 +444,12 @@ async def test_too_many_callbacks_are_deleted_early_oldest_first(world: World) -
         for place in range(60)
     ]
     ended = [
-        Ended(one, callback_history.attempt(one, 1, now // 1000, 1.0, 200, error="", response=b"")) for one in found
+        EndedAttempt(one, callback_history.attempt(one, 1, now // 1000, 1.0, 200, error="", response=b""))
+        for one in found
     ]
     async with world.database.transaction() as connection:
         for start in (0, 20, 40):
-            await callback_history.keep(connection, ended[start : start + 20], bodies.seal_texts)
+            await callback_history.add(connection, ended[start : start + 20], bodies.seal_texts)
     collect = collector(running, 24, 600, limit=45)
     assert await collect() == 20
     assert [row.seq for row in await entries(world)] == [one.seq for one in found[20:]]
