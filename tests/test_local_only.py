@@ -95,7 +95,7 @@ def test_a_python_process_with_the_environment_does_the_same() -> None:
 
 @pytest.mark.whole_system
 async def test_the_processes_of_an_installation_do_the_same(tmp_path: Path) -> None:
-    installation = Installation(tmp_path)
+    installation = Installation(tmp_path, None)
     try:
         await installation.start()
         business = await installation.business()

@@ -70,7 +70,7 @@ async def test_actions_about_a_number_are_in_its_audit_for_a_year(database_facto
             (1002, "show_message", "gBEG2", "x" * 255, None),
             (1001, "show_message", "gBEG1", "x" * 255, None),
         ]
-        listed = []
+        listed: list[audit_entries.AuditRow] = []
         after = (0, "")
         while page := await audit_entries.list_after(connection, after, limit=2):
             listed += page
