@@ -200,7 +200,7 @@ async def _pause(database: Database, number: str, *, is_paused: bool) -> int:
     change = functools.partial(number_states.change, number=number, is_paused=is_paused, by=coreapp_client.who())
     try:
         await _change(database, change)
-    except number_states.NoSuchNumber:
+    except number_states.NumberMissing:
         raise _unknown(number) from None
     except number_states.NumberBeingRemoved:
         raise guard.CommandFailure(f"{number} is being removed") from None

@@ -6,8 +6,8 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 
-from handset.printable import one_line
 from handset.terminal.keyboard import Keyboard
+from tidings.pages.printable import one_line
 
 Write = Callable[[str], None]
 

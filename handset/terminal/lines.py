@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from handset.printable import printable
+from tidings.pages.printable import printable
 
 CONTINUATION = "  | "
 # Width in columns below which lines are not folded here, but by the terminal.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from handset import reading
 from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices.device import DeviceObserver
-from handset.printable import one_line, printable
 from handset.shown_log import ShownLog
 from handset.terminal import commands, keyboard, lines
 from handset.terminal.console import Write
@@ -17,6 +16,7 @@ from handset.terminal.files import ConversationFiles
 from handset.typing_peers import TypingPeers
 from tidings.aio.clock import Clock, SystemClock
 from tidings.aio.lru import LRU
+from tidings.pages.printable import one_line, printable
 from tidings.wire.device import DELIVERED, READ
 
 RECENT = 1000  # peers whose last choices are kept, and messages that can be quoted

@@ -9,10 +9,10 @@ from typing import Any
 
 from handset import message_parts, reading
 from handset.message_parts import CardPart, ChoicePart, FilePart, MessagePart, PlacePart, TextPart
-from handset.printable import JOINERS, one_line
 from handset.web import recorder, strings
 from handset.web.phones import OpenPhone
 from tidings.media import kinds
+from tidings.pages.printable import JOINERS, one_line
 from tidings.storage.handset import chats, groups
 from tidings.storage.handset.chats import ChatItemRow
 from tidings.wire import addresses, content

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from handset.printable import printable
 from handset.settings import RobotsSettings, TerminalSettings
 from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
@@ -23,6 +22,7 @@ from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
 from tidings.config.env import SettingsError
 from tidings.installation.settings import DatabaseSettings
+from tidings.pages.printable import printable
 
 ADA = "15550100001"
 DATA = Path(__file__).parents[1] / "data" / "api"

@@ -14,7 +14,7 @@ from webapp.console import routes
 from webapp.console.access import forms
 from webapp.console.figures.processes import NumberShards
 from webapp.console.page_request import PageRequest, Result, redirect
-from webapp.console.pages import message_templates
+from webapp.console.pages import template_preview
 
 NESTED = "[" * 20_000
 
@@ -54,7 +54,7 @@ async def test_components_that_are_no_json_are_refused(browser: Browser, value: 
 
 def test_a_parameter_with_digits_of_another_script_is_shown_as_it_is() -> None:
     parts = [{"type": "BODY", "text": "{{²}} {{1}}", "example": {"body_text": [["first"]]}}]
-    assert message_templates.preview(parts)["body"] == "{{²}} first"
+    assert template_preview.preview(parts).body == "{{²}} first"
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", "127.0.0.1:x", ""])

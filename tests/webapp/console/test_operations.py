@@ -10,6 +10,7 @@ import string
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -255,8 +256,8 @@ async def test_a_template_is_made_previewed_edited_and_deleted(console: Served, 
     address = answer.headers["Location"]
     shown = await browser.get(address)
     check_page(shown)
-    assert "<div>Hello Ada</div>" in shown.text
-    assert "<li>Thanks</li>" in shown.text
+    assert '<p dir="auto">Hello Ada</p>' in shown.text
+    assert "<li><bdi>Thanks</bdi></li>" in shown.text
     longer = [{"type": "BODY", "text": "x" * 1025}]
     answer = await browser.submit(address, address, {"components": json.dumps(longer)})
     assert answer.status_code == 400
@@ -275,6 +276,57 @@ async def test_a_template_is_made_previewed_edited_and_deleted(console: Served, 
     assert (await browser.submit(address, f"{address}/delete", {"typed": "greetings"})).status_code == 400
     assert (await browser.submit(address, f"{address}/delete", {"typed": "greeting"})).status_code == 303
     assert (await console.http.get("/v1/configs/templates")).json()["templates"] == []
+
+
+async def test_a_preview_formats_texts_as_the_handset_does(console: Served, browser: Browser) -> None:
+    text = "*Hi* {{name}}, see https://example.com/a\n> today <b>only</b>"
+    named = {"body_text_named_params": [{"param_name": "name", "example": "_Ada_"}]}
+    call = {"type": "PHONE_NUMBER", "text": "Call us", "phone_number": "+15550001"}
+    visit = {"type": "URL", "text": "Visit", "url": "https://example.com/{{1}}", "example": ["offers"]}
+    components: list[dict[str, Any]] = [
+        {"type": "BODY", "text": text, "example": named},
+        {"type": "BUTTONS", "buttons": [visit, call]},
+    ]
+    page = "/console/templates/new"
+    fields = {"name": "greeting", "language": "en_US", "category": "MARKETING", "components": json.dumps(components)}
+    assert (await browser.submit(page, page, fields)).status_code == 400
+    answer = await browser.submit(page, page, {**fields, "parameter_format": "NAMED"})
+    assert answer.status_code == 303, answer.text
+    address = answer.headers["Location"]
+    # A form that is sent as it is shown changes nothing.
+    assert (await browser.submit(address, address, {})).status_code == 303
+    shown = await browser.get(address)
+    check_page(shown)
+    for part in (
+        "<b>Hi</b> <i>Ada</i>, see",
+        '<a href="https://example.com/a" target="_blank" rel="noopener noreferrer">',
+        '<blockquote dir="auto">today &lt;b&gt;only&lt;/b&gt;</blockquote>',
+        "<bdi>Visit</bdi><small><bdi>https://example.com/offers</bdi></small>",
+        "<bdi>Call us</bdi><small><bdi>+15550001</bdi></small>",
+    ):
+        assert part in shown.text, part
+
+
+async def test_a_preview_shows_the_cards_of_a_carousel(console: Served, browser: Browser) -> None:
+    def card(text: str) -> dict[str, Any]:
+        header = {"type": "HEADER", "format": "IMAGE"}
+        buttons = {"type": "BUTTONS", "buttons": [{"type": "QUICK_REPLY", "text": f"Take {text}"}]}
+        return {"components": [header, {"type": "BODY", "text": text}, buttons]}
+
+    components = [
+        {"type": "BODY", "text": "Offers"},
+        {"type": "CAROUSEL", "cards": [card("Lemons"), card("Limes")]},
+    ]
+    page = "/console/templates/new"
+    fields = {"name": "offers", "language": "en_US", "category": "MARKETING"}
+    answer = await browser.submit(page, page, {**fields, "components": json.dumps(components)})
+    assert answer.status_code == 303, answer.text
+    shown = document.parse((await browser.get(answer.headers["Location"])).text)
+    cards = [each.text for each in shown.all("div") if each.get("class") == "bubble-card"]
+    assert [" ".join(words.split()) for words in cards] == [
+        "Header: image Lemons Take Lemons",
+        "Header: image Limes Take Limes",
+    ]
 
 
 async def test_an_export_is_imported(console: Served, browser: Browser) -> None:

@@ -11,7 +11,7 @@ from tidings.storage.business.audit_entries import AuditAction
 from tidings.storage.business.numbers import ACTIVE, PAUSED, REMOVING
 
 
-class NoSuchNumber(Exception):
+class NumberMissing(Exception):
     """The installation does not have this number."""
 
 
@@ -22,13 +22,13 @@ class NumberBeingRemoved(Exception):
 async def change(connection: AsyncConnection, number: str, *, is_paused: bool, by: str) -> None:
     """Pause or resume a number, and record it in the audit of the first number.
 
-    Raises `NoSuchNumber` and `NumberBeingRemoved`.
+    Raises `NumberMissing` and `NumberBeingRemoved`.
 
     by: user, for the audit
     """
     row = await numbers.find(connection, number, lock=True)
     if row is None:
-        raise NoSuchNumber(number)
+        raise NumberMissing(number)
     if row.state == REMOVING:
         raise NumberBeingRemoved(number)
     state = PAUSED if is_paused else ACTIVE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +13,8 @@ from webapp.api.templates.importing import Import
 from webapp.api.templates.review import EditRefused
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
-from webapp.console.access import forms
 from webapp.console.page_request import PageRequest, Result, redirect
+from webapp.console.pages.template_preview import preview
 from webapp.console.parts import FaultCount
 from webapp.console.render import pages
 from webapp.console.render.pages import PageContent
@@ -24,13 +23,13 @@ from webapp.http.errors import APIError, UnknownPath
 
 PATH = "/console/templates"
 CATEGORIES = ("UTILITY", "MARKETING", "AUTHENTICATION")
-FIELDS = ("name", "language", "category", "components")
+PARAMETER_FORMATS = ("POSITIONAL", "NAMED")
+FIELDS = ("name", "language", "category", "parameter_format", "components")
 _DECISIONS: Mapping[str, Callable[[TemplateRow, int], TemplateRow]] = {
     "approve": lambda template, now: decisions.approve(template),
     "reject": lambda template, now: decisions.reject(template, None),
     "pause": decisions.pause,
 }
-_PARAMETER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _EXAMPLE = [{"type": "BODY", "text": "Hello {{1}}, your order comes on {{2}}."}]
 
 
@@ -95,8 +94,8 @@ async def delete(page: PageRequest) -> Result:
 
 async def show_new(page: PageRequest) -> Result:
     """Show the form for a new template."""
-    values = {"name": "", "language": "en_US", "category": "UTILITY", "components": _written(_EXAMPLE)}
-    return _new(values, "")
+    values = {"name": "", "language": "en_US", "category": "UTILITY", "parameter_format": "POSITIONAL"}
+    return _new({**values, "components": _written(_EXAMPLE)}, "")
 
 
 async def create(page: PageRequest) -> Result:
@@ -141,7 +140,9 @@ def _page_of(page: PageRequest, template: TemplateRow, problem: str) -> PageCont
         "preview": preview(template.components),
         "components": given or _written(template.components),
         "category": page.form.text("category") or template.category,
+        "parameter_format": page.form.text("parameter_format") or template.parameter_format,
         "categories": CATEGORIES,
+        "parameter_formats": PARAMETER_FORMATS,
         "problem": problem,
         "is_decidable": _is_testing(page),
     }
@@ -149,7 +150,12 @@ def _page_of(page: PageRequest, template: TemplateRow, problem: str) -> PageCont
 
 
 def _new(given: Mapping[str, str], problem: str) -> PageContent:
-    values = {"fields": given, "categories": CATEGORIES, "problem": problem}
+    values = {
+        "fields": given,
+        "categories": CATEGORIES,
+        "parameter_formats": PARAMETER_FORMATS,
+        "problem": problem,
+    }
     return PageContent("template_new.html", values, 400 if problem else 200)
 
 
@@ -167,47 +173,12 @@ def _definition(page: PageRequest, name: str, language: str, namespace: str | No
         "name": name,
         "language": language,
         "category": page.form.text("category"),
+        "parameter_format": page.form.text("parameter_format"),
         "components": bodies.parse(page.form.raw("components").encode()),
     }
     if namespace is not None:
         document["namespace"] = namespace
     return bodies.check(Definition, document)
-
-
-def preview(components: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the parts of a template as a recipient sees them, with examples in the place of parameters."""
-    shown: dict[str, Any] = {"header": "", "media": "", "body": "", "footer": "", "buttons": []}
-    for part in components:
-        kind = str(part.get("type", "")).upper()
-        text = str(part.get("text", ""))
-        if kind == "HEADER":
-            form = str(part.get("format", "TEXT")).upper()
-            shown["header" if form == "TEXT" else "media"] = (
-                _filled(text, _examples(part, "header_text")) if form == "TEXT" else form.lower()
-            )
-        elif kind == "BODY":
-            shown["body"] = _filled(text, _examples(part, "body_text"))
-        elif kind == "FOOTER":
-            shown["footer"] = text
-        elif kind == "BUTTONS":
-            shown["buttons"] = [str(button.get("text", "")) for button in part.get("buttons", [])]
-    return shown
-
-
-def _examples(part: Mapping[str, Any], name: str) -> Sequence[str]:
-    example = part.get("example")
-    found = example.get(name, []) if isinstance(example, dict) else []
-    if found and isinstance(found[0], list):
-        found = found[0]
-    return [str(each) for each in found] if isinstance(found, list) else []
-
-
-def _filled(text: str, examples: Sequence[str]) -> str:
-    def value(match: re.Match[str]) -> str:
-        number = forms.number(match[1]) or 0
-        return examples[number - 1] if 0 < number <= len(examples) else match[0]
-
-    return _PARAMETER.sub(value, text)
 
 
 def _path(key: Key) -> str:

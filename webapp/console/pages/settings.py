@@ -110,7 +110,7 @@ async def change_number(page: PageRequest) -> Result:
         )
         try:
             await page.part(ConsoleTables).database.commit(change)
-        except number_states.NoSuchNumber:
+        except number_states.NumberMissing:
             raise InvalidRequest.because(NOT_FOUND, pages.text("settings", "unknown_number")) from None
         except number_states.NumberBeingRemoved:
             raise InvalidRequest.because(NOT_READY, pages.text("settings", "removed_number")) from None

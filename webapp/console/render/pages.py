@@ -12,7 +12,7 @@ from typing import Any
 
 import markupsafe
 
-from tidings.pages import templates
+from tidings.pages import formatting, printable, templates
 from tidings.pages.assets import PageAssets
 from webapp.console.render import texts
 
@@ -64,6 +64,8 @@ class PageTemplates:
             rate=texts.rate,
         )
         self._environment.filters["fill"] = _fill
+        self._environment.filters["formatted"] = formatting.formatted
+        self._environment.filters["label"] = printable.label
 
     def render(self, page: PageContent, common: Mapping[str, Any]) -> str:
         """Return the HTML of a page.

@@ -20,3 +20,8 @@ def printable(text: str, keep: str = "") -> str:
 def one_line(text: str, keep: str = "") -> str:
     """Return the printable text on one line, with a space for each line break. keep: characters that stay"""
     return printable(" ".join(text.splitlines()), keep)
+
+
+def label(text: str) -> str:
+    """Return received words for a line of their own, such as the label of a button."""
+    return one_line(text, JOINERS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import markupsafe
 from markupsafe import Markup
 
-from handset.printable import one_line
+from tidings.pages.printable import one_line
 
 MAX_NESTED = 4  # levels of formatting inside formatting
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handset.web import formatting
 from tests.pages import document
+from tidings.pages import formatting
 
 
 @pytest.mark.parametrize(
