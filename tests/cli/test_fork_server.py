@@ -42,10 +42,11 @@ async def test_the_server_ends_when_its_parent_is_killed() -> None:
     assert parent.stdout is not None
     pids = json.loads(await parent.stdout.readline())
     parent.kill()
-    await parent.wait()
     try:
         await polling.until(lambda: not is_running(pids["server"]), seconds=30)
         # A worker ends by itself, through its lifeline.
         assert is_running(pids["child"])
     finally:
         os.kill(pids["child"], signal.SIGKILL)
+        # The child has the parent's standard output, for whose end this waits too.
+        await parent.wait()
