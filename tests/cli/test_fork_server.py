@@ -37,16 +37,19 @@ def test_children_have_their_own_environment_and_report_their_ends() -> None:
     assert said["refused"] == "the fork server has ended"
 
 
+def start_parent_and_kill_it() -> dict[str, int]:
+    with subprocess.Popen([*PARENT, "stay"], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pids: dict[str, int] = json.loads(parent.stdout.readline())
+        parent.kill()
+    return pids
+
+
 async def test_the_server_ends_when_its_parent_is_killed() -> None:
-    parent = await asyncio.create_subprocess_exec(*PARENT, "stay", stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    pids = json.loads(await parent.stdout.readline())
-    parent.kill()
+    pids = await asyncio.to_thread(start_parent_and_kill_it)
     try:
         await polling.until(lambda: not is_running(pids["server"]), seconds=30)
         # A worker ends by itself, through its lifeline.
         assert is_running(pids["child"])
     finally:
         os.kill(pids["child"], signal.SIGKILL)
-        # The child has the parent's standard output, for whose end this waits too.
-        await parent.wait()

@@ -49,7 +49,7 @@ async def test_a_change_without_reports_has_ended_with_its_webapp(database_facto
     states = []
     async with database.transaction() as connection:
         await callback_changes.add(connection, BEGUN)
-        for silent in (50_000, 15_000):
+        for silent in (110_000, 15_000):
             await connection.execute(table.update().values(reported_at=table.c.reported_at - silent))
             found = await callback_changes.find(connection, ME, BEGUN.id)
             assert found is not None

@@ -123,7 +123,7 @@ async def test_a_list_has_the_requested_counts(cloud: Cloud) -> None:
     assert found["summary"] == {
         "total_count": 1,
         "message_template_count": 1,
-        "message_template_limit": 6000,
+        "message_template_limit": 250,
         "are_translations_complete": True,
     }
     assert error(await cloud.http.get(PATH, params={"summary": "x"}))[1] == 100
