@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hmac
 import logging
 import urllib.parse
 from collections.abc import Mapping
@@ -149,7 +150,7 @@ class ProfileChanges:
     async def _find_app(self, calls: ChangeCalls) -> str:
         """Return the id of the app that the access token belongs to. Raises the errors of `ChangeCalls.fetch`."""
         token = calls.access.token
-        if self._app[0] != token:
+        if not hmac.compare_digest(self._app[0].encode(), token.encode()):
             found = await calls.fetch(f"debug_token?{urllib.parse.urlencode({'input_token': token})}", _DebugToken)
             self._app = (token, found.data.app_id)
         return self._app[1]
