@@ -163,16 +163,8 @@ def assemble(
     console = console_wiring.wire(settings, database, links, authenticator, numbers, testing, calls=calls, clock=clock)
     app = webapp.app.create(
         [
-            *(
-                authenticator,
-                tokens,
-                common.limits,
-                logins.users,
-                metrics,
-                BodyLimit(settings.max_body),
-                callbacks,
-                numbers,
-            ),
+            *(authenticator, tokens, common.limits, logins.users),
+            *(metrics, BodyLimit(settings.max_body), callbacks, numbers),
             *resources.services,
             *cloud.services,
             *console.parts,
