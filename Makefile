@@ -24,11 +24,11 @@ UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/te
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
 MYSQL := 8 9
 MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
-# Tests of what depends on the version of Python, for `make test-python`. Debian testing's MariaDB negotiates TLS by itself.
+# Tests of what depends on the version of Python, for `make test-python`.
 PYTHONS := tests/aio tests/client tests/e2ee tests/egress tests/http tests/keys tests/media tests/net tests/objects \
-          tests/observability tests/secrets tests/wire tests/storage tests/coreapp/sending tests/coreapp/receiving \
-          tests/webapp/test_messages.py tests/webapp/test_openapi.py tests/cli/doctor tests/system/test_first_message.py \
-          --ignore=tests/storage/test_database_tls.py
+          tests/observability tests/secrets tests/wire tests/coreapp/sending tests/coreapp/receiving \
+          $(patsubst %,tests/storage/test_%.py,database migrations pipeline rows sqlite_driver sqlite_files jobs messages) \
+          tests/webapp/test_messages.py tests/webapp/test_openapi.py tests/cli/doctor tests/system/test_first_message.py
 # Tests with generated input; `make test` runs them with a fifth of the input.
 FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py tests/webapp/test_media.py
 # Tests of a database that moves or becomes unreachable: run by `make test-failover`.
@@ -59,8 +59,8 @@ test: services  ## run all tests except the slow ones (under 15 minutes)
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser -o faulthandler_timeout=300
 
 .PHONY: test-python test-pythons
-test-python: services  ## run the tests that depend on the version of Python (5 minutes; VENV=build/other PYTHON=python3.11 on another one)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTHONS) $(AWAY:%=--ignore=%) -o faulthandler_timeout=300
+test-python: services  ## run the tests that depend on the version of Python (3 minutes; VENV=build/other PYTHON=python3.11 on another one)
+	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PYTHONS) -o faulthandler_timeout=300
 
 test-pythons:  ## run `make test` on the best build of each tested version of Python on the PATH (15 minutes each)
 	@.ci/find-python --tested | while read -r python version build; do \
