@@ -36,3 +36,18 @@ async def test_a_time_to_live_is_set_changed_and_removed(database_factory: Datab
         assert await template_lives.list_lives(connection, ACCOUNT) == {"1": 90, "2": -1}
         await template_lives.put(connection, ACCOUNT, "2", None)
         assert await template_lives.list_lives(connection, ACCOUNT) == {"1": 90}
+
+
+async def test_the_newest_250_deletions_are_kept(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        for n in range(template_history.MAX_DELETED):
+            # The names sort against their times.
+            await template_history.note_deleted(connection, ACCOUNT, f"t{999 - n}", NOW + n)
+        await template_history.note_deleted(connection, ACCOUNT, "t999", NOW + 500)
+        assert len((await template_history.find(connection, ACCOUNT, NOW + 500)).deleted) == 250
+        await template_history.note_deleted(connection, ACCOUNT, "last", NOW + 501)
+        deleted = (await template_history.find(connection, ACCOUNT, NOW + 501)).deleted
+    assert len(deleted) == 250
+    assert "t998" not in deleted
+    assert {"t999", "last", "t997"} <= set(deleted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,12 +13,13 @@ from tidings.storage.business.cloud_settings import CloudSettingsRow
 
 KIND = "template_history"
 HOUR_MS, BLOCK_MS = 3600 * 1000, 30 * 24 * 3600 * 1000  # time that creations and deletions are kept
+MAX_DELETED = 250  # names
 _CREATED, _DELETED = "created", "deleted"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TemplateHistory:
-    """Creations of the last hour, and deletions of the last 30 days."""
+    """Creations of the last hour, and the newest deletions of the last 30 days."""
 
     created: Sequence[int]  # times, oldest first, Unix milliseconds
     deleted: Mapping[str, int]  # time of the deletion by name
@@ -42,9 +44,12 @@ async def note_created(connection: AsyncConnection, account: str, now: int) -> N
 
 
 async def note_deleted(connection: AsyncConnection, account: str, name: str, now: int) -> None:
-    """Add the deletion of a name in its last language. The caller has locked the account's templates."""
+    """Add the deletion of a name in its last language, and drop the oldest beyond `MAX_DELETED`. The caller has locked
+    the account's templates.
+    """
     known = await find(connection, account, now)
-    await _put(connection, account, TemplateHistory(known.created, {**known.deleted, name: now}))
+    deleted = sorted({**known.deleted, name: now}.items(), key=operator.itemgetter(1))
+    await _put(connection, account, TemplateHistory(known.created, dict(deleted[-MAX_DELETED:])))
 
 
 async def _put(connection: AsyncConnection, account: str, history: TemplateHistory) -> None:
