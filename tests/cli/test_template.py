@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_main import assert_one_line, run
+from tidings.wire.cloud.identity import template_id
 
 EXPORTED = Path(__file__).parents[1] / "data" / "api" / "templates_exported.json"
 DEFINITIONS = Path(__file__).parents[1] / "data" / "api" / "templates_good.json"
@@ -198,3 +199,27 @@ def test_templates_of_the_cloud_api_are_changed_by_a_coreapp_only(data: dict[str
     for words in (("import", str(EXPORTED)), ("approve", "order")):
         assert_one_line(run("template", *words, **data), 1, ".*those of its WABA at the Cloud API")
     assert run("template", "list", **data).stdout == "0 templates\n"
+
+
+def test_a_time_to_live_ends_with_its_template(data: dict[str, str], tmp_path: Path) -> None:
+    definition = {"name": "order", "language": "en", "namespace": "n", "components": [{"type": "BODY", "text": "Hi"}]}
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps([definition]))
+    order, other = template_id("15550000000", "n", "order", "en"), template_id("15550000000", "n", "other", "en")
+
+    def left_after(action: str, *words: str) -> object:
+        """Return the times to live that an action leaves, if both templates had one."""
+        with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as database, database:
+            row = ("15550000000", "message_send_ttl_seconds", json.dumps({order: 60, other: 90}))
+            database.execute("REPLACE INTO cloud_settings (account, kind, content) VALUES (?, ?, ?)", row)
+        done = run("template", action, *words, **data)
+        assert done.returncode == 0, done.stderr
+        with contextlib.closing(sqlite3.connect(tmp_path / "business.db")) as database:
+            (content,) = database.execute("SELECT content FROM cloud_settings").fetchone()
+        return json.loads(content)
+
+    assert left_after("create", str(file)) == {other: 90}
+    assert left_after("edit", str(file)) == {order: 60, other: 90}
+    assert left_after("import", str(file)) == {order: 60, other: 90}
+    assert left_after("delete", "order") == {other: 90}
+    assert left_after("import", str(file)) == {other: 90}

@@ -38,6 +38,15 @@ async def test_a_time_to_live_is_set_changed_and_removed(database_factory: Datab
         assert await template_lives.list_lives(connection, ACCOUNT) == {"1": 90}
 
 
+async def test_the_values_of_several_templates_are_removed(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        for template_id in ("1", "2", "3"):
+            await template_lives.put(connection, ACCOUNT, template_id, 60)
+        await template_lives.remove(connection, ACCOUNT, ["1", "3", "4"])
+        assert await template_lives.list_lives(connection, ACCOUNT) == {"2": 60}
+
+
 async def test_the_newest_250_deletions_are_kept(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:

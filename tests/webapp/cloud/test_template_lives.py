@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -9,6 +10,8 @@ import pytest
 
 from tests.webapp.cloud.conftest import WABA, Cloud, error
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage.business import template_lives, templates
+from tidings.storage.database import Database
 from tidings.wire import core
 
 PATH = f"/v25.0/{WABA}/message_templates"
@@ -19,6 +22,7 @@ CODE_PARAMETERS = [
     {"type": "button", "sub_type": "url", "index": "0", "parameters": [{"type": "text", "text": "123456"}]},
 ]
 NAME = "message_send_ttl_seconds"
+ACCOUNT = "15550000000"
 
 
 async def create(cloud: Cloud, category: str, **fields: Any) -> httpx.Response:
@@ -102,3 +106,40 @@ async def test_messages_of_v1_have_their_own_time_to_live(cloud: Cloud, coreapp:
     body = {"to": "15550110001", "type": "template", "template": template}
     assert (await cloud.http.post("/v1/messages", json=body)).is_success
     assert coreapp.asked(core.AcceptMessage)[-1].ttl == 0
+
+
+async def list_lives(database: Database) -> Mapping[str, int]:
+    async with database.reading() as connection:
+        return await template_lives.list_lives(connection, ACCOUNT)
+
+
+@pytest.mark.parametrize("over_v1", [False, True])
+async def test_a_deleted_template_leaves_no_value(cloud: Cloud, database: Database, *, over_v1: bool) -> None:
+    kept = (await create(cloud, "UTILITY", name="kept", **{NAME: 90})).json()["id"]
+    assert (await create(cloud, "UTILITY", **{NAME: 60})).is_success
+    assert (await create(cloud, "UTILITY", language="de", **{NAME: 60})).is_success
+    if over_v1:
+        assert (await cloud.http.delete("/v1/configs/templates/order")).is_success
+    else:
+        assert (await cloud.http.delete(PATH, params={"name": "order"})).is_success
+    assert await list_lives(database) == {kept: 90}
+
+
+async def test_an_imported_template_has_no_value_of_a_deleted_one(
+    cloud: Cloud, coreapp: FakeCoreapp, database: Database
+) -> None:
+    assert (await create(cloud, "UTILITY", name="kept", **{NAME: 90})).is_success
+    assert (await create(cloud, "UTILITY", **{NAME: 60})).is_success
+    before = await list_lives(database)
+    # A Webapp of an earlier release, or a command, has deleted it.
+    async with database.transaction() as connection:
+        await templates.delete_templates(connection, ACCOUNT, "order")
+    assert await list_lives(database) == before
+    data = [
+        {"name": name, "language": "en_US", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hi"}]}
+        for name in ("kept", "order")
+    ]
+    answer = await cloud.http.post("/v1/configs/templates/import", json={"data": data, "replace": True})
+    assert answer.is_success, answer.text
+    assert list((await list_lives(database)).values()) == [90]
+    assert await sent_life(cloud, coreapp, "UTILITY") == 0

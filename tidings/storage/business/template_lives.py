@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,3 +26,11 @@ async def put(connection: AsyncConnection, account: str, template_id: str, secon
     if seconds is not None:
         known[template_id] = seconds
     await cloud_settings.put(connection, CloudSettingsRow(account, KIND, known))
+
+
+async def remove(connection: AsyncConnection, account: str, template_ids: Collection[str]) -> None:
+    """Remove the seconds of templates. The caller has locked the account's templates."""
+    known = await list_lives(connection, account)
+    left = {template_id: seconds for template_id, seconds in known.items() if template_id not in template_ids}
+    if left != known:
+        await cloud_settings.put(connection, CloudSettingsRow(account, KIND, left))

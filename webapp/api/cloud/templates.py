@@ -9,7 +9,6 @@ from fastapi import Response
 
 from tidings.storage.business.templates import APPROVED, NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
 from tidings.wire.cloud.codes import MANAGEMENT_RATE
-from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import ALREADY_EXISTS
 from webapp.api.cloud import errors, fields, handles, template_lives
 from webapp.api.cloud.calls import CloudCall, text_of
@@ -21,6 +20,7 @@ from webapp.api.templates.creation_limits import (
     CreationsExhausted,
     NameBlocked,
 )
+from webapp.api.templates.lives import id_of
 from webapp.api.templates.review import EDITABLE, EditRefused
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
@@ -40,10 +40,6 @@ _OPTIONAL = (
     "correct_category",
     "degrees_of_freedom_spec",
 )
-
-
-def id_of(template: TemplateRow) -> str:
-    return template_id(template.account, template.namespace, template.name, template.language)
 
 
 def describe(template: TemplateRow, asked: object, lives: Mapping[str, int]) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from tidings.storage import database_clock, outages
 from tidings.storage.business import template_history, template_lives, templates
 from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
-from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import ACCESS_DENIED, ALREADY_EXISTS, NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.api.templates import creation_limits, importing, schemas
+from webapp.api.templates import creation_limits, importing, lives, schemas
 from webapp.api.templates.importing import Import
 from webapp.api.templates.review import EditRefused, TemplateReview, redefine
 from webapp.api.templates.schemas import Definition
@@ -92,7 +91,7 @@ class Templates:
     def life(self, template: TemplateRow) -> int | None:
         """Return the time to live that a template, which `find` has returned, gives its messages; None for none."""
         cached = self._cached.get(template.account)
-        return cached[2].get(_id_of(template)) if cached is not None else None
+        return cached[2].get(lives.id_of(template)) if cached is not None else None
 
     async def list_lives(self, caller: Caller) -> Mapping[str, int]:
         """Return the times to live of messages, in seconds, by the Cloud API's id of the template."""
@@ -133,7 +132,7 @@ class Templates:
                 return None
             if limited:
                 await creation_limits.admit(connection, made, now)
-            await template_lives.put(connection, account, _id_of(made), life)
+            await template_lives.put(connection, account, lives.id_of(made), life)
             return made
 
         made = await self._database.persist(work, patience=5.0)
@@ -172,7 +171,7 @@ class Templates:
                 return stored
             made = change(stored, await database_clock.read(connection))
             if life is not None:
-                await template_lives.put(connection, account, _id_of(made), life)
+                await template_lives.put(connection, account, lives.id_of(made), life)
             if made != stored or life is not None:
                 await templates.put_templates(connection, account, [made])
             return made
@@ -201,6 +200,7 @@ class Templates:
                 submit = functools.partial(self.review.submit, now=await database_clock.read(connection))
             found = importing.plan(wanted, account, existing, now, submit=submit)
             if not found.refused:
+                await lives.remove(connection, account, found.keep, kept=existing)
                 await templates.put_templates(connection, account, found.keep)
             return found
 
@@ -231,7 +231,7 @@ class Templates:
     async def _delete(
         self, connection: Connection, account: str, name: str, language: str | None, namespace: str | None
     ) -> int:
-        deleted = await templates.delete_templates(connection, account, name, language, namespace)
+        deleted = await lives.delete_templates(connection, account, name, language, namespace)
         if deleted and self.review.is_required:
             left = await templates.list_templates(connection, account)
             if not any(template.name == name for template in left):
@@ -323,10 +323,6 @@ class Templates:
             for template in await templates.list_templates(connection, account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
             self._cached[account] = version, by_name, await template_lives.list_lives(connection, account)
-
-
-def _id_of(template: TemplateRow) -> str:
-    return template_id(template.account, template.namespace, template.name, template.language)
 
 
 def _missing(name: str) -> InvalidRequest:
