@@ -143,3 +143,32 @@ async def test_an_imported_template_has_no_value_of_a_deleted_one(
     assert answer.is_success, answer.text
     assert list((await list_lives(database)).values()) == [90]
     assert await sent_life(cloud, coreapp, "UTILITY") == 0
+
+
+@pytest.mark.parametrize(
+    ("category", "given", "moved", "shown", "lived"),
+    [
+        ("UTILITY", 43_200, "AUTHENTICATION", 900, 900),
+        ("UTILITY", 60, "AUTHENTICATION", 60, 60),
+        ("UTILITY", -1, "AUTHENTICATION", -1, 0),
+        ("MARKETING", 2_592_000, "UTILITY", 43_200, 43_200),
+        ("UTILITY", 60, "MARKETING", 43_200, 0),
+    ],
+)
+async def test_a_value_is_limited_to_the_range_of_a_new_category(
+    cloud: Cloud,
+    coreapp: FakeCoreapp,
+    database: Database,
+    category: str,
+    given: int,
+    moved: str,
+    shown: int,
+    lived: int,
+) -> None:
+    made = (await create(cloud, category, **{NAME: given})).json()["id"]
+    async with database.transaction() as connection:
+        (stored,) = await templates.list_templates(connection, ACCOUNT)
+        await templates.put_templates(connection, ACCOUNT, [templates.recategorised(stored, moved)])
+    await cloud.served.parts.common.changes.run_once()
+    assert (await cloud.http.get(f"/{made}?fields={NAME}")).json() == {NAME: shown, "id": made}
+    assert await sent_life(cloud, coreapp, "UTILITY") == lived

@@ -40,4 +40,12 @@ def of_message(stored: int | None, category: str) -> int:
     """
     if stored is None:
         return PASSWORD_SECONDS if category == AUTHENTICATION else 0
-    return 0 if stored == LONGEST or category == MARKETING else stored
+    return 0 if stored == LONGEST or category == MARKETING else fitting(stored, category)
+
+
+def fitting(stored: int, category: str) -> int:
+    """Return a template's value, within the range of its category, which may have changed since the value was set."""
+    if stored == LONGEST or category not in RANGES:
+        return stored
+    smallest, largest = RANGES[category]
+    return min(max(stored, smallest), largest)

@@ -66,7 +66,7 @@ def describe(template: TemplateRow, asked: object, lives: Mapping[str, int]) -> 
     if template.next_category is not None:
         described["correct_category"] = template.next_category
     if id_of(template) in lives:
-        described[template_lives.NAME] = lives[id_of(template)]
+        described[template_lives.NAME] = template_lives.fitting(lives[id_of(template)], template.category)
     has_value = {
         "previous_category": template.previous_category is not None,
         "quality_score": template.quality is not None,
