@@ -11,8 +11,10 @@ import pytest
 from tests.webapp.cloud.conftest import WABA, Cloud, error
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import template_lives, templates
+from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Database
 from tidings.wire import core
+from tidings.wire.cloud.identity import template_id
 
 PATH = f"/v25.0/{WABA}/message_templates"
 TEXT = [{"type": "BODY", "text": "Hello"}]
@@ -172,3 +174,17 @@ async def test_a_value_is_limited_to_the_range_of_a_new_category(
     await cloud.served.parts.common.changes.run_once()
     assert (await cloud.http.get(f"/{made}?fields={NAME}")).json() == {NAME: shown, "id": made}
     assert await sent_life(cloud, coreapp, "UTILITY") == lived
+
+
+async def test_the_value_is_that_of_the_namespace_whose_template_is_sent(
+    cloud: Cloud, coreapp: FakeCoreapp, database: Database
+) -> None:
+    own = (await create(cloud, "UTILITY", **{NAME: 60})).json()["id"]
+    # Sorts before the default namespace, which messages of the Cloud API use.
+    other = TemplateRow(ACCOUNT, "order", "en_US", "0", "UTILITY", "APPROVED", TEXT, created_at=1)
+    async with database.transaction() as connection:
+        await templates.put_templates(connection, ACCOUNT, [other])
+        await template_lives.put(connection, ACCOUNT, template_id(ACCOUNT, "0", "order", "en_US"), 90)
+    await cloud.served.parts.common.changes.run_once()
+    assert (await list_lives(database))[own] == 60
+    assert await sent_life(cloud, coreapp, "UTILITY") == 60

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Response
 
+from tidings.storage.business.templates import TemplateRow
 from tidings.wire import codes, media_objects
 from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLATE_MISSING
@@ -73,7 +75,7 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
     try:
         if limits.test_recipients is not None:
             limits.require_allowed(digits(message.to))
-        sent = await call.find(Messages).send(call.caller, message, await _origin(call, parameters, limits, message))
+        sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
     except InvalidRequest as error:
         raise explained(error, message) from None
     return call.answer(describe(sent, message, users.visible(sent.peer), user_id), kind=answers.MESSAGING)
@@ -177,9 +179,7 @@ async def _resolve_files(call: CloudCall, kind: str, content: object) -> None:
         held["id"] = found
 
 
-async def _origin(
-    call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimits, message: Addressed
-) -> RequestOrigin:
+def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimits) -> RequestOrigin:
     data = _text(parameters, "biz_opaque_callback_data", MAX_CALLBACK_DATA)
     known = _text(parameters, "recipient_identity_key_hash", 64)
     state = call.request.scope["state"]
@@ -191,15 +191,14 @@ async def _origin(
         identity_hash=known,
         pair_limited=limits.is_pair_limited,
         recipient_limit=limits.recipients,
-        life=await _life(call, message) if isinstance(message, TemplateMessage) else 0,
+        life_of=functools.partial(_life, call),
     )
 
 
-async def _life(call: CloudCall, message: TemplateMessage) -> int:
+def _life(call: CloudCall, template: TemplateRow) -> int:
     """Return the seconds that a template lets its message live; 0 for as long as other messages."""
-    templates, wanted = call.find(Templates), message.template
-    found, _ = await templates.find(call.caller.account, wanted.name, wanted.language.code, wanted.namespace)
-    return template_lives.of_message(templates.life(found[0]), found[0].category) if found else 0
+    templates = call.find(Templates)
+    return template_lives.of_message(templates.life(template), template.category)
 
 
 def _text(parameters: Mapping[str, Any], name: str, most: int) -> str:

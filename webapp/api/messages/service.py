@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -67,6 +67,10 @@ class SentMessage:
     peer: str = ""  # the recipient, whatever the requested number was
 
 
+def _default_life(template: TemplateRow) -> int:
+    return 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestOrigin:
     """Request that a message comes from."""
@@ -81,7 +85,8 @@ class RequestOrigin:
     identity_hash: str = ""
     pair_limited: bool = False
     recipient_limit: int = 0
-    life: int = 0  # seconds that the message lives without a `ttl`; 0 for the default
+    # Returns the seconds that the message of a template lives without a `ttl`; 0 for the default.
+    life_of: Callable[[TemplateRow], int] = _default_life
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class _Checked:
     """Message that may be sent."""
 
     content: bytes  # JSON to encrypt
-    category: str = ""  # of its template; empty for none
+    template: TemplateRow | None = None  # that it is sent from
     has_media: bool = False  # whether it contains files
 
 
@@ -126,7 +131,8 @@ class Messages:
             return SentMessage(first, "" if to_group else to, to)
         if self.rehearsal is not None and not to_group:
             await self.rehearsal.before(to)
-        message_id = self._ids.new()
+        message_id, template = self._ids.new(), checked.template
+        ttl = message.ttl or (origin.life_of(template) if template is not None else 0)
 
         def make(n: int) -> core.AcceptMessage:
             return core.AcceptMessage(
@@ -140,11 +146,11 @@ class Messages:
                 has_media=checked.has_media,
                 idempotency_key=origin.key,
                 fingerprint=origin.fingerprint,
-                category=checked.category,
+                category=template.category if template is not None else "",
                 id=message_id,
                 traceparent=origin.traceparent,
                 username=caller.username if origin.key else "",
-                ttl=message.ttl or origin.life,
+                ttl=ttl,
                 callback_data=origin.callback_data,
                 checked_late=origin.checked_late,
                 identity_hash=origin.identity_hash,
@@ -192,12 +198,12 @@ class Messages:
         """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
         if isinstance(message, TextMessage):
             return _Checked(text_content(message))
-        category, more = await self._fill(caller, message)
+        template, more = await self._fill(caller, message)
         content = other_content(message, more)
         attached = attachments.find(message)
         if attached:
             await self.media.check(caller, attached)
-        return _Checked(content, category, has_media=bool(attached))
+        return _Checked(content, template, has_media=bool(attached))
 
     async def _find_first(self, caller: Caller, origin: RequestOrigin) -> str | None:
         """Return the id of the message that an earlier request with the same key sent; `None` without one."""
@@ -205,17 +211,17 @@ class Messages:
             return None
         return await self.first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
-    async def _fill(self, caller: Caller, message: Addressed) -> tuple[str, Mapping[str, Any]]:
-        """Return the template's category, and the fields to add to the content of the message."""
+    async def _fill(self, caller: Caller, message: Addressed) -> tuple[TemplateRow | None, Mapping[str, Any]]:
+        """Return the template, None without one, and the fields to add to the content of the message."""
         if isinstance(message, TemplateMessage):
             template = message.template
             stored = await self._find(caller, template.name, template.language.code, template.namespace)
-            return stored.category, {"filled": filling.fill(stored, template)}
+            return stored, {"filled": filling.fill(stored, template)}
         if isinstance(message, HsmMessage):
             hsm = message.hsm
             stored = await self._find(caller, hsm.element_name, hsm.language.code, hsm.namespace)
-            return stored.category, {"filled": filling.fill_hsm(stored, hsm)}
-        return "", {}
+            return stored, {"filled": filling.fill_hsm(stored, hsm)}
+        return None, {}
 
     async def _find(self, caller: Caller, name: str, language: str, namespace: str | None) -> TemplateRow:
         found, languages = await self.templates.find(caller.account, name, language, namespace)
