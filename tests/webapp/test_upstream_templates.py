@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from coreapp.upstream.checks import UpstreamChecks
+from tests.webapp.cloud.conftest import NUMBER as NUMBER_ID
 from tests.webapp.cloud.conftest import WABA
 from tests.webapp.conftest import Serve, Served, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.aio.clock import SystemClock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import upstream_credentials
 from tidings.keys.upstream_credentials import UpstreamCredentials
@@ -25,6 +29,10 @@ PATH = "/v1/configs/templates"
 BODY = [{"type": "BODY", "text": "Hello {{1}}", "example": {"body_text": [["Ann"]]}}]
 URL_BUTTON = {"type": "URL", "text": "Track", "url": "https://example.com/{{1}}", "example": ["https://example.com/7"]}
 ORDER = {"name": "order", "language": "en_US", "category": "UTILITY", "components": BODY}
+OTP = [
+    {"type": "BODY", "text": "{{1}} is your verification code."},
+    {"type": "BUTTONS", "buttons": [{"type": "OTP", "otp_type": "COPY_CODE", "text": "Copy code"}]},
+]
 
 
 def row(**changes: Any) -> TemplateRow:
@@ -182,3 +190,48 @@ async def test_calls_of_the_cloud_api_change_the_waba_as_well(
     assert [action for action, *_ in asked(coreapp)] == ["create", "edit", "delete"]
     await put(database, row(status="PAUSED"))
     assert (await api.http.post(f"{template}/unpause")).status_code == 403
+
+
+async def sent_over_the_cloud_api(api: Served, coreapp: FakeCoreapp) -> core.AcceptMessage:
+    """Send the template with a one-time password. Returns the request to the Coreapp."""
+    code_parts = [
+        {"type": "body", "parameters": [{"type": "text", "text": "123456"}]},
+        {"type": "button", "sub_type": "url", "index": "0", "parameters": [{"type": "text", "text": "123456"}]},
+    ]
+    template = {"name": "order", "language": {"code": "en_US"}, "components": code_parts}
+    message = {"messaging_product": "whatsapp", "to": "15550110001", "type": "template", "template": template}
+    answer = await api.http.post(f"/v25.0/{NUMBER_ID}/messages", json=message)
+    assert answer.status_code == 200, answer.text
+    return coreapp.asked(core.AcceptMessage)[-1]
+
+
+async def require_valid(wa_id: str, *, checks: bool = False) -> None:
+    """Accept every recipient."""
+
+
+async def test_the_coreapp_accepts_a_template_with_a_time_to_live(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row(category="AUTHENTICATION", components=OTP))
+    question = await sent_over_the_cloud_api(api, coreapp)
+    context: Any = SimpleNamespace(account=NUMBER, clock=SystemClock(), config=SimpleNamespace(blocked=frozenset()))
+    peers: Any = SimpleNamespace(window=None, contacts=SimpleNamespace(require_valid=require_valid))
+    groups: Any = None
+    assert await UpstreamChecks(context, peers, groups).look_up(question) is None
+    assert question.ttl == 0
+
+
+async def test_a_number_that_uses_the_network_again_has_times_to_live_again(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row(category="AUTHENTICATION", components=OTP))
+    assert (await sent_over_the_cloud_api(api, coreapp)).ttl == 0
+
+    async def work(connection: Connection) -> None:
+        number = await numbers.find(connection, NUMBER)
+        assert number is not None
+        await upstreams.detach(connection, number)
+
+    await database.commit(work)
+    await api.parts.common.changes.run_once()
+    assert (await sent_over_the_cloud_api(api, coreapp)).ttl == 600

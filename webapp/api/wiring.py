@@ -111,4 +111,5 @@ def _templates(context: WebappContext) -> Templates:
         owner_of=context.numbers.waba_owner,
     )
     context.changes.on(changes.TEMPLATES, templates.run_once)
+    context.changes.on(changes.UPSTREAMS, templates.read_upstreams)
     return templates

@@ -198,6 +198,9 @@ def _origin(call: CloudCall, parameters: Mapping[str, Any], limits: SendingLimit
 def _life(call: CloudCall, template: TemplateRow) -> int:
     """Return the seconds that a template lets its message live; 0 for as long as other messages."""
     templates = call.find(Templates)
+    if templates.is_mirrored(call.caller.account):
+        # The WABA's own time to live applies, and the Coreapp refuses another one.
+        return 0
     return template_lives.of_message(templates.life(template), template.category)
 
 

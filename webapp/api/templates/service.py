@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from tidings.aio.clock import Clock
 from tidings.storage import database_clock, outages
-from tidings.storage.business import template_history, template_lives, templates
+from tidings.storage.business import template_history, template_lives, templates, upstreams
 from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ACCESS_DENIED, ALREADY_EXISTS, NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
@@ -64,6 +64,7 @@ class Templates:
         self._upstream = upstream
         # By number: version, templates by name, and times to live of messages by id of the template.
         self._cached: dict[str, tuple[int, Mapping[str, Languages], Mapping[str, int]]] = {account: (-1, {}, {})}
+        self._upstream_numbers: Set[str] = frozenset()  # numbers that send through the Cloud API
         self._loading = asyncio.Lock()
 
     async def find(
@@ -92,6 +93,12 @@ class Templates:
         """Return the time to live that a template, which `find` has returned, gives its messages; None for none."""
         cached = self._cached.get(template.account)
         return cached[2].get(lives.id_of(template)) if cached is not None else None
+
+    def is_mirrored(self, account: str) -> bool:
+        """Return whether the templates of a number, which `find` has returned, are those of its WABA at the Cloud
+        API.
+        """
+        return account in self._upstream_numbers
 
     async def list_lives(self, caller: Caller) -> Mapping[str, int]:
         """Return the times to live of messages, in seconds, by the Cloud API's id of the template."""
@@ -312,6 +319,11 @@ class Templates:
         for account in list(self._cached):
             await self._load(account)
 
+    async def read_upstreams(self) -> None:
+        """Read which numbers send through the Cloud API."""
+        async with self._loading, self._database.reading() as connection:
+            self._upstream_numbers = await _list_mirrored(connection)
+
     async def _load(self, account: str) -> None:
         # One at a time, so that an older read never replaces a newer one.
         async with self._loading, self._database.reading() as connection:
@@ -322,7 +334,12 @@ class Templates:
             by_name: dict[str, dict[str, dict[str, TemplateRow]]] = {}
             for template in await templates.list_templates(connection, account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
+            self._upstream_numbers = await _list_mirrored(connection)
             self._cached[account] = version, by_name, await template_lives.list_lives(connection, account)
+
+
+async def _list_mirrored(connection: Connection) -> Set[str]:
+    return frozenset(upstream.account for upstream in await upstreams.list_all(connection))
 
 
 def _missing(name: str) -> InvalidRequest:
