@@ -11,7 +11,7 @@ import pytest
 
 from coreapp.upstream.checks import UpstreamChecks
 from tests.webapp.cloud.conftest import NUMBER as NUMBER_ID
-from tests.webapp.cloud.conftest import WABA
+from tests.webapp.cloud.conftest import WABA, error
 from tests.webapp.conftest import Serve, Served, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.aio.clock import SystemClock
@@ -235,3 +235,22 @@ async def test_a_number_that_uses_the_network_again_has_times_to_live_again(
     await database.commit(work)
     await api.parts.common.changes.run_once()
     assert (await sent_over_the_cloud_api(api, coreapp)).ttl == 600
+
+
+async def test_the_waba_gets_the_time_to_live_of_a_template(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await put(database, row())
+    name, path = "message_send_ttl_seconds", f"/v25.0/{WABA}/message_templates"
+    made = await api.http.post(path, json={**ORDER, name: 60})
+    template = f"/v25.0/{made.json()['id']}"
+    assert (await api.http.post(template, json={name: "-1"})).text == '{"success":true}'
+    both = {"components": [{"type": "BODY", "text": "Hi"}], name: 90}
+    assert (await api.http.post(template, json=both)).text == '{"success":true}'
+    assert [definition for *_, definition in asked(coreapp)] == [
+        {**ORDER, "parameter_format": "POSITIONAL", name: 60},
+        {name: -1},
+        both,
+    ]
+    assert error(await api.http.post(template, json={name: 29}))[:2] == (400, 100)
+    assert len(asked(coreapp)) == 3

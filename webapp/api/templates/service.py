@@ -119,7 +119,7 @@ class Templates:
         """
         account = self._owner_of(caller.account)
         if await self._upstream.concerns(caller.account):
-            await self._upstream.create(caller.account, definition)
+            await self._upstream.create(caller.account, definition, life)
             made = await self._mirrored(account, definition.name, definition.language)
         else:
             made = await self._add(account, definition, life, limited=limited and self.review.is_required)
@@ -155,7 +155,7 @@ class Templates:
         life: new time to live of its messages, as for `create`; None for the present one
         """
         if await self._upstream.concerns(caller.account):
-            changed = await self._change_upstream(caller, key, change)
+            changed = await self._change_upstream(caller, key, change, life)
         else:
             changed = await self._change(self._owner_of(caller.account), key, change, life)
         if changed is not None:
@@ -282,15 +282,15 @@ class Templates:
             raise _missing(name)
         return changed
 
-    async def _change_upstream(self, caller: Caller, key: Key, change: Change) -> TemplateRow | None:
+    async def _change_upstream(self, caller: Caller, key: Key, change: Change, life: int | None) -> TemplateRow | None:
         account = self._owner_of(caller.account)
         stored = next((template for template in await self.list(caller) if template.key == key), None)
         if stored is None:
             return None
         wanted = change(stored, self._clock.now_ms())
-        if wanted == stored:
+        if wanted == stored and life is None:
             return stored
-        await self._upstream.edit(caller.account, stored, wanted)
+        await self._upstream.edit(caller.account, stored, wanted, life)
         return await self._mirrored(account, stored.name, stored.language)
 
     async def _mirrored(self, account: str, name: str, language: str) -> TemplateRow:
