@@ -47,15 +47,26 @@ def list_all(data_dir: Path, process: str = "*") -> Sequence[FoundRecord]:
 
     process: kind of process; `*` for all
     """
-    paths = [*(data_dir / FOLDER).glob(f"{process}-{socket.gethostname()}-*.json")]
-    found = []
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            state = path.stat()
-            # A process locks its file before it writes, and fails if the file is locked here.
-            if state.st_size:
-                found.append(FoundRecord(path, _read(path), state.st_mtime, _is_locked(path)))
+    found = [one for path in list_paths(data_dir, process) if (one := read(path)) is not None]
     return sorted(found, key=lambda one: one.started_at)
+
+
+def list_paths(data_dir: Path, process: str = "*") -> Sequence[Path]:
+    """List the files of the records of this host.
+
+    process: as in `list_all`
+    """
+    return [*(data_dir / FOLDER).glob(f"{process}-{socket.gethostname()}-*.json")]
+
+
+def read(path: Path) -> FoundRecord | None:
+    """Read a record; None if it is deleted, or not written yet. Raises `OSError`."""
+    with contextlib.suppress(FileNotFoundError):
+        state = path.stat()
+        # A process locks its file before it writes, and fails if the file is locked here.
+        if state.st_size:
+            return FoundRecord(path, _read(path), state.st_mtime, _is_locked(path))
+    return None
 
 
 def _is_locked(path: Path) -> bool:

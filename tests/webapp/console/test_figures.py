@@ -142,6 +142,20 @@ async def test_the_overview_lists_the_recorded_processes_of_this_host(console: S
     assert f"network {me}" not in (await browser.get("/console")).text
 
 
+async def test_a_record_that_cannot_be_read_hides_no_other_and_is_logged_once(
+    console: Served, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = console.settings.data_dir
+    with process_records.kept("network", folder, {}):
+        damaged = folder / "processes" / f"robots-{socket.gethostname()}-1.json"
+        damaged.mkdir()
+        (damaged / "content").write_text("")
+        for _ in range(2):
+            assert f"network {os.getpid()}" in (await browser.get("/console")).text
+    logged = [record.__dict__ for record in caplog.records if record.message == "console.record_unreadable"]
+    assert [entry["path"] for entry in logged] == [str(damaged)]
+
+
 async def test_the_chart_has_a_table_with_the_same_figures(
     console: Served, coreapp: FakeCoreapp, browser: Browser
 ) -> None:

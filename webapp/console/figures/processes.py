@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tidings.installation import process_records
+from tidings.installation.process_records import FoundRecord
 from tidings.storage.business import console_views, nodes, shard_blocks, shards
 from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
@@ -16,6 +18,8 @@ from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.coreapps.interfaces import AllCoreapps
 from webapp.http.errors import CoreappAway
+
+log = logging.getLogger(__name__)
 
 # Seconds that each Coreapp has to respond.
 _PATIENCE = 2.0
@@ -48,6 +52,7 @@ class ProcessList:
         self._database = database
         self._coreapps = coreapps
         self._data_dir = data_dir
+        self._unreadable: Mapping[Path, str] = {}
 
     async def read(self) -> Sequence[ProcessEntry]:
         """Return Webapps, Coreapps, the connection to the network, and its nodes, robots and handsets of this host."""
@@ -63,7 +68,11 @@ class ProcessList:
             for each in webapps
         ]
         found += [_coreapp(member, owners, health) for member in members]
-        recorded = await asyncio.to_thread(_list_recorded, self._data_dir)
+        recorded, unreadable = await asyncio.to_thread(_list_recorded, self._data_dir)
+        for path, error in unreadable.items():
+            if path not in self._unreadable:
+                log.warning("console.record_unreadable", extra={"path": str(path), "error": error})
+        self._unreadable = unreadable
         return [*found, _network(health), *recorded]
 
     async def _health(self) -> Mapping[str, core.Health | None]:
@@ -104,13 +113,19 @@ def _coreapp(member: NodeRecord, owners: Sequence[Owner], health: Mapping[str, c
     return ProcessEntry(COREAPP, member.node.name, state, is_good, member.age, member.heartbeat_age, detail)
 
 
-def _list_recorded(data_dir: Path) -> Sequence[ProcessEntry]:
-    try:
-        records = process_records.list_all(data_dir)
-    except OSError:
-        return []
+def _list_recorded(data_dir: Path) -> tuple[Sequence[ProcessEntry], Mapping[Path, str]]:
+    """Return the recorded processes, oldest first, and an error for each record that cannot be read."""
+    records: list[FoundRecord] = []
+    unreadable: dict[Path, str] = {}
+    for path in process_records.list_paths(data_dir):
+        try:
+            one = process_records.read(path)
+        except OSError as error:
+            unreadable[path] = str(error)
+        else:
+            records += [one] if one is not None else []
     now = time.time()
-    return [
+    entries = [
         ProcessEntry(
             record.process,
             f"{record.process} {record.pid}",
@@ -121,9 +136,10 @@ def _list_recorded(data_dir: Path) -> Sequence[ProcessEntry]:
             0.0 if found.is_running else None,
             record.version,
         )
-        for found in records
+        for found in sorted(records, key=lambda one: one.started_at)
         if (record := found.record) is not None and record.process in RECORDED
     ]
+    return entries, unreadable
 
 
 def _network(health: Mapping[str, core.Health | None]) -> ProcessEntry:
