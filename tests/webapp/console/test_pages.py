@@ -54,6 +54,7 @@ async def full(console: Served, database: Database, coreapp: FakeCoreapp, browse
     await store_messages(database, sent, failed, message(3, status=int(Status.READ)))
     async with database.transaction() as connection:
         await messages.note_failures(connection, {failed.id: 470}, AT)
+        await numbers.add_first(connection, "15550000000")
         await numbers.add(connection, "15559990000")
     await fail_attempts(database, sent, "no route")
     await store_callbacks(

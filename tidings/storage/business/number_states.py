@@ -19,16 +19,25 @@ class NumberBeingRemoved(Exception):
     """The rows of the number are being deleted."""
 
 
-async def change(connection: AsyncConnection, number: str, *, is_paused: bool, by: str) -> None:
+class NumberIsFirst(Exception):
+    """The number is the first one, which the caller must not change."""
+
+
+async def change(
+    connection: AsyncConnection, number: str, *, is_paused: bool, by: str, spares_first: bool = False
+) -> None:
     """Pause or resume a number, and record it in the audit of the first number.
 
-    Raises `NumberMissing` and `NumberBeingRemoved`.
+    Raises `NumberMissing`, `NumberBeingRemoved` and `NumberIsFirst`.
 
     by: user, for the audit
+    spares_first: whether to refuse the first number with `NumberIsFirst`
     """
     row = await numbers.find(connection, number, lock=True)
     if row is None:
         raise NumberMissing(number)
+    if spares_first and row.is_first:
+        raise NumberIsFirst(number)
     if row.state == REMOVING:
         raise NumberBeingRemoved(number)
     state = PAUSED if is_paused else ACTIVE

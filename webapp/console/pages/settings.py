@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tidings.storage.business import number_states, numbers
-from tidings.wire.codes import ACCESS_DENIED, NOT_FOUND, NOT_READY
+from tidings.wire.codes import ACCESS_DENIED, NOT_FOUND, PARAMETER_INVALID
 from webapp.api.application_settings.schemas import Changes
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.users.schemas import NewPassword, NewUser
@@ -26,6 +26,7 @@ from webapp.http.errors import InvalidRequest
 
 PATH = "/console/settings"
 WEBHOOK_CHECK = "webhook"  # name of the check of `tidings doctor`
+PAUSE, RESUME = "pause", "resume"  # actions about numbers
 
 
 async def show(page: PageRequest) -> Result:
@@ -103,17 +104,19 @@ async def change_number(page: PageRequest) -> Result:
 
     async def work() -> None:
         number, by = page.form.text("number"), f"{page.caller.username} (console)"
-        if number == page.caller.account:
-            raise InvalidRequest.because(ACCESS_DENIED, pages.text("settings", "first_number"))
+        if (action := page.form.text("action")) not in (PAUSE, RESUME):
+            raise InvalidRequest.because(PARAMETER_INVALID, pages.text("settings", "unknown_action"))
         change = functools.partial(
-            number_states.change, number=number, is_paused=page.form.text("action") == "pause", by=by
+            number_states.change, number=number, is_paused=action == PAUSE, by=by, spares_first=True
         )
         try:
             await page.part(ConsoleTables).database.commit(change)
+        except number_states.NumberIsFirst:
+            raise InvalidRequest.because(ACCESS_DENIED, pages.text("settings", "first_number")) from None
         except number_states.NumberMissing:
             raise InvalidRequest.because(NOT_FOUND, pages.text("settings", "unknown_number")) from None
         except number_states.NumberBeingRemoved:
-            raise InvalidRequest.because(NOT_READY, pages.text("settings", "removed_number")) from None
+            raise InvalidRequest.because(PARAMETER_INVALID, pages.text("settings", "removed_number")) from None
 
     return await _saved(page, work)
 
