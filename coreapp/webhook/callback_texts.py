@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-
+from coreapp import audit
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from tidings.storage.business import audit_entries, callback_views
+from tidings.storage.business import callback_views
 from tidings.storage.business.audit_entries import AuditAction
 from tidings.storage.business.callbacks import Callback
 from tidings.wire import codes, core
 
 
 async def read(context: ShardContext, question: core.ReadCallback) -> core.CallbackText:
-    """Return the body of a callback, in whatever state, and the responses to its attempts, and record in the audit who
-    requested them. Raises `RequestRefused`.
+    """Return the body of a callback, in whatever state, and the responses to its attempts, and record who requested
+    them. Raises `RequestRefused`.
     """
     record = await context.database.query(
-        lambda connection: callback_views.read_callback(connection, context.account, question.seq)
+        lambda connection: callback_views.read_callback(connection, context.account, question.seq), patience=5.0
     )
     if record is None:
         raise RequestRefused(codes.NOT_FOUND, "no such callback, or its history has expired")
-    if question.by:
-        add = functools.partial(
-            audit_entries.add,
-            account=context.account,
-            action=AuditAction.SHOW_CALLBACK,
-            subject=record.entry.event_id,
-            by=question.by,
-            at=context.now(),
-        )
-        await context.persist(add)
+    await audit.record(context, AuditAction.SHOW_CALLBACK, record.entry.event_id, question.by)
     entry, bodies = record.entry, context.bodies
     responses = [
         core.AttemptResponse(one.at, bodies.open_response(one)) for one in record.attempts if one.response is not None

@@ -266,8 +266,8 @@ def test_the_audit_distinguishes_purges_of_messages_and_callbacks(tool: Tool, da
 
 def test_the_audit_lists_contents_that_were_shown(tool: Tool, data_dir: Path) -> None:
     def add(connection: Connection) -> Awaitable[None]:
-        action = AuditAction.SHOW_MESSAGE
-        return audit_entries.add(connection, "15550000000", action, "gBEG1", by="ann (console)", at=2000)
+        entry = audit_entries.make("15550000000", AuditAction.SHOW_MESSAGE, "gBEG1", by="ann (console)", at=2000)
+        return audit_entries.add(connection, entry)
 
     in_database(data_dir, add)
     assert tool("audit") == "1970-01-01T00:00:02Z  show message gBEG1 of 15550000000  ann (console)\n"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+import pytest
 from prometheus_client import REGISTRY
 
 from coreapp.context import ShardStore
@@ -99,6 +100,22 @@ async def test_a_read_message_has_its_times_and_its_callbacks_with_their_attempt
         (BUSINESS, "show_callback", row.event_id, "ann (console)") for row in found
     }
     assert len(audited) == 3
+
+
+async def test_a_callback_that_is_shown_is_logged_with_its_requester(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await running_with(world, 1)
+    await running.client.send(NUMBERS[0])
+    (row,) = await until(world, "done", 1)
+    with caplog.at_level("INFO"):
+        for by in ("ann (console)", ""):
+            await running.client.ask(lambda n, by=by: core.ReadCallback(n, BUSINESS, row.seq, by))
+    logged = [record.__dict__ for record in caplog.records if record.message == "content.shown"]
+    assert [(entry["action"], entry["id"], entry["by"]) for entry in logged] == [
+        ("show_callback", row.event_id, "ann (console)"),
+        ("show_callback", row.event_id, ""),
+    ]
 
 
 async def test_texts_are_sealed_and_opened_only_for_their_number(world: World) -> None:

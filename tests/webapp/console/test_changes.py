@@ -469,7 +469,8 @@ async def test_the_audit_lists_contents_that_were_shown(database: Database, brow
             ("15559990000", AuditAction.SHOW_MESSAGE, "gBEGother"),
         ):
             at = AT + len(subject) * 1000
-            await audit_entries.add(connection, account, action, subject, by="ann (console)", at=at)
+            entry = audit_entries.make(account, action, subject, by="ann (console)", at=at)
+            await audit_entries.add(connection, entry)
     answer = await browser.get("/console/callbacks/audit")
     check_page(answer)
     rows = re.findall(

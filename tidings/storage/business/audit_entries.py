@@ -52,15 +52,17 @@ table = metadata.table_of(
 )
 
 
-async def add(
-    connection: AsyncConnection, account: str, action: AuditAction, subject: str, *, by: str, at: int
-) -> None:
-    """Record an action.
+def make(account: str, action: AuditAction, subject: str, *, by: str, at: int) -> AuditRow:
+    """Return the row of an action, with a new id.
 
     at: Unix milliseconds
     """
-    row = AuditRow(secrets.token_hex(8), account, at, action, subject[:64], by[:MAX_BY])
-    await add_rows(connection, table, [row])
+    return AuditRow(secrets.token_hex(8), account, at, action, subject[:64], by[:MAX_BY])
+
+
+async def add(connection: AsyncConnection, entry: AuditRow) -> None:
+    """Record an action, once: a repetition with the same row changes nothing."""
+    await add_rows(connection, table, [entry])
 
 
 async def list_latest(connection: AsyncConnection, account: str, *, limit: int) -> Sequence[AuditRow]:

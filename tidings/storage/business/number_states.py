@@ -47,4 +47,5 @@ async def change(
     first = await numbers.find_first(connection)
     action = AuditAction.PAUSE_NUMBER if is_paused else AuditAction.RESUME_NUMBER
     account = first.number if first is not None else number
-    await audit_entries.add(connection, account, action, number, by=by, at=time.time_ns() // 1_000_000)
+    entry = audit_entries.make(account, action, number, by=by, at=time.time_ns() // 1_000_000)
+    await audit_entries.add(connection, entry)
