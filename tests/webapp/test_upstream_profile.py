@@ -118,6 +118,25 @@ async def test_a_refusal_is_reported_and_stores_nothing(
     assert found.pin_hash == ""
 
 
+async def test_a_coreapp_of_an_earlier_release_gets_no_change_and_keeps_its_connection(
+    serve: Serve, api: Served, coreapp: FakeCoreapp
+) -> None:
+    coreapp.version = 4
+    greeted = coreapp.greetings
+    coreapp.drop()
+    await coreapp.until(lambda: coreapp.greetings > greeted)
+    connections = set(coreapp.connections)
+    for answer in (
+        await api.http.patch(ABOUT, json={"text": "Closed"}),
+        await api.http.post(PHOTO, content=JPEG),
+        await api.http.post(TWO_STEP, json={"pin": "123456"}),
+    ):
+        assert code(answer) == (503, codes.NOT_READY)
+        assert "has an earlier release" in errors(answer)[0]["details"]
+    assert coreapp.asked(core.ChangeProfile) == coreapp.asked(core.SetPin) == []
+    assert coreapp.connections == connections
+
+
 async def test_what_the_cloud_api_cannot_remove_is_refused_with_a_reason(api: Served, coreapp: FakeCoreapp) -> None:
     for path, words in ((PHOTO, "cannot remove a profile photo"), (TWO_STEP, "cannot remove a two-step PIN")):
         answer = await api.http.delete(path)

@@ -12,8 +12,12 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 
 
 # Version that a Coreapp reports in its response to `Hello`. 1 has `Ping` and `AcceptMessage.repeated`; 2 has
-# `CheckContacts.of`; 3 sends `Leaving`; 4 has `ReadCallback` and `ResendCallbacks`.
-LINK_VERSION = 4
+# `CheckContacts.of`; 3 sends `Leaving`; 4 has `ReadCallback` and `ResendCallbacks`; 5 has `ChangeProfile` and `SetPin`,
+# and records `ReadCallback.by`.
+LINK_VERSION = 5
+RECORDS_READERS = CHANGES_PROFILES = 5  # first versions that do so
+# What a request is refused with that needs a later version.
+EARLIER_RELEASE = "has an earlier release, which cannot do this: upgrade it"
 # Callbacks that a shard replays per second, after up to 2,000 at once.
 REPLAYS_PER_SECOND = 200
 
@@ -159,7 +163,8 @@ class ReadCallback(Frame, tag="read_callback"):
 
     account: str
     seq: int
-    by: str = ""  # requester, for the audit; empty from Webapps of earlier releases
+    # Requester, for the audit; empty from Webapps of earlier releases. Coreapps before version 5 ignore it.
+    by: str = ""
 
 
 class PurgeCallbacks(Frame, tag="purge_callbacks"):
@@ -244,7 +249,7 @@ class ChangeProfile(Frame, tag="change_profile"):
     """Change of the profile of a number that sends through the real Cloud API.
 
     The response is `Done` once the Cloud API has made it and the profile shows it, or `Refused`, which names what is
-    known about an unfinished change.
+    known about an unfinished change. For version 5 and later.
     """
 
     account: str
@@ -256,7 +261,8 @@ class ChangeProfile(Frame, tag="change_profile"):
 class SetPin(Frame, tag="set_pin"):
     """POST /v1/settings/account/two-step of a number that sends through the real Cloud API.
 
-    The response is `Done` once the Cloud API has the PIN, or `Refused`, which names what is known.
+    The response is `Done` once the Cloud API has the PIN, or `Refused`, which names what is known. For version 5 and
+    later.
     """
 
     account: str

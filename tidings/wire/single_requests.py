@@ -17,7 +17,7 @@ HELLO_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 
 
 class NoConnection(Exception):
-    """The Coreapp cannot be reached. The request was not sent."""
+    """The Coreapp cannot be reached, or does not know the request. The request was not sent."""
 
 
 class NoAnswer(Exception):
@@ -25,7 +25,13 @@ class NoAnswer(Exception):
 
 
 async def ask(
-    address: str, make: Callable[[int], core.Question], *, calls: LinkCalls, link_key: str, operator_key: str
+    address: str,
+    make: Callable[[int], core.Question],
+    *,
+    calls: LinkCalls,
+    link_key: str,
+    operator_key: str,
+    version: int = 0,
 ) -> Any:
     """Send one request to the Coreapp at `host:port`. Returns its response. Raises `NoConnection` and `NoAnswer`, whose
     texts name the Coreapp.
@@ -33,6 +39,7 @@ async def ask(
     make: returns the request with the given request number
     calls: verification of the Coreapps
     operator_key: opens operators' requests; empty for none
+    version: `LINK_VERSION` of the first release that knows the request
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -45,7 +52,9 @@ async def ask(
         raise NoConnection(f"the Coreapp at {address} cannot be reached: {error}") from error
     try:
         hello = functools.partial(core.Hello, key=link_key, operator_key=operator_key)
-        await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
+        greeted = await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
+        if greeted.version < version:
+            raise NoConnection(f"the Coreapp at {address} {core.EARLIER_RELEASE}")
         return await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
     except (Disconnected, TimeoutError) as error:
         raise NoAnswer(f"the Coreapp at {address} does not answer: {error}") from error

@@ -66,9 +66,16 @@ class ShardOwners(PrimaryCoreapp, Protocol):
 
 
 class PrimaryCoreappOfNumber(PrimaryCoreapp, Protocol):
-    """Primary Coreapp of one number."""
+    """Primary Coreapp of one number.
+
+    `version` is the `LINK_VERSION` of the first release that knows the request. Other releases do not get it.
+    """
 
     block: int  # shard block of the number
+
+    async def call_primary(
+        self, make: Make, expect: type[Answer], *, again: Make | None = None, version: int = 0
+    ) -> Answer: ...
 
 
 class PrimaryCoreapps(Protocol):

@@ -364,11 +364,16 @@ class CoreappLinks:
             return away
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} sent an invalid answer")
 
-    async def ask(self, target: ShardTarget, make: Make, expect: type[Answer], again: Make | None) -> Answer:
-        """Send a request about any number, as `call` does."""
+    async def ask(
+        self, target: ShardTarget, make: Make, expect: type[Answer], again: Make | None, *, version: int = 0
+    ) -> Answer:
+        """Send a request about any number, as `call` does.
+
+        version: as in `PrimaryCoreappOfNumber`
+        """
         unknown = _UnknownOutcome(again, is_safe=again is make)
         try:
-            return await self._call_until_known(target, make, expect, again, unknown=unknown)
+            return await self._call_until_known(target, make, expect, again, unknown=unknown, version=version)
         except Overloaded:
             # This attempt had no effect, but the outcome of an earlier one may be unknown.
             if unknown:
@@ -376,7 +381,14 @@ class CoreappLinks:
             raise
 
     async def _call_until_known(
-        self, target: ShardTarget, make: Make, expect: type[Answer], again: Make | None, *, unknown: _UnknownOutcome
+        self,
+        target: ShardTarget,
+        make: Make,
+        expect: type[Answer],
+        again: Make | None,
+        *,
+        unknown: _UnknownOutcome,
+        version: int,
     ) -> Answer:
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -390,6 +402,8 @@ class CoreappLinks:
                 continue
             if question is not make and not peer.knows_repeats:
                 raise unknown.error()
+            if not peer.knows(version):
+                raise CoreappUnreachable(f"the Coreapp at {peer.address} {core.EARLIER_RELEASE}")
             now = loop.time()
             timeout = self._timeout
             if question is not make:
@@ -493,9 +507,14 @@ class NumberLinks:
         """Send a request to the owner of a recipient's shard, as `CoreappLinks.call` does."""
         return await self._links.ask(ShardTarget(self.block, recipient), make, expect, again)
 
-    async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
-        """Send a request to the owner of the first shard, as `CoreappLinks.call_primary` does."""
-        return await self._links.ask(ShardTarget(self.block), make, expect, again)
+    async def call_primary(
+        self, make: Make, expect: type[Answer], *, again: Make | None = None, version: int = 0
+    ) -> Answer:
+        """Send a request to the owner of the first shard, as `CoreappLinks.call_primary` does.
+
+        version: as in `PrimaryCoreappOfNumber`
+        """
+        return await self._links.ask(ShardTarget(self.block), make, expect, again, version=version)
 
     async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
         """Send a request as `CoreappLinks.call_repeatable` does."""

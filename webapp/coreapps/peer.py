@@ -111,6 +111,12 @@ class Peer:
         """Return whether each shard serves its own contacts. In earlier releases only the first shard serves them."""
         return self._version >= 2
 
+    def knows(self, version: int) -> bool:
+        """Return whether the Coreapp knows the requests of this `LINK_VERSION`. An earlier release would close the
+        connection over one of them.
+        """
+        return self._version >= version
+
     async def run(self) -> None:
         """Keep the connection up until cancelled, or until retired and disconnected."""
         delay = FIRST_RETRY

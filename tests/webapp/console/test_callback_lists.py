@@ -102,6 +102,18 @@ async def test_one_callback_shows_every_attempt(database: Database, coreapp: Fak
     assert [(one.account, one.seq, one.by) for one in asked] == [("15550000000", row.seq, "admin (console)")]
 
 
+async def test_a_coreapp_that_would_record_no_reader_shows_no_body(
+    database: Database, coreapp: FakeCoreapp, browser: Browser
+) -> None:
+    await store_callbacks(database, dead=[callback(1)])
+    coreapp.version = 4
+    page = f"/console/callbacks/{callback(1).seq}"
+    answer = await browser.submit(page, f"{page}/body")
+    assert answer.status_code == 503
+    assert "has an earlier release" in answer.text
+    assert coreapp.asked(core.ReadCallback) == []
+
+
 async def test_a_body_that_cannot_be_shown_says_why(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
     await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ReadCallback, 1006, "its history has expired")

@@ -160,7 +160,9 @@ class RegistrationService:
         pin_hash = await self._hasher.hash(pin)
         if await self._is_upstream(caller):
             owner = self._coreapps.of(caller.account)
-            await owner.call_primary(lambda n: core.SetPin(n, caller.account, pin), core.Done)
+            await owner.call_primary(
+                lambda n: core.SetPin(n, caller.account, pin), core.Done, version=core.CHANGES_PROFILES
+            )
         await self._keep_pin(caller, pin_hash)
 
     async def remove_pin(self, caller: Caller) -> None:

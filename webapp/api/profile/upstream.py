@@ -57,7 +57,8 @@ class UpstreamProfiles:
 
     async def _request(self, change: core.ChangeProfile) -> None:
         make = functools.partial(msgspec.structs.replace, change)
-        await self.coreapps.of(change.account).call_primary(lambda n: make(n=n), core.Done)
+        owner = self.coreapps.of(change.account)
+        await owner.call_primary(lambda n: make(n=n), core.Done, version=core.CHANGES_PROFILES)
 
     async def _store(self, picture: UploadedPicture) -> str:
         """Store a photo, which is too long for a frame. Returns its name."""

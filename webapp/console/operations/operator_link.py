@@ -40,11 +40,15 @@ class OperatorLink:
             raise CoreappRefused(ACCESS_DENIED, NO_KEY)
         return await self.call(shard, make, expect)
 
-    async def call(self, shard: int, make: Callable[[int], core.Question], expect: type[Answer]) -> Answer:
+    async def call(
+        self, shard: int, make: Callable[[int], core.Question], expect: type[Answer], *, version: int = 0
+    ) -> Answer:
         """Send one request to the owner of a shard, and return its response.
 
-        Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner. Only `CoreappAway`
-        leaves it unknown whether the request was processed.
+        Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner of a release that knows
+        the request. Only `CoreappAway` leaves it unknown whether the request was processed.
+
+        version: as in `single_requests.ask`
         """
         async with self.database.reading() as connection:
             owner = (await shards.map_owners(connection)).get(shard)
@@ -52,7 +56,12 @@ class OperatorLink:
             raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
         try:
             answer = await single_requests.ask(
-                owner.address, make, calls=self.calls, link_key=self.link_key, operator_key=self.operator_key
+                owner.address,
+                make,
+                calls=self.calls,
+                link_key=self.link_key,
+                operator_key=self.operator_key,
+                version=version,
             )
         except NoConnection as error:
             raise CoreappUnreachable(str(error)) from error

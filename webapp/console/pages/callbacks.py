@@ -88,10 +88,14 @@ async def show_body(page: PageRequest) -> Result:
         # Any owner of the number opens it. The shard of an earlier layout may be gone.
         owner = entry.shard if entry.shard in shards else min(shards)
         shown = await page.part(OperatorLink).call(
-            owner, lambda n: core.ReadCallback(n, account, entry.seq, by), core.CallbackText
+            owner,
+            lambda n: core.ReadCallback(n, account, entry.seq, by),
+            core.CallbackText,
+            version=core.RECORDS_READERS,
         )
     except APIError as error:
-        return await _page_of(page, record, None, problem=error.problems[0].details)
+        status = 503 if isinstance(error, CoreappUnreachable) else 409
+        return await _page_of(page, record, None, problem=error.problems[0].details, status=status)
     return await _page_of(page, record, shown, problem="")
 
 
@@ -161,7 +165,7 @@ def describe(choice: CallbackFilter) -> str:
 
 
 async def _page_of(
-    page: PageRequest, record: CallbackRecord, shown: core.CallbackText | None, *, problem: str
+    page: PageRequest, record: CallbackRecord, shown: core.CallbackText | None, *, problem: str, status: int = 200
 ) -> Result:
     entry = record.entry
     async with page.part(ConsoleTables).database.reading() as connection:
@@ -184,7 +188,7 @@ async def _page_of(
         "problem": problem,
         "is_replayable": entry.state != PENDING,
     }
-    return PageContent("callback.html", values, 409 if problem else 200)
+    return PageContent("callback.html", values, status)
 
 
 async def _confirmation(page: PageRequest, wanted: FormFields, problem: str) -> Result:
