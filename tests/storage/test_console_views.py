@@ -35,7 +35,7 @@ async def test_the_audit_joins_replays_of_one_request_and_purges(database_factor
     assert found.floor is None
 
 
-async def test_the_audit_reads_5000_replayed_callbacks_and_names_the_time_until_which_it_lists_none(
+async def test_the_audit_reads_5000_replayed_callbacks_and_names_the_time_until_which_it_lacks_some(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("business")
@@ -48,15 +48,32 @@ async def test_the_audit_reads_5000_replayed_callbacks_and_names_the_time_until_
         newest = await console_views.list_audit(connection, ME, [0, 1], limit=5)
         of_one = await console_views.list_audit(connection, ME, [1], limit=50)
     # Of 15 times with 200 callbacks each, the last 12 of each shard are complete.
-    assert [(row.at, row.count) for row in found.rows] == [
-        *((at, 200) for at in range(1014, 1002, -1) for _ in (0, 1)),
-        (1, 7),
+    assert [(row.at, row.count, row.is_partial) for row in found.rows] == [
+        *((at, 200, False) for at in range(1014, 1002, -1) for _ in (0, 1)),
+        *((1002, 100, True) for _ in (0, 1)),
+        (1, 7, False),
     ]
     assert found.floor == 1002
     assert len(newest.rows) == 5
     assert newest.floor is None
     assert len(of_one.rows) == 16
     assert of_one.floor is None
+
+
+async def test_a_replay_of_more_callbacks_than_are_read_hides_neither_itself_nor_those_of_other_shards(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await callback_replays.add(connection, [Replay(n, 2000, 0, ANN) for n in range(2501)])
+        await callback_replays.add(connection, [Replay(9000 + n, 1000 + n, 1, BEN) for n in range(2)])
+        found = await console_views.list_audit(connection, ME, [0, 1], limit=50)
+    assert [(row.at, row.shard, row.count, row.is_partial) for row in found.rows] == [
+        (2000, 0, 2500, True),
+        (1001, 1, 1, False),
+        (1000, 1, 1, False),
+    ]
+    assert found.floor == 2000
 
 
 async def test_actions_about_a_number_are_in_its_audit_for_a_year(database_factory: DatabaseFactory) -> None:

@@ -33,6 +33,8 @@ class AuditEntry:
     # Number of callbacks, and their shard. None for other actions.
     count: int | None = None
     shard: int | None = None
+    # Whether there may be more callbacks than `count`.
+    is_partial: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class AuditPage:
     """Latest entries, newest first."""
 
     rows: Sequence[AuditEntry]
-    # Time until which replays are not listed, Unix milliseconds; None if none are left out.
+    # Time until which not all replays are listed, Unix milliseconds; None if all are.
     floor: int | None
 
 
@@ -79,18 +81,22 @@ async def list_audit(connection: AsyncConnection, account: str, shards: Sequence
 async def _list_replays(connection: AsyncConnection, shards: Sequence[int]) -> tuple[list[AuditEntry], int | None]:
     """Return the latest replays, and the floor as in `AuditPage`."""
     table, size = callback_replays.table, max(1, SCANNED // max(1, len(shards)))
-    found: list[tuple[int, int, str]] = []
+    entries: list[AuditEntry] = []
     floor: int | None = None
     for shard in shards:
         query = sa.select(table.c.at, table.c.shard, table.c.by).where(table.c.shard == shard)
         for dialect in ("mysql", "mariadb"):
             query = query.with_hint(table, "FORCE INDEX (callback_replays_by_shard)", dialect)
         rows = [tuple(row) for row in await connection.execute(query.order_by(table.c.at.desc()).limit(size))]
-        if len(rows) == size:
-            floor = max(floor or 0, rows[-1][0])
-        found += rows
-    counted = collections.Counter(row for row in found if floor is None or row[0] > floor)
-    return [AuditEntry(at, REPLAY, by, "", count, shard) for (at, shard, by), count in counted.items()], floor
+        # Older callbacks of the shard, and others at the last time, were not read.
+        end = rows[-1][0] if len(rows) == size else None
+        if end is not None:
+            floor = max(floor or 0, end)
+        entries += [
+            AuditEntry(at, REPLAY, by, "", count, shard, is_partial=at == end)
+            for (at, _, by), count in collections.Counter(rows).items()
+        ]
+    return entries, floor
 
 
 async def list_webapps(connection: AsyncConnection) -> Sequence[WebappEntry]:
