@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests import statements
 from tests.webapp.console.browser import Browser
 from tests.webapp.console.lists import listed, older
 from tests.webapp.console.scene import (
@@ -19,7 +20,7 @@ from tests.webapp.console.scene import (
     store_messages,
 )
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business import group_messages, messages
+from tidings.storage.business import callback_views, group_messages, messages, shards
 from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
@@ -116,6 +117,59 @@ async def test_a_message_shows_its_steps_and_callbacks(database: Database, brows
         ("Callback failed and is tried again", "20:26:46"),
     ]
     assert set(listed(text)) == {str(callback(5).seq), str(callback(6).seq)}
+
+
+async def test_callbacks_about_a_message_are_found_below_many_younger_ones(
+    database: Database, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback_views, "EXAMINED", 10)
+    monkeypatch.setattr(callback_views, "SEARCHED", 2)
+    row = message(1)
+    await store_messages(database, row)
+    async with database.transaction() as connection:
+        await messages.advance(connection, {row.id: Status.SENT}, AT + 2000)
+        await messages.advance(connection, {row.id: Status.READ}, AT + 2_000_000)
+    own = [callback(5, subject=row.id), callback(2_001, subject=row.id)]
+    await store_callbacks(
+        database,
+        pending=[callback(n) for n in (*range(1_000, 1_300), *range(10_000, 10_300))],
+        done=[*own, *(callback(100_000 * n) for n in range(1, 9))],
+    )
+    text = (await browser.get(f"/console/messages/{row.id}")).text
+    assert set(listed(text)) == {str(one.seq) for one in own}
+
+
+async def test_a_page_that_searches_a_part_of_the_callbacks_leads_to_the_rest(
+    database: Database, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback_views, "EXAMINED", 10)
+    row = message(1)
+    await store_messages(database, row)
+    late = callback(9_000, subject=row.id)
+    await store_callbacks(database, pending=[late, *(callback(n) for n in range(10_000, 10_300))])
+    text = (await browser.get(f"/console/messages/{row.id}")).text
+    assert listed(text) == []
+    assert "No callback about this message is kept." not in text
+    assert "No callback about this message is among those searched." in text
+    (link,) = re.findall(r'href="(/console/callbacks\?id=[^"]+)"', text)
+    assert int(link.partition("before=")[2]) < callback(10_299).seq
+    seen: list[str] = []
+    while link:
+        page = (await browser.get(link.replace("&amp;", "&"))).text
+        seen += listed(page)
+        link = next(iter(re.findall(r'href="([^"]+)" rel="next"', page)), "")
+    assert seen == [str(late.seq)]
+
+
+async def test_only_callbacks_of_the_shard_of_a_message_are_searched(database: Database, browser: Browser) -> None:
+    row = message(1)
+    await store_messages(database, row)
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 4)
+    with statements.sent() as noted:
+        await browser.get(f"/console/messages/{row.id}")
+    read = {next(iter(parameters)) for statement, parameters in noted if "FROM callbacks" in statement}
+    assert read == {0}
 
 
 def steps_of(text: str) -> Sequence[tuple[str, str]]:

@@ -124,19 +124,21 @@ async def list_callbacks(
     choice: CallbackFilter,
     *,
     block: int = 0,
+    shard: int | None = None,
     before: int | None = None,
     limit: int = PAGE,
 ) -> CallbackPage:
     """List a page of the callbacks of an account, newest first.
 
     block: shard block of the account
+    shard: the only one whose callbacks in the queue are read; None for all of the block
     before: `seq` after which the page starts, `CallbackPage.older` of the previous one; None for the first page
     """
     low = choice.since * 1000 << 5
     high = min(choice.until * 1000 << 5 if choice.until else 2**63 - 1, before if before is not None else 2**63 - 1)
     reader = _Reader(connection, account, choice, low=low, high=high, limit=limit)
     is_done = choice.state in ("", DONE)
-    parts = [*([await reader.done()] if is_done else []), *await reader.waiting(block)]
+    parts = [*([await reader.done()] if is_done else []), *await reader.waiting(block, shard)]
     floor = max((part.floor for part in parts), default=0)
     rows = _newest([row for part in parts for row in part.rows if row.seq >= floor])
     if len(rows) > limit:
@@ -263,22 +265,25 @@ class _Reader:
             if examined >= EXAMINED and before < self._high:
                 return _Part(rows, before)
 
-    async def waiting(self, block: int) -> list[_Part]:
-        """Read the callbacks in the queue, and those given up."""
+    async def waiting(self, block: int, shard: int | None) -> list[_Part]:
+        """Read the callbacks in the queue, and those given up, of one shard, or for None of all of the block."""
         choice = self._choice
         states = {PENDING: (CallbackState.PENDING,), FAILING: (CallbackState.PENDING,), GIVEN_UP: (CallbackState.DEAD,)}
         wanted = states.get(choice.state, tuple(CallbackState) if not choice.state else ())
         if not wanted:
             return []
-        owned = await self._connection.execute(sa.select(shards.table.c.shard).where(shards.of_block(block)))
+        owned = [shard]
+        if shard is None:
+            query = sa.select(shards.table.c.shard).where(shards.of_block(block))
+            owned = [row.shard for row in await self._connection.execute(query)]
         is_listed = not (choice.recipient or choice.id or choice.kind or choice.state in (PENDING, FAILING))
-        lists = [(row.shard, int(state)) for row in owned for state in wanted]
+        lists = [(one, int(state)) for one in owned for state in wanted]
         size = self._limit if is_listed else max(self._limit, EXAMINED // max(1, len(lists)))
         return [
             await self._part(
-                sa.select(*_WAITING).where(_W.shard == shard, _W.state == state, _W.account == self._account), size
+                sa.select(*_WAITING).where(_W.shard == one, _W.state == state, _W.account == self._account), size
             )
-            for shard, state in lists
+            for one, state in lists
         ]
 
     async def _part(self, query: sa.Select[Any], size: int) -> _Part:

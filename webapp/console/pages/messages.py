@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 
 from tidings.storage.business import callback_views, message_views, queue_views
-from tidings.storage.business.callback_views import CallbackFilter
+from tidings.storage.business.callback_views import CallbackEntry, CallbackFilter
 from tidings.storage.business.message_views import EXAMINED, PAGE, MessageFilter, MessageTimeline, MessageView
 from tidings.storage.business.messages import Status
+from tidings.storage.database import Connection
 from tidings.wire import core, ids
 from webapp.console import history
 from webapp.console.access.forms import FormFields
-from webapp.console.figures.processes import NumberShards
 from webapp.console.operations.operator_link import OperatorLink
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.parts import ConsoleTables
@@ -34,6 +35,10 @@ KINDS = {SENT: _KINDS, RECEIVED: (*_KINDS, "null")}
 FILTERS = ("direction", "recipient", "type", "status", "since", "until")
 # Seconds after now that ids of messages may have, because clocks differ.
 _AHEAD = 3600
+# Milliseconds before and after each step of a message in which most callbacks about it were made.
+_AROUND = 300_000
+# Pages of callbacks that are searched around each step of a message, and in all callbacks.
+_SEARCHED_PAGES = 2
 
 
 async def show_list(page: PageRequest) -> Result:
@@ -84,17 +89,16 @@ async def show_content(page: PageRequest) -> Result:
 
 
 async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str | None, problem: str) -> Result:
-    message, account = timeline.message, page.caller.account
-    block = page.part(NumberShards).block_of(account) or 0
+    message = timeline.message
     async with page.part(ConsoleTables).database.reading() as connection:
         jobs = await queue_views.list_jobs_of(connection, [message.id]) if timeline.is_waiting is not None else []
-        found = await callback_views.list_callbacks(connection, account, _callbacks_of(message), block=block)
+        callbacks, older = await _find_callbacks(connection, page.caller.account, message)
     values = {
         "message": message,
         "status": message.status.name.lower(),
-        "steps": history.steps(timeline, jobs, found.rows),
-        "callbacks": found.rows,
-        "has_more": found.older is not None,
+        "steps": history.steps(timeline, jobs, callbacks),
+        "callbacks": callbacks,
+        "older": older,
         "participants": [(one, Status(one.status).name.lower()) for one in timeline.participants],
         "content": content,
         "problem": problem,
@@ -104,10 +108,39 @@ async def _page_of(page: PageRequest, timeline: MessageTimeline, *, content: str
     return PageContent("message.html", values, 409 if problem else 200)
 
 
-def _callbacks_of(message: MessageView) -> CallbackFilter:
+async def _find_callbacks(
+    connection: Connection, account: str, message: MessageView
+) -> tuple[Sequence[CallbackEntry], int | None]:
+    """Return callbacks about a message, newest first, and the `seq` below which more may be; `None` if these are all.
+
+    They have the shard of the message. Those around its steps are searched first, since busy numbers make more
+    callbacks after them than a page can search.
+    """
+    stored = message.stored_at
+    spans: list[tuple[int, int]] = []
+    for at in sorted({stored, *_later_steps(message)}):
+        begin = spans.pop()[0] if spans and at - _AROUND <= spans[-1][1] else max(0, at - _AROUND)
+        spans.append((begin, at + _AROUND))
     # Those of a sent message are younger. The time of a received one is that of the phone.
-    since = 0 if history.is_received(message) else max(0, message.stored_at - _AHEAD * 1000)
-    return CallbackFilter(id=message.id, since=since)
+    since = 0 if history.is_received(message) else max(0, stored - _AHEAD * 1000)
+    found: dict[int, CallbackEntry] = {}
+    before: int | None = None
+    for begin, end in (*spans, (since, 0)):
+        choice = CallbackFilter(id=message.id, since=begin, until=end)
+        before = None
+        for _ in range(_SEARCHED_PAGES):
+            page = await callback_views.list_callbacks(connection, account, choice, shard=message.shard, before=before)
+            found |= {row.seq: row for row in page.rows}
+            before = page.older
+            if before is None:
+                break
+    return [found[seq] for seq in sorted(found, reverse=True)], before
+
+
+def _later_steps(message: MessageView) -> Sequence[int]:
+    """Return the known times of the steps of a message after it was stored."""
+    times = (message.sent_at, message.delivered_at, message.read_at, message.failed_at)
+    return [at for at in times if at is not None]
 
 
 async def _find(page: PageRequest, message_id: str) -> MessageTimeline | None:
