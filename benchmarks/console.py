@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import calendar
 import contextlib
 import dataclasses
 import functools
@@ -17,7 +18,7 @@ import itertools
 import re
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -95,7 +96,7 @@ class ListPage:
     title: str  # name of the list
     path: str
     took: list[float] = dataclasses.field(default_factory=list)  # seconds of each request
-    rows: int = 0  # rows that the server read for one request
+    rows: int = 0  # most rows that the server read for one of the requested pages
 
     @property
     def summary(self) -> Summary:
@@ -110,25 +111,29 @@ def list_pages(filled: FilledRows) -> Iterator[ListPage]:
     kinds = ("", console_rows.KINDS[0], console_rows.RARE_KIND, console_rows.NO_KIND)
     statuses = {"sent": ("", "read", "accepted", "failed"), "received": ("", "received", "marked_read")}
     for direction, bound in (("sent", ids.bound), ("received", ids.bound_of_received)):
-        far = bound((filled.now - console_rows.MESSAGE_DAYS * console_rows.DAY * 0.7) / 1000)
         fields = {
             "recipient": peers,
             "type": kinds,
             "status": statuses[direction],
             "since": _times(filled.now, console_rows.MESSAGE_DAYS * console_rows.DAY),
-            "before": ("", far),
         }
-        yield from _combined(f"messages, {direction}", "/console/messages", fields, {"direction": direction})
-    far = str(int((filled.now - console_rows.DAY * 0.7) * 1000) << 5)
+        far = (filled.now - console_rows.MESSAGE_DAYS * console_rows.DAY * 0.7) / 1000
+        fixed = {"direction": direction}
+        yield from _combined(f"messages, {direction}", "/console/messages", fields, fixed, bound=bound, far=far)
     fields = {
         "status": ("", "pending", "failing", "given up", "done"),
         "kind": ("", "status_change", console_rows.RARE_EVENT),
         "recipient": peers,
         "id": ("", filled.subject, "gBEGunknown"),
         "since": _times(filled.now, console_rows.DAY),
-        "before": ("", far),
     }
-    yield from _combined("callbacks", "/console/callbacks", fields, {})
+    far = (filled.now - console_rows.DAY * 0.7) / 1000
+    yield from _combined("callbacks", "/console/callbacks", fields, {}, bound=_seq_at, far=far)
+
+
+def _seq_at(seconds: float) -> str:
+    """Return the `seq` of callbacks made at a Unix time."""
+    return str(int(seconds * 1_000_000) << 5)
 
 
 def _times(now: int, span: int) -> Sequence[str]:
@@ -137,13 +142,32 @@ def _times(now: int, span: int) -> Sequence[str]:
 
 
 def _combined(
-    title: str, path: str, fields: Mapping[str, Sequence[str]], fixed: Mapping[str, str]
+    title: str,
+    path: str,
+    fields: Mapping[str, Sequence[str]],
+    fixed: Mapping[str, str],
+    *,
+    bound: Callable[[float], str],
+    far: float,
 ) -> Iterator[ListPage]:
+    """Yield every combination of fields, on the first page and on one far back: in the middle of a range of times.
+
+    bound: returns the key of rows made at a Unix time
+    far: Unix time of the page far back of all rows
+    """
     for values in itertools.product(*fields.values()):
         chosen = {name: value for name, value in zip(fields, values, strict=True) if value}
+        start = far
         if "since" in chosen:
             chosen["until"] = chosen["since"][:11] + "23:59"
-        yield ListPage(title, f"{path}?{urlencode({**fixed, **chosen})}")
+            start = (_seconds(chosen["since"]) + _seconds(chosen["until"])) / 2
+        for before in ({}, {"before": bound(start)}):
+            yield ListPage(title, f"{path}?{urlencode({**fixed, **chosen, **before})}")
+
+
+def _seconds(text: str) -> int:
+    """Return a time of a filter as Unix time."""
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M"))
 
 
 def read_rows(server: MariaDB) -> int:
@@ -162,10 +186,15 @@ async def request_lists(console: Console, server: MariaDB, pages: Sequence[ListP
     idle = await asyncio.to_thread(read_rows, server) - idle
     shown_at = time.monotonic()
     for number, page in enumerate(pages):
-        before = await asyncio.to_thread(read_rows, server)
-        answer = await console.get(page.path)
-        page.rows = max(0, await asyncio.to_thread(read_rows, server) - before - idle)
-        paths = [page.path, *[path async for path in _following(console, answer, 2)]]
+        paths = [page.path]
+        while True:
+            before = await asyncio.to_thread(read_rows, server)
+            answer = await console.get(paths[-1])
+            page.rows = max(page.rows, await asyncio.to_thread(read_rows, server) - before - idle)
+            following = re.search(r'href="([^"]+)" rel="next"', answer.text)
+            if following is None or len(paths) == 3:
+                break
+            paths.append(following[1].replace("&amp;", "&"))
         for path in itertools.islice(itertools.cycle(paths), requests):
             began = time.perf_counter()
             await console.get(path)
@@ -173,17 +202,6 @@ async def request_lists(console: Console, server: MariaDB, pages: Sequence[ListP
         if time.monotonic() - shown_at > 5:
             shown_at = time.monotonic()
             print(f"    {number + 1:,} of {len(pages):,} pages", flush=True)
-
-
-async def _following(console: Console, answer: httpx.Response, count: int) -> AsyncIterator[str]:
-    """Yield the addresses of the next pages."""
-    for _ in range(count):
-        found = re.search(r'href="([^"]+)" rel="next"', answer.text)
-        if found is None:
-            return
-        path = found[1].replace("&amp;", "&")
-        yield path
-        answer = await console.get(path)
 
 
 async def explain(console: Console, server: MariaDB, path: str, schema: str) -> Sequence[str]:
