@@ -20,13 +20,13 @@ from harness.installation import ORDER
 from harness.processes import Process
 from harness.proxy import Cut, Proxy
 from harness.sink_process import SinkProcess
-from tests.crash import disruptions
 from tests.crash.disruptions import Kill, KillMariaDB, PausePastTheLease, moments, until
 from tests.crash.scene import ECHOING, Disruption, Phase, Scene, are_queues_empty
 from tidings.aio import crashpoints
 
 # Names of the wires, by what passes them.
 POSTS, WEBHOOKS = "posts", "webhooks"
+SILENCE = 120.0  # seconds for which a wire may carry nothing
 # Maximum seconds for which a wire is cut altogether.
 BLACKOUT = 1.0
 # Start of the reason of a message whose outcome is unknown.
@@ -118,11 +118,11 @@ class CutWire:
         for moment in moments(scene, duration, self.cuts):
             await until(moment)
             done = wire.cut_next(self.cut)
-            # A number that backs off posts nothing for up to 16 s.
-            await asyncio.wait([done], timeout=disruptions.PATIENCE)
+            # A number that backs off posts nothing for up to 64 s.
+            await asyncio.wait([done], timeout=SILENCE)
             if not done.done():
                 done.cancel()
-                phase.problem = f"nothing passed the wire of {self.wire} for {disruptions.PATIENCE:.0f} s"
+                phase.problem = f"nothing passed the wire of {self.wire} for {SILENCE:.0f} s"
                 return
             phase.trouble()
 
