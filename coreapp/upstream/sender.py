@@ -384,16 +384,23 @@ class UpstreamSender(Encryption):
 
     def _upload_again(self, lane: _Lane, job: Job, outcome: FileMissing) -> None:
         """Upload the files of a message again, once for all messages that name them, and post it with their new ids."""
-        files, refused = uploaded_ids(lane.jobs[0][1]), self.number.refused_files
-        if lane.renewed == job.id or refused.find(files) is not None:
-            refusal = outcome.otherwise
+        files, refused, refusal = uploaded_ids(lane.jobs[0][1]), self.number.refused_files, outcome.otherwise
+        if lane.renewed == job.id:
             if isinstance(refusal, NumberStopped):
                 # The phone number is known, because it has taken the files.
                 refusal = PostRefused(codes.NOT_FOUND, refusal.reason)
             # The same files are not uploaded again for other messages, which may still have the earlier ids.
-            for names in (files, lane.lost) if lane.renewed == job.id else (files,):
+            for names in (files, lane.lost):
                 refused.add(names, FileRefusal(refusal.code, refusal.details))
             self._handle(lane, job, refusal)
+            return
+        known = refused.find(files)
+        if known is not None:
+            if isinstance(refusal, NumberStopped) and known.code == codes.NOT_FOUND and not self.number.pace.fault:
+                # The answer of those files: it does not show that the number works.
+                self._refuse(lane, job, PostRefused(known.code, known.details))
+            else:
+                self._handle(lane, job, refusal)
             return
         log.warning("upstream.file_missing", extra={"id": job.id})
         lane.renewed, lane.lost = job.id, files

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from coreapp.graph_api import number
 from coreapp.graph_api.refused_files import FileRefusal, RefusedFiles
 from coreapp.upstream import files
 from tests.coreapp.conftest import World
 from tests.coreapp.media_scene import PNG, failure, find, read, send, send_image, upload
+from tests.coreapp.signals import soon
 from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud, refused
 from tests.manual_clock import ManualClock
@@ -128,6 +130,46 @@ async def test_a_file_that_posts_are_refused_for_is_uploaded_again_once_for_all_
     await until_no_jobs(bridged)
     assert [body["image"] for body in cloud.to(BEN)] == [{"id": "703"}]
     assert not running.shard.is_stopped
+
+
+async def test_a_refused_file_is_tried_again_after_five_minutes_of_messages_that_name_it(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(number, "RefusedFiles", lambda _: RefusedFiles(clock))
+    cloud.policy = lambda body: refused(131053, "Media upload error")
+    running = await bridged.start()
+    row = await upload(bridged)
+    uploads = []
+    for _ in range(4):
+        await failure(bridged, (await send_image(running, ANN, row.id)).id)
+        uploads.append(len(cloud.uploads))
+        clock.advance(120.0)
+    assert uploads == [2, 2, 2, 3]
+
+
+async def test_a_message_of_a_refused_file_waits_while_the_number_is_stopped(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.policy = lambda body: refused(100, "Unsupported post request", error_subcode=33)
+    running = await bridged.start()
+    row = await upload(bridged)
+    await failure(bridged, (await send_image(running, ANN, row.id)).id)
+    await running.client.send(ANN, "text")
+    await soon(lambda: running.shard.is_stopped)
+    image_id = (await send_image(running, BEN, row.id)).id
+    upstream = running.node.numbers.first.process.upstream
+    for posts in (4, 5):
+        # One post each is permitted: of the text, then of the image.
+        upstream.pace.resume()
+        await soon(lambda posts=posts: len(cloud.posts) == posts and not upstream.pace.in_flight)  # type: ignore[misc]
+    assert cloud.posts[-1]["biz_opaque_callback_data"] == image_id
+    assert running.shard.is_stopped
+    cloud.policy = lambda body: None
+    upstream.pace.resume()
+    await until_no_jobs(bridged)
+    assert cloud.posts[-1]["biz_opaque_callback_data"] == image_id
+    assert len(bridged.sink.labels()) == 1
 
 
 async def test_a_lost_file_beside_a_refused_one_is_uploaded_again(bridged: World, cloud: ScriptedCloud) -> None:
