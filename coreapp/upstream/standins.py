@@ -86,7 +86,11 @@ class StandInNumbers:
         return (StandIn(self.account, number, user_id),)
 
     def _learn(self, rows: Iterable[StandIn]) -> Mapping[str, str]:
-        found = {row.number: row.user_id for row in rows}
-        for number, user_id in found.items():
-            self._users.put(number, user_id)
+        """Keep rows that were read, unless memory is newer: a number may have moved since. Returns ids by number."""
+        found = {}
+        for row in rows:
+            known = self._users.get(row.number)
+            if known is None:
+                self._users.put(row.number, row.user_id)
+            found[row.number] = known or row.user_id
         return found

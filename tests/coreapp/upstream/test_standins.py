@@ -241,3 +241,22 @@ async def test_a_notice_about_a_user_without_a_number_issues_none(bridged: World
     assert isinstance(await post(running, unknown, notice("wamid.O")), core.Done)
     assert await issued(bridged) == []
     assert bridged.sink.taken() == []
+
+
+async def test_a_read_that_began_before_a_move_does_not_undo_it(
+    bridged: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = StandInNumbers(bridged.database, BUSINESS, "999")
+    rows = [StandIn(BUSINESS, OF_ANN, ANN)]
+    await bridged.database.commit(lambda connection: standins.add(connection, BUSINESS, rows))
+    list_by_number = standins.list_by_number
+
+    async def overtaken(connection: Any, account: str, named: Any) -> Any:
+        found = await list_by_number(connection, account, named)
+        numbers.issue(OF_ANN, ANN)
+        assert numbers.move(OF_ANN, NEW) == (StandIn(BUSINESS, OF_ANN, NEW),)
+        return found
+
+    monkeypatch.setattr(standins, "list_by_number", overtaken)
+    assert await numbers.find([OF_ANN]) == {OF_ANN: NEW}
+    assert await numbers.find([OF_ANN]) == {OF_ANN: NEW}
