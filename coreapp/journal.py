@@ -110,6 +110,32 @@ class _Identities:
             await identities.acknowledge(connection, account, [(peer, digest) for digest in digests])
 
 
+class _StandIns:
+    """Numbers that stand for users. One that is issued and moved in a batch is added for its last user, so that a
+    repeated commit finds it.
+    """
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        # By account and number.
+        self._new: dict[str, dict[str, standins.StandIn]] = {}
+        self._moved: dict[str, dict[str, standins.StandIn]] = {}
+        for change in changes:
+            for row in change.new_standins:
+                self._new.setdefault(row.account, {})[row.number] = row
+            for row in change.moved_standins:
+                new = self._new.get(row.account, {})
+                (new if row.number in new else self._moved.setdefault(row.account, {}))[row.number] = row
+
+    def __bool__(self) -> bool:
+        return bool(self._new or self._moved)
+
+    async def write(self, connection: Connection) -> None:
+        for account, rows in sorted(self._new.items()):
+            await standins.add(connection, account, list(rows.values()))
+        for account, rows in sorted(self._moved.items()):
+            await standins.move(connection, account, list(rows.values()))
+
+
 class _Statuses:
     """Statuses that messages have reached, and the codes of failures."""
 
@@ -310,9 +336,9 @@ class Change:
     # ids of the real Cloud API beside our own
     new_upstream_ids: Sequence[upstream_ids.UpstreamId] = merging.rows(upstream_ids.add)
     # numbers that stand for senders of these messages
-    new_standins: Sequence[standins.StandIn] = merging.rows_by_account(standins.add)
+    new_standins: Sequence[standins.StandIn] = merging.part_of(_StandIns)
     # the same numbers for users who have got another id
-    moved_standins: Sequence[standins.StandIn] = merging.rows_by_account(standins.move)
+    moved_standins: Sequence[standins.StandIn] = merging.part_of(_StandIns)
     # quarantined deliveries, which the network may delete
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined

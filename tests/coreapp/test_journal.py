@@ -35,10 +35,12 @@ from tidings.storage.business import (
     messages,
     sessions,
     shards,
+    standins,
 )
 from tidings.storage.business.cloud_users import CloudUser
 from tidings.storage.business.messages import Status
 from tidings.storage.business.quarantine import Item
+from tidings.storage.business.standins import StandIn
 from tidings.storage.database import Database
 
 ACCOUNT = "15550000000"
@@ -500,6 +502,28 @@ async def test_a_repeated_commit_recognises_the_pre_key_it_consumed(
     assert not used.was_gone
     async with plain.reading() as connection:
         assert len(await sessions.list_sessions(connection, ACCOUNT, ["1"])) == 1
+    await database.close()
+
+
+async def test_a_repeated_commit_recognises_the_number_that_it_issued_and_moved(
+    database_factory: DatabaseFactory,
+) -> None:
+    plain = await database_factory("business")
+    database = Breaking(plain.settings, "business")
+    journal = Journal(database, await a_lease(plain), last_seq=0, seal=as_they_are)
+    await journal.write(Change(ACCOUNT, new_standins=[StandIn(ACCOUNT, "9991", "US.1")]))
+    database.breaks = 1
+    changes = [
+        Change(ACCOUNT, new_standins=[StandIn(ACCOUNT, "9992", "US.2")], moved_standins=[StandIn(ACCOUNT, "9991", "A")]),
+        Change(ACCOUNT, moved_standins=[StandIn(ACCOUNT, "9992", "B")]),
+        Change(ACCOUNT, moved_standins=[StandIn(ACCOUNT, "9992", "C")]),
+    ]
+    await asyncio.gather(*(journal.write(change) for change in changes))
+    assert database.breaks == 0
+    await journal.close()
+    async with plain.reading() as connection:
+        found = await standins.list_by_number(connection, ACCOUNT, ["9991", "9992"])
+    assert {row.number: row.user_id for row in found} == {"9991": "A", "9992": "C"}
     await database.close()
 
 
