@@ -106,11 +106,12 @@ class UpstreamInbox:
             moved = {message.sender: message.new_user_id for message in found_messages if message.new_user_id}
             others = await self.sender.standins.prepare(hidden, moved)
             try:
-                await self._apply(parsed, own_ids, others)
+                committed = await self._apply(parsed, own_ids, others)
             except Exception as error:
                 # Memory may be ahead of the disk: the shard must be opened again, or a repetition counts as known.
                 self.context.journal.fail(error)
                 raise
+            await self.sender.standins.confirm(committed)
         finally:
             tracker.release(about)
 
@@ -119,8 +120,8 @@ class UpstreamInbox:
         parsed: Sequence[PostedMessage | PostedStatus | tuple[int, str] | None],
         own_ids: Mapping[str, str],
         others: Mapping[str, str],
-    ) -> None:
-        """Commit the effects of events. Nothing else runs until the journal has them.
+    ) -> Sequence[StandIn]:
+        """Commit the effects of events, and return the moved numbers. Nothing else runs until the journal has them.
 
         others: numbers that stand for users with their new ids already, by those that stood for them before
         """
@@ -138,6 +139,7 @@ class UpstreamInbox:
             elif found is not None:
                 self._take_error(found, effects)
         await self._write(effects)
+        return effects.moved
 
     def _parse(self, event: core.UpstreamEvent) -> PostedMessage | PostedStatus | tuple[int, str] | None:
         try:

@@ -85,6 +85,25 @@ class StandInNumbers:
         self._users.put(number, user_id)
         return (StandIn(self.account, number, user_id),)
 
+    async def confirm(self, moved: Sequence[StandIn]) -> None:
+        """Read committed moves again. Raises `RequestRefused` if a number stayed with its user, because another shard
+        had issued one to the new id in the meantime: the post is repeated then.
+        """
+        if not moved:
+            return
+        numbers = [row.number for row in moved]
+        stored = await self.database.query(lambda connection: standins.list_by_number(connection, self.account, numbers))
+        # A number that has moved on since has another user in memory.
+        stayed = [
+            row
+            for row in stored
+            if row not in moved and StandIn(self.account, row.number, self._users.get(row.number) or "") in moved
+        ]
+        for row in stayed:
+            self._users.put(row.number, row.user_id)
+        if stayed:
+            raise RequestRefused(codes.NOT_READY, TAKEN, 1)
+
     def _learn(self, rows: Iterable[StandIn]) -> Mapping[str, str]:
         """Keep rows that were read, unless memory is newer: a number may have moved since. Returns ids by number."""
         found = {}

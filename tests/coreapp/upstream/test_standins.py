@@ -260,3 +260,34 @@ async def test_a_read_that_began_before_a_move_does_not_undo_it(
     monkeypatch.setattr(standins, "list_by_number", overtaken)
     assert await numbers.find([OF_ANN]) == {OF_ANN: NEW}
     assert await numbers.find([OF_ANN]) == {OF_ANN: NEW}
+
+
+async def test_a_notice_that_a_first_message_of_the_new_id_overtakes_is_repeated(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another shard issues a number to the new id between the look-up and the commit."""
+    await bridged.configure(notify_user_change_number=True)
+    running = await bridged.start()
+    await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    shard, prepare = running.shard, StandInNumbers.prepare
+
+    async def overtaken(numbers: StandInNumbers, users: Any, moved: Any) -> Any:
+        found = await prepare(numbers, users, moved)
+        other = [StandIn(BUSINESS, OF_BEN, NEW)]
+        await bridged.database.commit(lambda connection: standins.add(connection, BUSINESS, other))
+        return found
+
+    with monkeypatch.context() as overtaking:
+        overtaking.setattr(StandInNumbers, "prepare", overtaken)
+        answer = await post(running, notice("wamid.N"))
+    assert isinstance(answer, core.Refused)
+    assert answer.code == codes.NOT_READY
+    assert set(await issued(bridged)) == {StandIn(BUSINESS, OF_BEN, NEW), StandIn(BUSINESS, OF_ANN, ANN)}
+    # The shard works on, with the number for the same user.
+    assert running.shard is shard
+    await running.client.send(OF_ANN)
+    await until_no_jobs(bridged)
+    assert [body["recipient"] for body in cloud.posts] == [ANN]
+    assert isinstance(await post(running, notice("wamid.N")), core.Done)
+    await bridged.sink.signals.until(lambda: len(messages_in(bridged)) == 2)
+    assert next(one for one in messages_in(bridged) if one["type"] == "system")["system"]["new_wa_id"] == OF_BEN

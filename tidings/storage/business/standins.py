@@ -36,9 +36,21 @@ table = metadata.table_of(
     key=("account", "number"),
 )
 
+_other = table.alias("other")
+# MySQL refuses a subquery on the changed table unless it is materialised: DISTINCT makes it so.
+_TAKEN = (
+    sa.select(_other.c.number)
+    .where(_other.c.account == sa.bindparam("of_account"), _other.c.user_id == sa.bindparam("to_user"))
+    .distinct()
+    .subquery("taken")
+)
 _MOVE = (
     table.update()
-    .where(table.c.account == sa.bindparam("of_account"), table.c.number == sa.bindparam("of_number"))
+    .where(
+        table.c.account == sa.bindparam("of_account"),
+        table.c.number == sa.bindparam("of_number"),
+        ~sa.select(_TAKEN.c.number).exists(),
+    )
     .values(user_id=sa.bindparam("to_user"))
 )
 _OF = sa.select(table).where(table.c.account == sa.bindparam("account"))
@@ -60,7 +72,7 @@ async def add(connection: AsyncConnection, account: str, rows: Sequence[StandIn]
 async def move(connection: AsyncConnection, account: str, rows: Sequence[StandIn]) -> None:
     """Let issued numbers of one account stand for other users: of two rows of a number for the last. May be repeated.
 
-    The database refuses a user who has another number.
+    A number stays with its user if the other one has a number.
     """
     last = {row.number: row.user_id for row in rows}
     moved = [{"of_account": account, "of_number": number, "to_user": user_id} for number, user_id in last.items()]
