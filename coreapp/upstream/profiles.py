@@ -103,6 +103,7 @@ class ProfileMirror:
     def __post_init__(self) -> None:
         self._look = Wakeup()
         self.lock = asyncio.Lock()  # held during a change, and while a read is stored
+        self._photo_error = ""  # of the last read; empty for none
         self.changes = 0  # changes since the start, also those that failed: a read that began before one is discarded
         guard = EgressGuard(self.context.settings.outgoing_webhooks)
         self._downloader = Downloader(guard, pace=self.context.shared.media_reads)
@@ -117,21 +118,22 @@ class ProfileMirror:
                 await self._look.wait(INTERVAL if await self.run_once() else RETRY_SECONDS)
 
     async def run_once(self) -> bool:
-        """Read the profile once. Returns whether that succeeded."""
+        """Read the profile once. Returns whether that succeeded. Texts are stored without a photo that cannot be read."""
         access, account, before = self.context.config.upstream, self.context.account, self.changes
         if access is None or not access.token:
             return False
         try:
             get = functools.partial(get_object, self.client, access)
             found = await fetch_profile(get, access.upstream.phone_number_id)
-            photo = await self._download(found.profile_picture_url) if found.profile_picture_url else None
+            photo, photo_error = await self._find_photo(found.profile_picture_url)
             async with self.lock:
                 if self.changes != before:
                     return False
 
                 async def work(connection: Connection) -> bool:
                     has_texts = await keep(connection, account, found)
-                    return await keep_photo(connection, account, photo) or has_texts
+                    has_photo = not photo_error and await keep_photo(connection, account, photo)
+                    return has_photo or has_texts
 
                 is_new = await self.context.persist(work, patience=10.0)
         except MirrorFailed as error:
@@ -143,10 +145,20 @@ class ProfileMirror:
                 raise
             log.warning("upstream.profile_not_stored", extra={"number": account, "error": outages.brief(error)})
             return False
-        READS.labels("read").inc()
+        READS.labels("failed" if photo_error else "read").inc()
         if is_new:
             log.info("upstream.profile", extra={"number": account})
-        return True
+        if photo_error not in ("", self._photo_error):
+            log.warning("upstream.photo_not_read", extra={"number": account, "error": photo_error})
+        self._photo_error = photo_error
+        return not photo_error
+
+    async def _find_photo(self, url: str) -> tuple[Photo | None, str]:
+        """Return the photo, `None` for none, and why it cannot be downloaded; empty if it was."""
+        try:
+            return await self._download(url) if url else None, ""
+        except MirrorFailed as error:
+            return None, str(error)
 
     async def _download(self, url: str) -> Photo:
         """Download the photo, without the token: its host is another one. Raises `MirrorFailed`."""

@@ -92,7 +92,9 @@ class StandInNumbers:
         if not moved:
             return
         numbers = [row.number for row in moved]
-        stored = await self.database.query(lambda connection: standins.list_by_number(connection, self.account, numbers))
+        stored = await self.database.query(
+            lambda connection: standins.list_by_number(connection, self.account, numbers)
+        )
         # A number that has moved on since has another user in memory.
         stayed = [
             row

@@ -514,7 +514,9 @@ async def test_a_repeated_commit_recognises_the_number_that_it_issued_and_moved(
     await journal.write(Change(ACCOUNT, new_standins=[StandIn(ACCOUNT, "9991", "US.1")]))
     database.breaks = 1
     changes = [
-        Change(ACCOUNT, new_standins=[StandIn(ACCOUNT, "9992", "US.2")], moved_standins=[StandIn(ACCOUNT, "9991", "A")]),
+        Change(
+            ACCOUNT, new_standins=[StandIn(ACCOUNT, "9992", "US.2")], moved_standins=[StandIn(ACCOUNT, "9991", "A")]
+        ),
         Change(ACCOUNT, moved_standins=[StandIn(ACCOUNT, "9992", "B")]),
         Change(ACCOUNT, moved_standins=[StandIn(ACCOUNT, "9992", "C")]),
     ]

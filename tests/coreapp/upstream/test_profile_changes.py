@@ -128,15 +128,19 @@ async def test_a_profile_that_cannot_be_read_leaves_the_stored_one(
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"GIF89a", 200), (JPEG, 404), (JPEG + bytes(5 * 1024 * 1024), 200)])
-async def test_a_photo_that_cannot_be_used_leaves_the_stored_one(
-    bridged: World, cloud: ScriptedCloud, content: bytes, status: int
+async def test_a_photo_that_cannot_be_used_leaves_the_stored_one_and_the_texts_are_stored(
+    bridged: World, cloud: ScriptedCloud, caplog: pytest.LogCaptureFixture, content: bytes, status: int
 ) -> None:
     cloud.profile.photo = PNG
     running = await started(bridged, cloud)
     cloud.profile.photo, cloud.profile.photo_status = content, status
+    cloud.profile.fields |= {"about": "new"}
     assert running.shard.upstream is not None
-    assert not await running.shard.upstream.profile.mirror.run_once()
-    assert (await stored(bridged))[2] == Photo("image/png", PNG)
+    for _ in range(2):
+        assert not await running.shard.upstream.profile.mirror.run_once()
+    about, _, photo = await stored(bridged)
+    assert (about, photo) == ("new", Photo("image/png", PNG))
+    assert [record.message for record in caplog.records].count("upstream.photo_not_read") == 1
 
 
 async def test_only_values_that_differ_are_posted_and_then_shown(bridged: World, cloud: ScriptedCloud) -> None:
