@@ -74,6 +74,19 @@ async def test_without_the_cloud_api_the_health_of_the_number_is_that_of_v1(api:
     assert code(await api.http.get("/health_status")) == (404, 1006)
 
 
+@pytest.mark.parametrize("cloud_api", [True, False])
+async def test_the_health_of_the_number_is_only_read(
+    serve: Serve, coreapp: FakeCoreapp, database: Database, cloud_api: bool
+) -> None:
+    served = await serve(cloud_api=cloud_api)
+    await served.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    client = keyed(served, await key_of(served, database))
+    # As a call of the number it would set the PIN.
+    for method in ("POST", "DELETE", "PUT"):
+        assert code(await client.request(method, "/health_status", json={"pin": "123456"})) == (404, 1006)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "route", "status"),
     [

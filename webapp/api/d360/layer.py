@@ -63,7 +63,7 @@ class D360Layer:
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in (KEY, _AUTHORIZATION)]
         scope["headers"].append((_AUTHORIZATION, b"Bearer " + key))
         if self._cloud is None:
-            if scope["path"] == paths.HEALTH:
+            if paths.is_health(scope["method"], scope["path"]):
                 scope["path"] = paths.V1_HEALTH
             await self._app(scope, receive, send)
         else:
@@ -90,11 +90,11 @@ class D360Layer:
         self, cloud: CloudPaths, caller: Caller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Pass a request on, with the number in its path if it is one of the Cloud API without it."""
-        path = paths.with_node(scope["path"], cloud.identity_of(caller.account))
+        path = paths.with_node(scope["method"], scope["path"], cloud.identity_of(caller.account))
         if path == scope["path"]:
             await self._app(scope, receive, send)
             return
-        if scope["path"] == paths.HEALTH:
+        if paths.is_health(scope["method"], scope["path"]):
             scope["query_string"] = paths.HEALTH_FIELDS
         scope["path"] = path
         # The façade sets all headers.

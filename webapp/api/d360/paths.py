@@ -39,9 +39,13 @@ def find_call(method: str, path: str) -> tuple[Call, str] | None:
     return None
 
 
-def with_node(path: str, identity: NumberIdentity) -> str:
+def is_health(method: str, path: str) -> bool:
+    return (method, path) == ("GET", HEALTH)
+
+
+def with_node(method: str, path: str, identity: NumberIdentity) -> str:
     """Return a path of the Cloud API with the number or WABA that the key stands for; any other path as it is."""
-    if path == HEALTH:
+    if is_health(method, path):
         return f"/{identity.phone_number_id}"
     edge = name_of(path[1:])
     if edge and (ObjectKind.NUMBER, edge) in EDGES:
