@@ -128,7 +128,10 @@ class UpstreamInbox:
         effects = _Effects()
         for found in parsed:
             if isinstance(found, PostedMessage) and found.new_user_id and found.sender not in others:
-                effects.moved += self.sender.standins.move(found.sender, found.new_user_id)
+                moved = self.sender.standins.move(found.sender, found.new_user_id)
+                if moved:
+                    log.info("upstream.standin_moved", extra={"number": self.context.account, "standin": found.sender})
+                effects.moved += moved
                 EVENTS.labels(core.MESSAGE_EVENT, "moved").inc()
             elif isinstance(found, PostedMessage):
                 if found.new_user_id:

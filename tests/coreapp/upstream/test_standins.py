@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import msgspec
@@ -173,14 +174,18 @@ def notice(
     ],
 )
 async def test_the_number_follows_a_user_to_another_id(
-    bridged: World, cloud: ScriptedCloud, given: dict[str, Any]
+    bridged: World, cloud: ScriptedCloud, caplog: pytest.LogCaptureFixture, given: dict[str, Any]
 ) -> None:
+    caplog.set_level(logging.INFO)
     running = await bridged.start()
     await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
     for _ in range(2):
         # A repeated notice changes nothing.
         assert isinstance(await post(running, notice("wamid.N", **given)), core.Done)
     assert await issued(bridged) == [StandIn(BUSINESS, OF_ANN, NEW)]
+    (logged,) = (record for record in caplog.records if record.message == "upstream.standin_moved")
+    assert vars(logged)["standin"] == OF_ANN
+    assert not {ANN, NEW} & set(map(str, vars(logged).values()))
     await running.client.send(OF_ANN)
     await until_no_jobs(bridged)
     assert [body["recipient"] for body in cloud.posts] == [NEW]
