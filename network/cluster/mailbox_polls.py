@@ -20,6 +20,8 @@ TOGETHER, PAUSE = 200, 0.05
 INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
 # Filled mailboxes of all devices that are read at once, instead of a query for each part of the devices attached here.
 MOST = 5000
+# Seconds before the next such read when they were more, or when it took longer than `SLOW` seconds.
+PAUSE_OF_ALL, SLOW = 60.0, 1.0
 
 
 class FilledMailboxes(Protocol):
@@ -43,6 +45,7 @@ class MailboxPolls:
 
     router: SharedRouter
     mailboxes: FilledMailboxes
+    _all_at: float = 0.0  # time of the loop from which all filled mailboxes may be read at once
 
     async def run(self, stop: asyncio.Event) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
@@ -76,8 +79,14 @@ class MailboxPolls:
             await asyncio.sleep(SPREAD / len(some) if filled is None else 0.0)
 
     async def _list_all(self) -> set[str] | None:
-        """Return all numbers whose mailboxes hold envelopes; `None` when they are over `MOST`."""
+        """Return all numbers whose mailboxes hold envelopes; `None` when they are over `MOST`, or were lately."""
+        now = asyncio.get_running_loop().time
+        started = now()
+        if started < self._all_at:
+            return None
         found = await self.mailboxes.list_first_filled(MOST + 1)
+        if len(found) > MOST or now() > started + SLOW:
+            self._all_at = now() + PAUSE_OF_ALL
         return found if len(found) <= MOST else None
 
     async def make(self) -> None:

@@ -242,6 +242,7 @@ class PlayedMailboxes:
         self.read: list[str] = []
         # Numbers in each query.
         self.queries: list[int] = []
+        self.attempts = 0  # reads of all filled mailboxes
 
     def attached(self) -> Iterator[str]:
         return iter(self.devices)
@@ -258,6 +259,7 @@ class PlayedMailboxes:
         return self.filled & set(recipients)
 
     async def list_first_filled(self, most: int) -> set[str]:
+        self.attempts += 1
         return set(sorted(self.filled)[:most])
 
 
@@ -280,6 +282,24 @@ async def test_a_poll_for_many_devices_reads_all_filled_mailboxes_at_once_unless
         await MailboxPolls(mailboxes, mailboxes).run_once()
     assert mailboxes.read == [ALICE, CAROL]
     assert mailboxes.queries == queries
+
+
+@pytest.mark.parametrize(("filled", "slow"), [(5001, 1.0), (1, -1.0)])
+async def test_a_read_of_all_filled_mailboxes_that_finds_many_or_is_slow_pauses(
+    monkeypatch: pytest.MonkeyPatch, filled: int, slow: float
+) -> None:
+    mailboxes = PlayedMailboxes(
+        [f"1555{index:07}" for index in range(1500)], {f"1444{index:07}" for index in range(filled)}
+    )
+    monkeypatch.setattr(mailbox_polls, "SPREAD", 0.0)
+    monkeypatch.setattr(mailbox_polls, "SLOW", slow)
+    for pause, attempts in ((60.0, 1), (0.0, 4)):
+        monkeypatch.setattr(mailbox_polls, "PAUSE_OF_ALL", pause)
+        polls = MailboxPolls(mailboxes, mailboxes)
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(3):
+                await polls.run_once()
+        assert mailboxes.attempts == attempts
 
 
 def test_sequence_numbers_follow_the_redis_clock_with_minimal_correction() -> None:
