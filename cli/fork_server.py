@@ -26,6 +26,10 @@ from cli import guard
 # Bytes of a request's length.
 _LENGTH = 4
 _STATUS_OF_A_DEFECT = 1
+# Sent to all processes of a service, of which the server ignores them.
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Seconds between two looks whether a child that the server has left has ended.
+_LOOK_SECONDS = 0.05
 
 # Runs a child: gets its pipes, of which each is a descriptor by its name, and returns the exit status.
 Main = Callable[[Mapping[str, int]], int]
@@ -79,6 +83,7 @@ class ForkServer:
         self._starting: dict[int, asyncio.Future[ForkedProcess]] = {}
         self._running: dict[int, ForkedProcess] = {}
         self._is_read = False
+        self._left: Sequence[int] = ()  # ids of the children that ran when the server ended
 
     @classmethod
     def start(cls, main: Main, unused: Sequence[int]) -> ForkServer:
@@ -86,6 +91,7 @@ class ForkServer:
 
         unused: descriptors of this process that neither the server nor its children need
         """
+        _open_standard_streams()
         ours, theirs = socket.socketpair()
         if os.fork():
             theirs.close()
@@ -115,6 +121,13 @@ class ForkServer:
         """Send a signal to a child, unless it has ended."""
         with contextlib.suppress(ForkServerEnded):
             self._send({"number": number, "signal": signal_number}, [])
+
+    async def wait_for_left(self, seconds: float) -> None:
+        """Wait at most this long for the ends of the children that ran when the server ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(map(_is_running, self._left)):
+                    await asyncio.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
         """Let the server end."""
@@ -168,6 +181,7 @@ class ForkServer:
             if not started.done():
                 started.set_exception(ForkServerEnded("the fork server has ended"))
         running, self._running = self._running, {}
+        self._left = [process.pid for process in running.values()]
         for process in running.values():
             process.note_end(-signal.SIGKILL)
 
@@ -185,15 +199,13 @@ class _Server:
         """Serve until the parent closes the socket."""
         os.setsid()
         with open(os.devnull) as null:
-            os.dup2(null.fileno(), sys.stdin.fileno())
+            os.dup2(null.fileno(), 0)
         # Nothing that exists now is scanned in a child, which would copy its pages.
         gc.collect()
         gc.freeze()
         gc.disable()
         # A signal to all processes of a service must not end the server before its children.
-        self._handlers = {
-            number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
+        self._handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _IGNORED}
         self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         self._ended, self._wakeup = os.pipe()
         os.set_blocking(self._ended, False)
@@ -227,6 +239,8 @@ class _Server:
         return True
 
     def _fork(self, number: int, environment: Mapping[str, str], pipes: Mapping[str, int]) -> None:
+        # A child gets them when it no longer ignores them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             pid = os.fork()
         except OSError as error:
@@ -236,6 +250,7 @@ class _Server:
                 _run_to_the_end(lambda: self._be_child(environment, pipes))
             self._children[number] = pid
             self._report(number=number, pid=pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
         for descriptor in pipes.values():
             os.close(descriptor)
 
@@ -243,6 +258,7 @@ class _Server:
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
         self._control.close()
         os.close(self._ended)
         os.close(self._wakeup)
@@ -264,6 +280,25 @@ class _Server:
         # The parent may have ended.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.sendall(json.dumps(report).encode() + b"\n")
+
+
+def _open_standard_streams() -> None:
+    """Open those of the descriptors 0 to 2 that are closed, so that no socket gets their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a process runs. One that has ended may wait for its parent to take its status."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        return not select.select([descriptor], [], [], 0)[0]
+    finally:
+        os.close(descriptor)
 
 
 def _run_to_the_end(main: Callable[[], int]) -> NoReturn:

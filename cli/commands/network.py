@@ -123,6 +123,8 @@ class _Network:
         finally:
             for end in ends:
                 end.cancel()
+            # A successor of this process needs the names and ports of workers without a server.
+            await server.wait_for_left(process.ORPHAN_GRACE + 1.0)
             server.close()
 
 

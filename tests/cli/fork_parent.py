@@ -82,9 +82,24 @@ async def stay(server: ForkServer) -> None:
     await asyncio.Event().wait()
 
 
+def terminate_early() -> None:
+    """Send SIGTERM to a child of the server at once, while it ignores signals as the server does."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def start_one(server: ForkServer) -> int:
+    """Return the exit status of a child."""
+    return await (await server.spawn({"DO": "stay"}, {"ready": pipe[1]})).wait()
+
+
 if __name__ == "__main__":
     pipe = os.pipe()
+    if sys.argv[1:] == ["early"]:
+        os.register_at_fork(after_in_child=terminate_early)
     forking = ForkServer.start(child, pipe)
     if sys.argv[1:] == ["stay"]:
         asyncio.run(stay(forking))
+    if sys.argv[1:] == ["early"]:
+        sys.exit(-asyncio.run(start_one(forking)))
     print(json.dumps(asyncio.run(main(forking, pipe[0]))))

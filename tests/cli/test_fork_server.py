@@ -37,6 +37,16 @@ def test_children_have_their_own_environment_and_report_their_ends() -> None:
     assert said["refused"] == "the fork server has ended"
 
 
+def test_the_server_starts_without_standard_input() -> None:
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *PARENT]
+    ended = subprocess.run(closed, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert json.loads(ended.stdout)["statuses"] == [3, 1, -15, -9, -9]
+
+
+def test_a_child_that_is_terminated_while_it_starts_ends() -> None:
+    assert subprocess.run([*PARENT, "early"], timeout=60, check=False).returncode == signal.SIGTERM
+
+
 def start_parent_and_kill_it() -> dict[str, int]:
     with subprocess.Popen([*PARENT, "stay"], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
