@@ -126,7 +126,7 @@ class ForkServer:
         """Wait at most this long for the ends of the children that ran when the server ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(map(_is_running, self._left)):
+                while any(map(_is_running, self._left)):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:

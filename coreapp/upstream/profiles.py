@@ -118,7 +118,7 @@ class ProfileMirror:
                 await self._look.wait(INTERVAL if await self.run_once() else RETRY_SECONDS)
 
     async def run_once(self) -> bool:
-        """Read the profile once. Returns whether that succeeded. Texts are stored without a photo that cannot be read."""
+        """Read the profile once. Returns whether that succeeded. Texts are stored without an unreadable photo."""
         access, account, before = self.context.config.upstream, self.context.account, self.changes
         if access is None or not access.token:
             return False
