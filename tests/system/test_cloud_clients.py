@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from harness.client import Business
 from harness.cloud_pair import CloudPair
 from tests.media_samples import PNG
-from tests.system.webhook import Webhook
+from tests.system.webhook import Webhook, listening
 from tests.webapp import message_cases
 
-pytestmark = pytest.mark.whole_system
+pytestmark = [pytest.mark.whole_system, pytest.mark.asyncio(loop_scope="module")]
 
 DATA = Path(__file__).parents[1] / "data" / "api"
 READER, ECHO = "15550110001", "15550140001"
@@ -69,11 +70,13 @@ REFUSED: Mapping[str, tuple[str, str, Any, int, str]] = {
 }
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[CloudPair]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def businesses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Business, Business]]:
+    """Yield the businesses at A and at B, whose rates are unlimited."""
     unlimited = {"TIDINGS_MESSAGES_RATE": "0", "TIDINGS_CONTACTS_RATE": "0"}
-    async with CloudPair(tmp_path, a=unlimited, b={**unlimited, "TIDINGS_ROBOTS_PER_KIND": "2"}) as prepared:
-        yield prepared
+    robots = {"TIDINGS_ROBOTS_PER_KIND": "2"}
+    async with CloudPair(tmp_path_factory.mktemp("pair"), a=unlimited, b=unlimited | robots) as pair:
+        yield await pair.start(), await pair.b.business()
 
 
 def shape(value: Any) -> Any:
@@ -138,8 +141,10 @@ async def with_webhook(business: Business, url: str) -> None:
     await business.check_contacts([READER, ECHO])
 
 
-async def test_calls_have_the_same_results_except_those_that_the_cloud_api_lacks(pair: CloudPair) -> None:
-    business, owner = await pair.start(), await pair.b.business()
+async def test_calls_have_the_same_results_except_those_that_the_cloud_api_lacks(
+    businesses: tuple[Business, Business],
+) -> None:
+    business, owner = businesses
     at_b, at_a = await results(owner), await results(business)
     differ = [both for both in zip(at_a, at_b, strict=True) if both[0] != both[1]]
     assert not differ, "\n".join(map(repr, differ))
@@ -164,26 +169,26 @@ async def test_calls_have_the_same_results_except_those_that_the_cloud_api_lacks
         assert status in (200, 201), (path, answer)
 
 
-async def test_messages_have_the_same_results(pair: CloudPair, webhook: tuple[Webhook, str]) -> None:
-    received, url = webhook
-    business, owner = await pair.start(), await pair.b.business()
+async def test_messages_have_the_same_results(businesses: tuple[Business, Business]) -> None:
+    business, owner = businesses
     bodies = accepted_bodies()
     assert len(bodies) > 40
-    await with_webhook(owner, url)
-    at_b = await send_all(owner, received, bodies)
-    await owner.must("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
-    reply_at_b = shape(await received.until(lambda body: "messages" in body))
-    await owner.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
-    received.bodies.clear()
-    await with_webhook(business, url)
-    at_a = await send_all(business, received, bodies)
-    await business.must("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
-    assert shape(await received.until(lambda body: "messages" in body)) == reply_at_b
+    async with listening() as (received, url):
+        await with_webhook(owner, url)
+        at_b = await send_all(owner, received, bodies)
+        await owner.must("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
+        reply_at_b = shape(await received.until(lambda body: "messages" in body))
+        await owner.must("PATCH", "/v1/settings/application", {"webhooks": {"url": ""}})
+        received.bodies.clear()
+        await with_webhook(business, url)
+        at_a = await send_all(business, received, bodies)
+        await business.must("POST", "/v1/messages", {"to": ECHO, "text": {"body": "Hello"}})
+        assert shape(await received.until(lambda body: "messages" in body)) == reply_at_b
     assert {case: found for case, found in at_a.items() if found != at_b[case]} == {}
 
 
-async def test_wrong_messages_have_the_same_results(pair: CloudPair) -> None:
-    business, owner = await pair.start(), await pair.b.business()
+async def test_wrong_messages_have_the_same_results(businesses: tuple[Business, Business]) -> None:
+    business, owner = businesses
     wrong = [one["body"] for one in json.loads((DATA / "messages_wrong.json").read_text())]
     for name in ("contacts", "location", "interactive", "hsm", "media", "template"):
         wrong += [case.values[0] for case in message_cases.wrong(name)]
