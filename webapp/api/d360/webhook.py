@@ -4,6 +4,7 @@ numbers of a WABA.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -68,10 +69,9 @@ async def delete(request: Request, caller: Caller) -> Response:
 
 
 async def _set(request: Request, caller: Caller, url: str, headers: Mapping[str, str]) -> None:
-    """Set the webhook, of one number after the other. A request that fails may be repeated."""
+    """Set the webhook of all numbers concerned. A request that fails may be repeated."""
     settings = dependencies.find(request, AccountSettings)
-    for each in _concerned(request, caller):
-        await settings.set_webhook(each, url, headers)
+    await asyncio.gather(*(settings.set_webhook(each, url, headers) for each in _concerned(request, caller)))
 
 
 def _concerned(request: Request, caller: Caller) -> Sequence[Caller]:
