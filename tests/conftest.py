@@ -87,7 +87,7 @@ def _portable(_watch: statements.Watch, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture(scope="session", autouse=True)
 def _local_only(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Refuse look-ups of public names and connections to public addresses, here and in processes that tests start."""
+    """Refuse look-ups of public names and connections to public addresses, here and in processes of the harness."""
     sitecustomize.install(str(tmp_path_factory.mktemp("local_only") / "record"))
 
 

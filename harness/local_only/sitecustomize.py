@@ -1,7 +1,7 @@
 """Refuses and records look-ups of public names, and connections to public addresses, in this Python process.
 
-The interpreter calls an audit hook for each of them, whichever function does it and in every thread, and a hook cannot
-be removed. A process whose environment has `environment()` imports this module at its start.
+The interpreter calls an audit hook for each of them in every thread, and a hook cannot be removed. What uvloop looks up
+itself calls no hook. A process whose environment has `environment()` imports this module at its start.
 """
 
 from __future__ import annotations
