@@ -23,7 +23,7 @@ from coreapp.shard.numbers import CoreappNumbers, NumberParts
 from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
-from coreapp.webhook import callback_texts
+from coreapp.webhook import callback_texts, requested
 from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
@@ -48,6 +48,7 @@ NOT_OF_NETWORK = (
     "the number sends through the Cloud API, which has its registration: neither registration nor backup exists here"
 )
 MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
+_ABOUT_CALLBACKS = core.ResendCallbacks | core.ReadCallback | core.QueueWebhook
 _OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs | core.ShowMessage
 
 
@@ -191,7 +192,7 @@ class LinkHandler:
             if not self._is_operator:
                 raise RequestRefused(codes.ACCESS_DENIED, OPERATORS_ONLY)
             return await _operate(self._usable(self.shards.get(question.shard)), question)
-        if isinstance(question, core.ResendCallbacks | core.ReadCallback):
+        if isinstance(question, _ABOUT_CALLBACKS):
             return await self._ask_about_callbacks(question)
         if isinstance(question, core.EmptyQueues):
             return core.Purged(question.n, await emptying.empty_all(self.shards))
@@ -225,8 +226,12 @@ class LinkHandler:
             return core.Contacts(question.n, contacts)
         raise RequestRefused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
-    async def _ask_about_callbacks(self, question: core.ResendCallbacks | core.ReadCallback) -> core.Answer:
-        """Carry out a request of a number's administrator about its callbacks."""
+    async def _ask_about_callbacks(self, question: _ABOUT_CALLBACKS) -> core.Answer:
+        """Carry out a request of a number's administrator or test about its callbacks."""
+        if isinstance(question, core.QueueWebhook):
+            first = self._of(question.account)
+            await requested.queue(first.context, first.webhook.queue, question)
+            return core.Done(question.n)
         if isinstance(question, core.ReadCallback):
             number = self._number(question.account)
             here = self.shards.of_number(number.block)

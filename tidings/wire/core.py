@@ -12,10 +12,10 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 
 
 # Version that a Coreapp reports in its response to `Hello`. 1 has `Ping` and `AcceptMessage.repeated`; 2 has
-# `CheckContacts.of`; 3 sends `Leaving`; 4 has `ReadCallback` and `ResendCallbacks`; 5 has `ChangeProfile` and `SetPin`,
-# and records `ReadCallback.by`.
+# `CheckContacts.of`; 3 sends `Leaving`; 4 has `ReadCallback` and `ResendCallbacks`; 5 has `ChangeProfile`, `SetPin`
+# and `QueueWebhook`, and records `ReadCallback.by`.
 LINK_VERSION = 5
-RECORDS_READERS = CHANGES_PROFILES = 5  # first versions that do so
+RECORDS_READERS = CHANGES_PROFILES = QUEUES_WEBHOOKS = 5  # first versions that do so
 # What a request is refused with that needs a later version.
 EARLIER_RELEASE = "has an earlier release, which cannot do this: upgrade it"
 # Callbacks that a shard replays per second, after up to 2,000 at once.
@@ -203,6 +203,18 @@ class EmptyQueues(Frame, tag="empty_queues"):
 
     The response is `Purged` with the number of both, or `Refused` outside test mode.
     """
+
+
+class QueueWebhook(Frame, tag="queue_webhook"):
+    """POST /tidings/webhooks, validated: one webhook of the Cloud API.
+
+    The response is `Done` once it is on disk, or `Refused`. For version 5 and later.
+    """
+
+    account: str
+    field: str  # such as `account_update`
+    value: bytes  # JSON object; the Coreapp adds the description of the number that it lacks
+    event: str  # event id, made by the Webapp
 
 
 MESSAGE_EVENT, STATUS_EVENT, ERROR_EVENT, TEMPLATE_EVENT = "message", "status", "error", "template"
@@ -528,6 +540,7 @@ Question = (
     | PurgeJobs
     | ShowMessage
     | EmptyQueues
+    | QueueWebhook
     | UpstreamQuestion
     | RequestCode
     | VerifyCode

@@ -17,9 +17,14 @@ def of_messages(identity: NumberIdentity, parts: Mapping[str, Any]) -> bytes:
 
     parts: `contacts`, `messages`, `statuses` and `errors`, those that the event has, in order
     """
-    metadata = {"display_phone_number": identity.account, "phone_number_id": identity.phone_number_id}
-    value = {"messaging_product": "whatsapp", "metadata": metadata, **parts}
+    value = {**head(identity), **parts}
     return _wrap({"id": identity.waba_id, "changes": [{"value": value, "field": MESSAGES}]})
+
+
+def head(identity: NumberIdentity) -> Mapping[str, Any]:
+    """Return the first fields of values about users of a number."""
+    metadata = {"display_phone_number": identity.account, "phone_number_id": identity.phone_number_id}
+    return {"messaging_product": "whatsapp", "metadata": metadata}
 
 
 def of_account(identity: NumberIdentity, field: str, value: Mapping[str, Any], time: int) -> bytes:
