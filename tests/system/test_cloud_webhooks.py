@@ -72,7 +72,7 @@ class Receiver:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
     """Installation that runs, for all tests of this module."""
-    variables = {"TIDINGS_ROBOTS_PER_KIND": "2", "TIDINGS_CLOUD_API": "1"}
+    variables = {"TIDINGS_ROBOTS_PER_KIND": "2", "TIDINGS_CLOUD_API": "1", "TIDINGS_TESTING": "1"}
     async with Installation(tmp_path_factory.mktemp("webhooks"), None, variables) as started:
         await started.start()
         yield started
@@ -173,3 +173,16 @@ async def test_the_url_of_a_file_leads_to_it_and_a_blocked_user_is_not_heard(ins
         assert await business.must("DELETE", f"/v25.0/{NUMBER}/block_users", blocks)
         await send("text", {"body": "location"})
         await receiver.until(lambda: heard() == ["image", "location"])
+
+
+async def test_a_webhook_that_a_test_requests_is_posted_to_the_subscribed_app(installation: Installation) -> None:
+    business = await installation.business()
+    async with subscribed(installation, business) as receiver:
+        request = {"field": "account_review_update", "value": {"decision": "APPROVED"}}
+        assert (await business.call("POST", "/tidings/webhooks", request))[0] == 400
+        subscription = {"object": "whatsapp_business_account", "fields": request["field"]}
+        await business.must("POST", f"/v25.0/{APP}/subscriptions", subscription)
+        (queued,) = (await business.must("POST", "/tidings/webhooks", request))["webhooks"]
+        await receiver.until(lambda: request["value"] in receiver.values)
+        assert queued["id"] in receiver.refused
+        assert receiver.forged == 0

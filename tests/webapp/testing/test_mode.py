@@ -21,6 +21,7 @@ CALLS = (
     ("POST", "/tidings/faults"),
     ("DELETE", "/tidings/faults"),
     ("DELETE", "/tidings/faults/1"),
+    ("POST", "/tidings/webhooks"),
 )
 
 
@@ -76,6 +77,7 @@ async def test_an_open_token_of_the_cloud_api_is_accepted(serve: Serve) -> None:
         ("GET", "/tidings/recipients/abc/shown", 404),
         ("PUT", "/tidings/faults", 405),
         ("GET", "/tidings/reset", 405),
+        ("GET", "/tidings/webhooks", 405),
         ("GET", "/tidings/faults/1", 405),
         ("DELETE", "/tidings/faults/1", 404),
         ("GET", "/tidings/recipients/15550110000/shown?after=x", 400),
@@ -117,7 +119,7 @@ async def test_a_wrong_message_is_refused_before_the_robots_are_called(served: S
     errors(answer)
 
 
-@pytest.mark.parametrize("path", ["/tidings/faults", "/tidings/recipients/15550110000/messages"])
+@pytest.mark.parametrize("path", ["/tidings/faults", "/tidings/recipients/15550110000/messages", "/tidings/webhooks"])
 async def test_a_body_over_the_limit_and_broken_json_are_refused(served: Served, path: str) -> None:
     answer = await served.http.post(path, content=b'{"text": {"body": "' + b"x" * 1_048_576 + b'"}}')
     assert code(answer) == (413, 1025)

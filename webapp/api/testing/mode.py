@@ -1,4 +1,4 @@
-"""Calls below `/tidings/`: acting as recipients, faults, and a reset."""
+"""Calls below `/tidings/`: acting as recipients, webhooks, faults, and a reset."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.errors import GraphError
 from webapp.api.testing import contents
 from webapp.api.testing.robots_link import RobotsLink
+from webapp.api.testing.webhooks import WebhookRequest
 from webapp.auth.authenticator import authorization
 from webapp.auth.tokens import Caller
-from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.interfaces import Coreapps, PrimaryCoreapps
 from webapp.http import answers, bodies, dependencies
 from webapp.http.bodies import BodyLimit
 from webapp.http.errors import (
@@ -84,6 +85,7 @@ class TestMode:
     robots: RobotsLink
     faults: FaultFile
     coreapps: Coreapps
+    primary_coreapps: PrimaryCoreapps
     hosts: Hosts  # names by which clients may address the API, in addition to those of loopback
     access: CloudAccess  # check of tokens: those of v1 and of the Cloud API
     embedded: bool  # whether this installation may be emptied
@@ -115,6 +117,9 @@ class TestMode:
             if not self.faults.delete(int(found[1])):
                 raise InvalidRequest.because(codes.NOT_FOUND, f"there is no fault {found[1]}")
             return answers.answer({})
+        if path == "webhooks":
+            _require(method, ("POST",), path)
+            return await self._queue_webhook(request, caller.account)
         if path == "reset":
             _require(method, ("POST",), path)
             return await self._reset()
@@ -157,6 +162,11 @@ class TestMode:
         except TooManyFaults as error:
             raise Overloaded("100 faults exist: delete one first") from error
         return answers.answer({"faults": [_described(fault)]}, status=201)
+
+    async def _queue_webhook(self, request: Request, account: str) -> Response:
+        value = await bodies.read_json(request, limit=dependencies.find(request, BodyLimit).bytes)
+        event = await bodies.check(WebhookRequest, value).queue(account, self.primary_coreapps.of(account))
+        return answers.answer({"webhooks": [{"id": event}]}, status=202)
 
     async def _reset(self) -> Response:
         """Delete jobs, callbacks, messages, faults and the messages that recipients have received."""
