@@ -1,7 +1,8 @@
 """Messages of v1 through the Cloud API behind: `python -m benchmarks.cloud_upstream [--quick] [--only RUN]`.
 
 *pair*: v1 at A, which sends through the Cloud API of B, to a robot, with three statuses at A's webhook. *sink-1ms* and
-*sink-150ms*: A alone, whose Cloud API is a bare HTTP server that answers after 1 and after 150 ms. *drain*: a queue at
+*sink-150ms*: A alone, whose Cloud API is a bare HTTP server that answers after 1 and after 150 ms. *rate-1ms* and
+*rate-150ms*: the same at a number of 1,000 messages per second. *drain*: a queue at
 a number of 80 messages per second. *webhooks*: the Cloud API's statuses at 240 posts per second. Fails beyond its
 limits, unless --quick.
 """
@@ -51,22 +52,24 @@ ROBOTS, ROBOTS_QUICK = 1_000, 60
 DRAIN_RECIPIENTS = 10_000
 # Limits.
 LEAST_PAIR, LEAST_SINK = 300.0, 1_000.0  # messages per second
-LEAST_SLOW = 0.9  # rate with responses of 150 ms, relative to 1 ms
+LEAST_SLOW = 0.9  # rate with responses of 150 ms, relative to 1 ms, at a number of `HIGHEST_RATE`
+HIGHEST_RATE = 1_000  # messages per second, to which the Cloud API raises a number
 NUMBER_RATE, MOST_OFF = 80, 0.02  # messages per second of the number, and the tolerated part of it
 POST_RATE, MOST_P99 = 240.0, 250.0  # posts per second, and milliseconds
 POST_CONNECTIONS = 64  # more than 250 ms need at that rate
 STATUSES = ("sent", "delivered", "read")
 HOW = """\
 Taken by `make bench-cloud_upstream` (`python -m benchmarks.cloud_upstream`), MariaDB, texts of 100 bytes. Pair pacing
-is off except in *drain*, and the number's rate is set beyond the Cloud API's 1,000 messages per second. *pair*:
-installations A and B and their database on one machine, 64 clients of v1 at A that wait for each response, 1,000
-recipients at B; a message is done when A's webhook has its three statuses, and each run reconciles messages accepted,
-shown at B and reported at A. In the tables, `webapp` and `coreapp` are A's, `webapp2`, `coreapp2`, `network2` and
-`robots2` B's. *sink*: A alone; its Cloud API is a bare HTTP server that answers after 1 or 150 ms, and a message is
-done when it is posted there; rounds alternate. *drain*: a number of 80 messages per second and a server that refuses
-more with 130429; the rate counts from the end of the load. *webhooks*: signed posts of one status each at 240 per
-second, to messages of A that the server has accepted, while A accepts and posts 80 more messages per second; latency
-of a post until its 200."""
+is off except in *drain*. In *pair* and *sink* the number's rate is set beyond the Cloud API's 1,000 messages per
+second, and in *rate* to it. *pair*: installations A and B and their database on one machine, 64 clients of v1 at A
+that wait for each response, 1,000 recipients at B; a message is done when A's webhook has its three statuses, and
+each run reconciles messages accepted, shown at B and reported at A. In the tables, `webapp` and `coreapp` are A's,
+`webapp2`, `coreapp2`, `network2` and `robots2` B's. *sink*: A alone; its Cloud API is a bare HTTP server that answers
+after 1 or 150 ms, and a message is done when it is posted there; rounds alternate. At most 256 posts of a number are
+in flight, so with 150 ms it sends at most 1,707 messages per second. *drain*: a number of 80 messages per second and
+a server that refuses more with 130429; the rate counts from the end of the load. *webhooks*: signed posts of one
+status each at 240 per second, to messages of A that the server has accepted, while A accepts and posts 80 more
+messages per second; latency of a post until its 200."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -242,14 +245,14 @@ def _posted_run(
     )
 
 
-async def measure_sink(current: Session, milliseconds: int) -> Run:
+async def measure_sink(current: Session, name: str, milliseconds: int, rate: int) -> Run:
     """Measure messages from v1 at A to their posts. Raises `Failed` and others.
 
     milliseconds: until the server's response
+    rate: messages per second of the number
     """
     count = SINK_QUICK if current.options.quick else SINK
-    name = f"sink-{milliseconds}ms"
-    async with alone(current, name, delay=milliseconds / 1000) as scene:
+    async with alone(current, name, delay=milliseconds / 1000, rate=rate) as scene:
         numbers = stage.recipients(ROBOTS, count)
         await client.closed_loop(scene.business, _texts("warm-up", numbers[: count // 5]), CLIENTS)
         await _wait_posted(scene, count // 5)
@@ -260,7 +263,8 @@ async def measure_sink(current: Session, milliseconds: int) -> Run:
             await client.closed_loop(scene.business, _texts(name, numbers), CLIENTS, load=load)
             await _wait_posted(scene, count)
         posts = await scene.graph.take()
-        title = f"A alone, Cloud API answers after {milliseconds} ms"
+        limited = f", at most {rate:,} messages per second" if rate == HIGHEST_RATE else ""
+        title = f"A alone, Cloud API answers after {milliseconds} ms{limited}"
         return _posted_run(name, title, load, posts, sampler.samples, started)
 
 
@@ -393,17 +397,18 @@ async def measure(current: Session) -> None:
     """Carry out all runs. Raises `Failed`."""
     if current.is_wanted("pair"):
         await current.once(Variant("pair", "A, B and their database", functools.partial(measure_pair, current)))
-    slow, fast = (
-        Variant(name, name, functools.partial(measure_sink, current, milliseconds))
-        for name, milliseconds in (("sink-150ms", 150), ("sink-1ms", 1))
-    )
-    if current.is_wanted(slow.name) and current.is_wanted(fast.name):
-        await current.alternate(fast, slow, rounds=1 if current.options.quick else current.options.rounds)
-        _judge(current)
-    else:
-        for variant in (fast, slow):
-            if current.is_wanted(variant.name):
-                await current.once(variant)
+    for kind, rate in (("sink", PLENTY), ("rate", HIGHEST_RATE)):
+        fast, slow = (
+            Variant(name, name, functools.partial(measure_sink, current, name, milliseconds, rate))
+            for name, milliseconds in ((f"{kind}-1ms", 1), (f"{kind}-150ms", 150))
+        )
+        if current.is_wanted(slow.name) and current.is_wanted(fast.name):
+            await current.alternate(fast, slow, rounds=1 if current.options.quick else current.options.rounds)
+        else:
+            for variant in (fast, slow):
+                if current.is_wanted(variant.name):
+                    await current.once(variant)
+    _judge(current)
     if current.is_wanted("drain"):
         title = f"a queue at {NUMBER_RATE} messages per second"
         await current.once(Variant("drain", title, functools.partial(measure_drain, current)))
@@ -415,13 +420,13 @@ async def measure(current: Session) -> None:
 def _judge(current: Session) -> None:
     """Compare the rates with the bare server to their limits. Raises `Failed`, unless --quick."""
     rates = [run.rate for run in current.report.runs if run.name == "sink-1ms" and not run.is_marked]
-    ratio = current.report.ratios[-1]
+    ratios = [ratio.value for ratio in current.report.ratios if ratio.name == "rate-150ms"]
     if current.options.quick:
         return
     if rates and statistics.median(rates) < LEAST_SINK:
         raise Failed(f"{statistics.median(rates):.0f} messages per second at A alone; the limit is {LEAST_SINK:.0f}")
-    if ratio.value is not None and ratio.value < LEAST_SLOW:
-        raise Failed(f"{ratio.value:.2f} of the rate with responses of 150 ms; the limit is {LEAST_SLOW}")
+    if ratios and ratios[0] is not None and ratios[0] < LEAST_SLOW:
+        raise Failed(f"{ratios[0]:.2f} of the rate with responses of 150 ms; the limit is {LEAST_SLOW}")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -434,7 +439,7 @@ BENCHMARK = Benchmark(
     title="Cloud API behind",
     how=HOW,
     measure=measure,
-    names=["pair", "sink-1ms", "sink-150ms", "drain", "webhooks"],
+    names=["pair", "sink-1ms", "sink-150ms", "rate-1ms", "rate-150ms", "drain", "webhooks"],
     calibrations=calibrations.COMMON,
     add_options=add_options,
 )
