@@ -6,16 +6,13 @@ import asyncio
 import logging
 import random
 import ssl
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-from prometheus_client import Histogram
 
 from coreapp import statistics
 from coreapp.account.own_device import OwnDevice
 from coreapp.network_connection import DeliveryListener, SendListener
-from coreapp.sending.shared_connection import NetworkConnections, SentBy, SharedConnection
+from coreapp.sending.shared_connection import BATCHES, CALLS, NetworkConnections, SentBy, SharedConnection
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection
@@ -25,21 +22,7 @@ from tidings.wire.device import REPLACED, STALE_EPOCH, UNAUTHORIZED, Deliver, Pa
 
 log = logging.getLogger(__name__)
 
-CALLS = Histogram(
-    "tidings_upstream_seconds",
-    "Calls to the network",
-    ["call"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5, 30),
-)
-BATCHES = Histogram(
-    "tidings_upstream_batch_items",
-    "Numbers per check or fetch, and envelopes per answer",
-    ["call"],
-    buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
-)
-
-_checked, _fetched, _accepted = (BATCHES.labels(call) for call in ("check", "fetch", "send"))
-_sends = CALLS.labels("send")
+_checked, _fetched = (BATCHES.labels(call) for call in ("check", "fetch"))
 
 BACKOFF = (0.05, 2.0)  # first and longest delay between two connections, seconds
 UNAUTHORIZED_SECONDS = 2.0  # seconds before a refused login is repeated
@@ -80,8 +63,6 @@ class NetworkLink:
         # Whether the network refused the last login: the number was registered elsewhere, or is not registered.
         self.is_refused = False
         self._on_refused: list[Callable[[], None]] = []
-        # Id and send time of the one envelope being timed, as a sample of all; the id is empty while none is.
-        self._timed, self._timed_at = "", 0.0
 
     def listen(
         self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[int, int], None]
@@ -143,10 +124,8 @@ class NetworkLink:
         return self._shared.network
 
     def send(self, envelope: Send) -> None:
-        if not self._timed:
-            self._timed, self._timed_at = envelope.id, time.perf_counter()
         if self._shared is not None:
-            self._shared.network.send(envelope, (self, envelope.id))
+            self._shared.send(envelope, self)
 
     def acknowledge(self, deliveries: Iterable[Deliver]) -> None:
         if self._shared is not None:
@@ -186,26 +165,17 @@ class NetworkLink:
 
     def lost(self, reason: str) -> None:
         self.connected = False
-        self._timed = ""
 
     def delivered(self, delivery: Deliver) -> None:
         self._deliveries.delivered(delivery)
 
     def accepted(self, sent: Sequence[str]) -> None:
-        _accepted.observe(len(sent))
-        if self._timed in sent:
-            _sends.observe(time.perf_counter() - self._timed_at)
-            self._timed = ""
         self._sends.accepted(sent)
 
     def refused(self, sent: str, reason: str, detail: str) -> None:
-        if sent == self._timed:
-            self._timed = ""
         self._sends.refused(sent, reason, detail)
 
     def held_back(self, sent: str) -> None:
-        if sent == self._timed:
-            self._timed = ""
         self._sends.held_back(sent)
 
     def prekeys_low(self, notice: PreKeysLow) -> None:

@@ -7,13 +7,31 @@ at the network.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeAlias
+
+from prometheus_client import Histogram
 
 from tidings.client.connection import DeviceConnection, Observer
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial
-from tidings.wire.device import Deliver, PreKeysLow
+from tidings.wire.device import Deliver, PreKeysLow, Send
+
+CALLS = Histogram(
+    "tidings_upstream_seconds",
+    "Calls to the network",
+    ["call"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5, 30),
+)
+BATCHES = Histogram(
+    "tidings_upstream_batch_items",
+    "Numbers per check or fetch, and envelopes per answer",
+    ["call"],
+    buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
+)
+
+_answers, _sends = BATCHES.labels("send"), CALLS.labels("send")
 
 
 class ConnectionMember(Protocol):
@@ -55,6 +73,8 @@ class SharedConnection(DeviceListener[SentBy]):
         self._leaving: set[str] = set()
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        # Id and send time of the one envelope being timed, as a sample of all; the id is empty while none is.
+        self._timed, self._timed_at = "", 0.0
 
     @property
     def is_shared(self) -> bool:
@@ -80,12 +100,19 @@ class SharedConnection(DeviceListener[SentBy]):
     async def leave(self, number: str) -> None:
         """Remove the number's shard: log it out, or close the connection after the last one."""
         del self._members[number]
+        self._timed = ""
         if self._members:
             self._leaving.add(number)
             self.network.log_out(number)
         elif self._running is not None:
             self._stop.set()
             await asyncio.wait([self._running])
+
+    def send(self, envelope: Send, member: ConnectionMember) -> None:
+        """Send an envelope of a member, which is told the answer."""
+        if not self._timed:
+            self._timed, self._timed_at = envelope.id, time.perf_counter()
+        self.network.send(envelope, (member, envelope.id))
 
     def _ended(self, running: asyncio.Task[None]) -> None:
         error = running.exception() if not running.cancelled() else asyncio.CancelledError()
@@ -111,6 +138,7 @@ class SharedConnection(DeviceListener[SentBy]):
 
     def lost(self, reason: str) -> None:
         self._leaving.clear()
+        self._timed = ""
         for member in list(self._members.values()):
             _notify(member, member.lost, reason)
 
@@ -120,19 +148,29 @@ class SharedConnection(DeviceListener[SentBy]):
             _notify(member, member.delivered, delivery)
 
     def accepted(self, sent: Sequence[SentBy]) -> None:
+        _answers.observe(len(sent))
         found: dict[ConnectionMember, list[str]] = {}
         for member, envelope_id in sent:
             found.setdefault(member, []).append(envelope_id)
+            if envelope_id == self._timed:
+                _sends.observe(time.perf_counter() - self._timed_at)
+                self._timed = ""
         for member, ids in found.items():
             _notify(member, member.accepted, ids)
 
     def refused(self, sent: SentBy, reason: str, detail: str) -> None:
         member, envelope_id = sent
+        self._not_timed(envelope_id)
         _notify(member, member.refused, envelope_id, reason, detail)
 
     def held_back(self, sent: SentBy) -> None:
         member, envelope_id = sent
+        self._not_timed(envelope_id)
         _notify(member, member.held_back, envelope_id)
+
+    def _not_timed(self, envelope_id: str) -> None:
+        if envelope_id == self._timed:
+            self._timed = ""
 
     def prekeys_low(self, notice: PreKeysLow) -> None:
         member = self._members.get(notice.number)
