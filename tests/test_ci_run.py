@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,17 @@ def machine(tmp_path: Path) -> Machine:
     return made
 
 
-def run(machine: Machine, possible: str = "", failing: str = "nothing") -> tuple[int, list[str], str]:
+def run(
+    machine: Machine, possible: str = "", failing: str = "nothing", options: Sequence[str] = ("--pythons",)
+) -> tuple[int, list[str], str]:
     """Run the script; return its exit status, the recorded commands and its output.
 
     possible: suites of which a bare machine can be made; `own` for the one of this machine.
     failing: part of the command that fails.
     """
     environment = {"PATH": machine.path, "POSSIBLE": possible, "FAILING": failing}
-    done = subprocess.run([machine.directory / ".ci" / "run"], env=environment, capture_output=True, text=True)
+    command = [machine.directory / ".ci" / "run", *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     log = machine.directory / "log"
     return done.returncode, log.read_text().splitlines() if log.exists() else [], done.stdout
 
@@ -67,6 +71,13 @@ def test_a_bare_machine_runs_everything_and_one_of_debian_testing_a_selection(ma
     assert first.startswith("bare  make --no-print-directory .venv/.dev && .ci/check && make")
     assert first.endswith("--no-print-directory test\n")
     assert "make --no-print-directory test-python" in second
+
+
+@pytest.mark.parametrize("possible", ["", "own testing"])
+def test_without_the_option_the_tests_run_on_one_python(machine: Machine, possible: str) -> None:
+    status, commands, _ = run(machine, possible, options=())
+    assert status == 0
+    assert not [command for command in commands if "test-python" in command]
 
 
 def test_a_machine_without_debian_testing_skips_the_second_python_with_the_reason(machine: Machine) -> None:
