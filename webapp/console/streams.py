@@ -12,7 +12,7 @@ from tidings.pages.event_streams import EventStream, EventStreams
 log = logging.getLogger(__name__)
 
 # Seconds between two renderings of a page, and between two keep-alives of its stream.
-LOOK, KEEP_ALIVE = 3.0, event_streams.KEEP_ALIVE_SECONDS
+LOOK, KEEP_ALIVE = 5.0, event_streams.KEEP_ALIVE_SECONDS
 # Seconds that a page without a stream waits between two requests.
 POLL = 5
 
