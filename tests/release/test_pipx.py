@@ -36,7 +36,7 @@ def load_release() -> Any:
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wheels and constraints of this checkout, and of the newest supported earlier revision."""
+    """Wheels and constraints of this checkout, and of the newest supported revision of the previous version."""
     release, folder, scratch = load_release(), tmp_path_factory.mktemp("given"), tmp_path_factory.mktemp("trees")
     names = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -46,7 +46,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).exists():
             (scratch / "this" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, scratch / "this" / name)
-    release.export(ROOT, trees.read_supported()[-1].commit, scratch / "previous")
+    for revision in reversed(trees.read_supported()):
+        release.export(ROOT, revision.commit, scratch / "previous")
+        if release.read_version(scratch / "previous") != VERSION:
+            break
+        shutil.rmtree(scratch / "previous")
     for tree, wheel, pins, lock in (
         ("this", WHEEL, PINS, "requirements-s3.lock"),
         ("previous", PREVIOUS, PREVIOUS_PINS, "requirements.lock"),
