@@ -27,7 +27,6 @@ from webapp.api.media_providers.service import ProviderList
 from webapp.api.messages.received import ReceivedMessages
 from webapp.api.messages.service import Messages
 from webapp.api.profile.service import ProfileService
-from webapp.api.profile.upstream import UpstreamProfiles
 from webapp.api.stats.service import Stats
 from webapp.api.stickerpacks.service import Stickerpacks
 from webapp.api.support import Support
@@ -35,6 +34,7 @@ from webapp.api.templates.review import TemplateReview
 from webapp.api.templates.service import Templates
 from webapp.api.templates.upstream_changes import UpstreamChanges
 from webapp.api.testing.rules import NumberRules
+from webapp.api.upstream.profiles import UpstreamProfiles
 from webapp.auth.idempotency import FirstAnswers
 from webapp.context import WebappContext
 from webapp.http.tls import ServerTLS

@@ -12,7 +12,7 @@ from tidings.storage.business.profiles import Photo, StoredProfile
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ACCESS_DENIED, NOT_FOUND
 from webapp.api.profile import schemas
-from webapp.api.profile.upstream import NO_DELETION, UpstreamProfiles
+from webapp.api.upstream.profiles import NO_DELETION, UpstreamProfiles
 from webapp.auth.tokens import Caller
 from webapp.http.errors import InvalidRequest
 from webapp.http.pictures import UploadedPicture
