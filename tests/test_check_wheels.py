@@ -25,7 +25,8 @@ def check(directory: Path, *tags: str) -> subprocess.CompletedProcess[str]:
             wheel.writestr("native-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: native\nVersion: 1.0\n")
             wheel.writestr("native-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {name}\n")
             wheel.writestr("native-1.0.dist-info/RECORD", "")
-    environment = {**os.environ, "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(directory), "UV_NO_CACHE": "1"}
+    (directory / "uv.toml").write_text(f'[pip]\nno-index = true\nfind-links = ["{directory}"]\n')
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "UV_NO_CACHE": "1"}
     return subprocess.run(
         [ROOT / ".ci" / "check-wheels", "some.lock"], cwd=directory, env=environment, capture_output=True, text=True
     )
