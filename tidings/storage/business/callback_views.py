@@ -24,6 +24,7 @@ PAGE = 50  # callbacks per page
 EXAMINED = 5_000  # callbacks in the queue, and ended ones, that are read for a page
 SEARCHED = 20_000  # segments whose fingerprints are searched for a page
 SEGMENTS = 64  # segments of one query
+FIRST_SEGMENTS = 4  # segments of the first query for a page without a filter
 
 # States of callbacks: not tried yet; failed and waiting for the next attempt; given up; accepted by the webhook.
 PENDING, FAILING, GIVEN_UP, DONE = "pending", "failing", "given up", "done"
@@ -239,6 +240,8 @@ class _Reader:
                 self._connection, self._account, low=low, high=self._high, count=SEARCHED
             )
         before, examined, rows = self._high + SPAN, 0, list[CallbackEntry]()
+        # The newest few segments fill a page without a filter.
+        count = SEGMENTS if values else FIRST_SEGMENTS
         while True:
             found = await callback_history.list_segments(
                 self._connection,
@@ -247,7 +250,7 @@ class _Reader:
                 high=self._high,
                 before=before,
                 values=values,
-                limit=SEGMENTS,
+                limit=count,
             )
             for segment in found:
                 examined += len(segment.entries)
@@ -256,7 +259,7 @@ class _Reader:
                     for row in map(_done, segment.entries)
                     if self._low <= row.seq < self._high and self._selects(row)
                 ]
-            if len(found) < SEGMENTS:
+            if len(found) < count:
                 return _Part(_newest(rows)[: self._limit], low if low > self._low else 0)
             # Segments that were not read end before this.
             before = found[-1].last_seq
@@ -264,6 +267,7 @@ class _Reader:
                 return _Part(_newest(rows)[: self._limit])
             if examined >= EXAMINED and before < self._high:
                 return _Part(rows, before)
+            count = min(SEGMENTS, 2 * count)
 
     async def waiting(self, block: int, shard: int | None) -> list[_Part]:
         """Read the callbacks in the queue, and those given up, of one shard, or for None of all of the block."""
