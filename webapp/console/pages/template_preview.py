@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_PARAMETER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+from webapp.api.templates.gaps import GAP
 
 Part = Mapping[str, Any]
 
@@ -64,7 +63,7 @@ def _button(button: Part) -> PreviewedButton:
     if isinstance(example, list) and example:
         # The example of a URL is the whole URL or the end that its variable stands for.
         end = str(example[0])
-        url = end if end.startswith(("http://", "https://")) else _PARAMETER.sub(lambda _: end, url)
+        url = end if end.startswith(("http://", "https://")) else GAP.sub(lambda _: end, url)
     return PreviewedButton(str(button.get("text") or ""), url or str(button.get("phone_number") or ""))
 
 
@@ -84,4 +83,4 @@ def _filled(text: str, part: Part, name: str) -> str:
     for each in named if isinstance(named, list) else ():
         if isinstance(each, dict):
             values[str(each.get("param_name"))] = str(each.get("example"))
-    return _PARAMETER.sub(lambda match: values.get(match[1], match[0]), text)
+    return GAP.sub(lambda match: values.get(match[1], match[0]), text)
