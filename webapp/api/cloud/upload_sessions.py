@@ -16,10 +16,10 @@ from tidings.storage.database import Connection, Database
 from tidings.wire.cloud import media_ids
 from tidings.wire.cloud.identity import derive
 from webapp.api.cloud import errors
-from webapp.api.media.service import MediaStore, delete_files, read_type
+from webapp.api.media.service import MediaStore, away, delete_files, full, read_type
 from webapp.api.media.transfer import TransferSlots
 from webapp.auth.tokens import Caller
-from webapp.http.errors import FilesAway, InvalidRequest, Overloaded
+from webapp.http.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ MAX_OPEN = 100  # unfinished sessions of a number
 MAX_PARTS = 100  # requests that may bring the bytes of one file
 _PAGE = 500  # expired sessions that one new session deletes
 _BLOCK = 256 * 1024
-_FULL_RETRY = 60  # seconds after which a client should retry when the disk is full
 
 
 class UploadSessions:
@@ -140,10 +139,9 @@ class UploadSessions:
                 return None, cut[0]
             raise errors.invalid("the body is empty") from None
         except DiskFull as error:
-            raise Overloaded(str(error), retry_after=_FULL_RETRY) from None
+            raise full(error) from None
         except StoreAway as error:
-            log.error("media.store_away", extra={"error": repr(error)})
-            raise FilesAway() from error
+            raise away(error) from error
         return stored, cut[0] if cut else None
 
     async def _finish(self, caller: Caller, upload: CloudUpload, request_id: str) -> str:

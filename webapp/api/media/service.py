@@ -152,7 +152,7 @@ class MediaStore:
                 outcome = "refused"
                 raise _refusal(error) from None
             except StoreAway as error:
-                raise _away(error) from error
+                raise away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             media_id = await self._keep(caller, media_type, stored, key, cloud_ms)
             outcome = "kept"
@@ -199,7 +199,7 @@ class MediaStore:
             log.error("media.file_gone", extra={"media": media_id, "file": found.file})
             raise _unknown() from None
         except OSError as error:
-            raise _away(error) from error
+            raise away(error) from error
         if reader is None:
             note_damaged(found)
             raise FileDamaged()
@@ -339,11 +339,17 @@ def _refusal(error: UnusableType | FileTooLarge | FileEmpty | DiskFull) -> APIEr
         return InvalidRequest.because(PARAMETER_MISSING, f"body: {error}")
     if isinstance(error, DiskFull):
         log.error("media.disk_full")
-        return Overloaded(str(error), retry_after=_FULL_RETRY)
+        return full(error)
     return InvalidRequest.because(PARAMETER_INVALID, f"body: {error}")
 
 
-def _away(error: OSError) -> FilesAway:
+def full(error: DiskFull) -> Overloaded:
+    """Return the error for the client when the disk of the file store is full."""
+    return Overloaded(str(error), retry_after=_FULL_RETRY)
+
+
+def away(error: OSError) -> FilesAway:
+    """Log that the file store is unavailable, and return the error for the client."""
     log.error("media.store_away", extra={"error": repr(error)})
     return FilesAway()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -15,13 +14,10 @@ from tidings.objects.store import FileStore
 from tidings.storage.business import upstreams
 from tidings.storage.database import Database
 from tidings.wire import core
+from webapp.api.media.service import away, delete_files, full
 from webapp.coreapps.interfaces import PrimaryCoreapps
-from webapp.http.errors import FilesAway, Overloaded
 from webapp.http.pictures import UploadedPicture
 
-log = logging.getLogger(__name__)
-
-_FULL_RETRY = 60  # seconds after which a client should retry when the disk is full
 NO_DELETION = "the Cloud API cannot remove a profile photo: set another one"
 
 
@@ -53,7 +49,7 @@ class UpstreamProfiles:
         try:
             await self._request(msgspec.structs.replace(change, photo=name, photo_type=picture.type))
         finally:
-            await self._delete(name)
+            await delete_files(self.files, [name])
 
     async def _request(self, change: core.ChangeProfile) -> None:
         make = functools.partial(msgspec.structs.replace, change)
@@ -69,14 +65,6 @@ class UpstreamProfiles:
         try:
             return (await self.files.write(content(), limit=len(picture.content))).name
         except StoreAway as error:
-            log.error("media.store_away", extra={"error": repr(error)})
-            raise FilesAway() from error
+            raise away(error) from error
         except DiskFull as error:
-            raise Overloaded(str(error), retry_after=_FULL_RETRY) from None
-
-    async def _delete(self, name: str) -> None:
-        try:
-            await self.files.delete([name])
-        except OSError as error:
-            # It is an orphan, which is collected later.
-            log.warning("profile.photo_left", extra={"error": repr(error)})
+            raise full(error) from None
