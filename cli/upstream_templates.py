@@ -36,7 +36,7 @@ async def find_owner(database: Database, first: str, given: str | None) -> Templ
     number = await chosen_number.find(database, first, given)
     async with database.reading() as connection:
         owner = number if number == first else await numbers.find_waba_owner(connection, number)
-        return TemplateOwner(number, owner, await upstreams.find(connection, number) is not None)
+        return TemplateOwner(number, owner, await upstreams.exists(connection, number))
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)

@@ -92,7 +92,7 @@ class Registrar:
     async def uses_network(self) -> bool:
         """Return whether the number sends through the network, and not through the Cloud API."""
         async with self.database.reading() as connection:
-            return await upstreams.find(connection, self.number) is None
+            return not await upstreams.exists(connection, self.number)
 
     async def keep_unregistered(self, lease: Lease) -> None:
         """Generate the number's keys and store them without registering them at the network: they only seal.

@@ -50,6 +50,11 @@ async def find(connection: AsyncConnection, account: str) -> Upstream | None:
     return Upstream(*row) if row is not None else None
 
 
+async def exists(connection: AsyncConnection, account: str) -> bool:
+    """Return whether a number sends through the Cloud API."""
+    return await find(connection, account) is not None
+
+
 async def list_all(connection: AsyncConnection) -> Sequence[Upstream]:
     """List the upstreams of all numbers that have one."""
     return [Upstream(*row) for row in await connection.execute(sa.select(table).order_by(table.c.account))]

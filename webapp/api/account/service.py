@@ -174,8 +174,7 @@ class RegistrationService:
         await self._keep_pin(caller, "")
 
     async def _is_upstream(self, caller: Caller) -> bool:
-        found = await self._database.query(lambda connection: upstreams.find(connection, caller.account), patience=5.0)
-        return found is not None
+        return await self._database.query(lambda connection: upstreams.exists(connection, caller.account), patience=5.0)
 
     async def _layout(self, block: int) -> Layout:
         return await self._database.query(lambda connection: layouts.find(connection, block), patience=5.0)

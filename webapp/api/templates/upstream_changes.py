@@ -34,8 +34,7 @@ class UpstreamChanges:
 
     async def concerns(self, account: str) -> bool:
         """Return whether the templates of a number are those of its WABA at the Cloud API."""
-        found = await self._database.query(lambda connection: upstreams.find(connection, account), patience=5.0)
-        return found is not None
+        return await self._database.query(lambda connection: upstreams.exists(connection, account), patience=5.0)
 
     async def create(self, account: str, definition: Definition, life: int | None) -> None:
         """Create a template in the WABA. Raises the errors of the Coreapp link.
