@@ -179,7 +179,7 @@ class ConsoleSite:
             content = await route.handler(page)
             if not isinstance(content, PageContent):
                 return None
-            return self.templates.digest(content, self._page_values(page, "", None))
+            return self.templates.live_part(content, self._page_values(page, "", None)).digest
 
         since = request.headers.get("last-event-id") or query.text("since")
         slot = self.streams.open(session.caller.username, ())

@@ -49,6 +49,14 @@ class PageContent:
     status: int = 200
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LivePart:
+    """Rendered part of a page that is replaced while the page is open."""
+
+    html: markupsafe.Markup
+    digest: str  # hash of the HTML; empty for a page without such a part
+
+
 class PageTemplates:
     """The templates of the console."""
 
@@ -67,25 +75,27 @@ class PageTemplates:
         self._environment.filters["formatted"] = formatting.formatted
         self._environment.filters["label"] = printable.label
 
-    def render(self, page: PageContent, common: Mapping[str, Any]) -> str:
+    def render(self, page: PageContent, common: Mapping[str, Any], live: LivePart | None = None) -> str:
         """Return the HTML of a page.
 
         common: values that every page has
+        live: the part that is replaced while the page is open, if it is already rendered
         """
+        live = live or self.live_part(page, common)
         template = self._environment.get_template(page.template)
-        values = {**common, **page.values, "digest": self.digest(page, common)}
-        return template.render(values)
+        return template.render({**common, **page.values, "digest": live.digest, "live": live.html})
 
-    def digest(self, page: PageContent, common: Mapping[str, Any]) -> str:
-        """Return the hash of the part of a page that is replaced while it is open; empty for a page without one."""
+    def live_part(self, page: PageContent, common: Mapping[str, Any]) -> LivePart:
+        """Render the part of a page that is replaced while it is open."""
         template = self._environment.get_template(page.template)
         block = template.blocks.get(LIVE)
         if block is None:
-            return ""
+            return LivePart(markupsafe.Markup(), "")
         # Values that differ at each rendering without a change of what is shown.
         values = {**common, **page.values, "digest": "", "nonce": ""}
         content = "".join(block(template.new_context(values)))
-        return hashlib.blake2b(content.encode(), digest_size=12).hexdigest()
+        digest = hashlib.blake2b(content.encode(), digest_size=12).hexdigest()
+        return LivePart(markupsafe.Markup(content), digest)  # noqa: S704
 
 
 def _fill(pattern: str, **values: object) -> markupsafe.Markup:
