@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -26,8 +27,8 @@ from webapp.console.access.sessions import ConsoleSession, SessionCookies
 from webapp.console.page_request import ConsoleRoute, PageRequest, RequiredRole, redirect
 from webapp.console.parts import FaultCount
 from webapp.console.render import pages
-from webapp.console.render.pages import PageContent, PageTemplates
-from webapp.console.streams import POLL, PageWatch
+from webapp.console.render.pages import LivePart, PageContent, PageTemplates
+from webapp.console.streams import POLL, PageWatch, WatchedPage
 from webapp.http import envelope
 from webapp.http.answers import error_answer
 from webapp.http.errors import (
@@ -64,6 +65,10 @@ class ConsoleSite:
     faults: FaultCount | None  # counts what is configured to fail; `None` outside the test mode
     # Users with a request in progress for a route that is exclusive.
     busy: set[str] = dataclasses.field(default_factory=set)
+    # Page of each open stream by token id, path and query. The stream keeps it.
+    watched: weakref.WeakValueDictionary[tuple[str, str, str], WatchedPage] = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary
+    )
 
     async def respond(self, request: Request, nonce: str) -> Response:
         """Return the response to a request. Raises `APIError`."""
@@ -89,6 +94,8 @@ class ConsoleSite:
             given = page.form.text(forms.TOKEN)
             if not forms.is_from_here(request) or not self.cookies.is_form_token(request, session, given):
                 raise AdministratorRequired(pages.text("errors", "form_token"))
+        if (watched := self._find_watched(page, route)) is not None:
+            return self._rendered(page, watched.content, nonce, watched.live)
         with self._serve_exclusively(route, session):
             result = await route.handler(page)
         return self._rendered(page, result, nonce) if isinstance(result, PageContent) else result
@@ -110,6 +117,14 @@ class ConsoleSite:
         _require(page.session, route, self.account)
         return None
 
+    def _find_watched(self, page: PageRequest, route: ConsoleRoute) -> WatchedPage | None:
+        """Return what its stream has just rendered, for a page that updates itself. It is not read a second time."""
+        if page.session is None or not route.is_live or _HTMX not in page.request.headers:
+            return None
+        query = page.request.scope["query_string"].decode("latin-1")
+        found = self.watched.get((page.session.caller.jti, page.request.scope["path"], query))
+        return found if found is not None and found.is_current else None
+
     @contextlib.contextmanager
     def _serve_exclusively(self, route: ConsoleRoute, session: ConsoleSession | None) -> Iterator[None]:
         """Serve one request of a user at a time if the route requires it. Raises `Overloaded`."""
@@ -125,10 +140,10 @@ class ConsoleSite:
         finally:
             self.busy.discard(user)
 
-    def _rendered(self, page: PageRequest, content: PageContent, nonce: str) -> Response:
+    def _rendered(self, page: PageRequest, content: PageContent, nonce: str, live: LivePart | None = None) -> Response:
         response = HTMLResponse(status_code=content.status)
         common = self._page_values(page, nonce, response)
-        response.body = self.templates.render(content, common).encode()
+        response.body = self.templates.render(content, common, live).encode()
         response.headers["Content-Length"] = str(len(response.body))
         if page.session is not None and _HTMX not in page.request.headers:
             # A page that updates itself does not keep an unused session alive.
@@ -173,13 +188,19 @@ class ConsoleSite:
         scope = {**request.scope, "path": parts.path, "query_string": parts.query.encode("latin-1", "replace")}
         page = PageRequest(Request(scope), params, _query(scope["query_string"]), session)
 
+        key = (session.caller.jti, parts.path, parts.query)
+        kept: WatchedPage | None = None
+
         async def digest() -> str | None:
+            nonlocal kept
             if (await self.cookies.find(request)) is None:
                 return None
             content = await route.handler(page)
             if not isinstance(content, PageContent):
                 return None
-            return self.templates.live_part(content, self._page_values(page, "", None)).digest
+            live = self.templates.live_part(content, self._page_values(page, "", None))
+            kept = self.watched[key] = WatchedPage(content, live)
+            return live.digest
 
         since = request.headers.get("last-event-id") or query.text("since")
         slot = self.streams.open(session.caller.username, ())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tidings.pages import event_streams
 from tidings.pages.event_streams import EventStream, EventStreams
+from webapp.console.render.pages import LivePart, PageContent
 
 log = logging.getLogger(__name__)
 
@@ -15,9 +18,25 @@ log = logging.getLogger(__name__)
 LOOK, KEEP_ALIVE = 5.0, event_streams.KEEP_ALIVE_SECONDS
 # Seconds that a page without a stream waits between two requests.
 POLL = 5
+# Seconds after a rendering of a page in which the page that then updates itself shows it.
+CURRENT = 2.0
 
 # Returns the digest of what a page shows now; `None` when its session has ended.
 Digest = Callable[[], Awaitable[str | None]]
+
+
+@dataclasses.dataclass(eq=False)
+class WatchedPage:
+    """Page as its stream has rendered it last."""
+
+    content: PageContent
+    live: LivePart
+    rendered_at: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether it was rendered just now."""
+        return time.monotonic() - self.rendered_at < CURRENT
 
 
 class PageWatch:

@@ -91,6 +91,46 @@ async def test_a_stream_reports_each_change_of_its_page_with_an_id(
         assert {line for line in seen if line.startswith("event")} == {"event: beat"}
 
 
+async def test_a_page_that_updates_itself_shows_what_its_stream_has_just_found(
+    open_browser: tuple[Served, Browser], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, browser = open_browser
+    monkeypatch.setattr(streams, "LOOK", 60.0)
+    other = Browser(httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}", trust_env=False, timeout=20))
+    await other.log_in()
+    update = {"HX-Request": "true"}
+    async with stream(browser, STREAM + quote("?type=text")) as answer:
+        lines = answer.aiter_lines()
+        found = f'data-digest="{(await event(lines, "changed"))["id"]}"'
+        await scene.store_messages(database, scene.message(1))
+        shown = await browser.get("/console/messages?type=text", headers=update)
+        assert found in shown.text
+        check_headers(shown)
+        check_common(shown)
+        # A page that is opened, another page, and that of another session are read.
+        for read in (
+            await browser.get("/console/messages?type=text"),
+            await browser.get("/console/messages", headers=update),
+            await other.get("/console/messages?type=text", headers=update),
+        ):
+            assert found not in read.text
+            assert scene.PEER in read.text
+        monkeypatch.setattr(streams, "CURRENT", 0.0)
+        assert found not in (await browser.get("/console/messages?type=text", headers=update)).text
+    await other.http.aclose()
+
+
+async def test_a_stream_that_has_ended_leaves_nothing_of_its_page(open_browser: tuple[Served, Browser]) -> None:
+    served, browser = open_browser
+    site = served.parts.console.site
+    assert site is not None
+    async with stream(browser) as answer:
+        lines = answer.aiter_lines()
+        await event(lines, "changed")
+        assert len(site.watched) == 1
+    await polling.until(lambda: not site.watched, seconds=20)
+
+
 async def test_a_stream_ends_with_its_session(open_browser: tuple[Served, Browser]) -> None:
     served, browser = open_browser
     async with stream(browser) as answer:
