@@ -68,9 +68,9 @@ class Console:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
 
-    async def get(self, path: str) -> httpx.Response:
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
         """Return a page. Raises `Failed` for another status than 200."""
-        answer = await self.http.get(path)
+        answer = await self.http.get(path, headers=headers)
         if answer.status_code != 200:
             raise Failed(f"GET {path}: {answer.status_code} {answer.text[:200]}")
         return answer
@@ -364,7 +364,7 @@ async def keep_open(console: Console, path: str) -> None:
                 raise Failed(f"stream of {path}: {stream.status_code}")
             async for line in stream.aiter_lines():
                 if line == "event: changed":
-                    shown = await console.get(path)
+                    shown = await console.get(path, {"HX-Request": "true"})  # as htmx requests it
 
 
 async def measure_load(prepared: Stage, name: str, title: str, *, count: int, opened: int) -> Run:
