@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -12,6 +14,8 @@ from tests.conftest import DatabaseFactory
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
+
+PAGE = Path(__file__).parents[2] / "docs" / "shard-without-owner.md"
 
 
 async def fresh(database_factory: DatabaseFactory) -> Database:
@@ -41,6 +45,23 @@ async def test_a_free_shard_is_claimed_once_and_its_epoch_rises(database_factory
         (0, "a", "a:1", 2),
         (1, "b", "b:1", 1),
     ]
+
+
+async def test_the_query_of_the_page_shows_the_latest_owners_of_a_shard(database_factory: DatabaseFactory) -> None:
+    found = re.search(r"```sql\s+(.+?);\s+```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 3)
+    for owner in ("a", "b"):
+        lease = await claim(database, owner, shard=2)
+        assert lease is not None
+        if owner == "a":
+            async with database.transaction() as connection:
+                await shards.release(connection, lease)
+    async with database.reading() as connection:
+        rows = (await connection.execute(sa.text(found[1]))).all()
+    assert [(row.shard, row.epoch, row.owner, row.ending) for row in rows] == [(2, 2, "b", ""), (2, 1, "a", "released")]
 
 
 async def test_creating_shards_keeps_existing_ones(database_factory: DatabaseFactory) -> None:
