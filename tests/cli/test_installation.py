@@ -23,7 +23,7 @@ import psutil
 import pytest
 from aiohttp import web
 
-from cli import child_process, demonstration
+from cli import child_process, demonstration, guard
 from cli.commands import up
 from cli.demonstration import Demonstration
 from cli.installation import Installation, Where, opened
@@ -172,6 +172,28 @@ async def test_the_first_password_is_random_and_unlogged_if_the_api_is_reachable
     assert (await again.start()).first_password not in ("", where.first_password)
     assert list_files_with(tmp_path, b"process.ready")
     assert not list_files_with(tmp_path, where.first_password.encode())
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    """Yield an address on which a process listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("listener", ["NETWORK_HTTP", "NETWORK_TCP", "COREAPP", "COREAPP_METRICS", "API"])
+async def test_a_port_in_use_ends_the_start_with_its_variable(make: Make, listener: str, taken: str) -> None:
+    variable = f"TIDINGS_{listener}_ADDRESS"
+    installation = await make({variable: taken})
+    with pytest.raises(guard.CommandFailure, match=rf"^[a-z]+: {variable} {taken}: .*in use"):
+        await installation.start()
+
+
+async def test_a_page_whose_port_is_in_use_does_not_block_the_start(make: Make, console: Console, taken: str) -> None:
+    variable = "TIDINGS_HANDSET_WEB_ADDRESS"
+    installation = await make({"TIDINGS_HANDSET_WEB": "1", variable: taken})
+    assert (await installation.start()).handset_link == ""
+    await console.wait_for(rf"^handset: {variable} {taken}: .*in use.*; continuing without handset")
 
 
 async def test_an_unregistered_number_does_not_block_the_start(make: Make, console: Console) -> None:

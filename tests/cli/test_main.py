@@ -14,6 +14,7 @@ import pytest
 
 from cli import main
 from harness.mariadb import free_port
+from harness.redis_server import RedisServer
 
 PROCESSES = {"webapp", "coreapp", "network", "handset"}
 
@@ -44,6 +45,15 @@ def taken() -> Iterator[str]:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def redis_url() -> Iterator[str]:
+    """Yield the URL of an empty Redis server."""
+    server = RedisServer()
+    server.start()
+    yield server.url
+    server.remove()
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], status: int, pattern: str) -> None:
@@ -191,14 +201,20 @@ def test_the_first_password_is_printed_once_and_not_in_the_log(tmp_path: Path, a
         ("coreapp", "TIDINGS_COREAPP_METRICS_ADDRESS"),
         ("network", "TIDINGS_NETWORK_TCP_ADDRESS"),
         ("network", "TIDINGS_NETWORK_HTTP_ADDRESS"),
+        ("network", "TIDINGS_NETWORK_METRICS_ADDRESS"),
+        ("network", "TIDINGS_NETWORK_NODE_ADDRESS"),
+        ("handset --web", "TIDINGS_HANDSET_WEB_ADDRESS"),
     ],
 )
 def test_a_port_in_use_is_one_error_line_with_its_variable(
-    command: str, variable: str, addresses: dict[str, str], taken: str
+    command: str, variable: str, addresses: dict[str, str], taken: str, request: pytest.FixtureRequest
 ) -> None:
-    done = run(command, **{**addresses, variable: taken})
+    # Only nodes of a cluster listen for each other.
+    is_node = variable == "TIDINGS_NETWORK_NODE_ADDRESS"
+    cluster = {"TIDINGS_REDIS_URL": request.getfixturevalue("redis_url")} if is_node else {}
+    done = run(*command.split(), **{**addresses, **cluster, variable: taken})
     assert done.returncode in (1, 2)
-    assert_one_line(done, done.returncode, rf"tidings {command}: {variable} {taken}: .*in use")
+    assert_one_line(done, done.returncode, rf"tidings {command.split()[0]}: {variable} {taken}: .*in use")
 
 
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network"])
