@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,11 @@ def test_the_guide_s_commands_send_a_message_and_add_a_second_coreapp(
     terminals: list[Terminal], tmp_path: Path
 ) -> None:
     first, second, third = terminals
+    begun = time.monotonic()
+
+    def passed(what: str) -> None:
+        print(f"        guide, after {time.monotonic() - begun:.0f} s: {what}", flush=True)
+
     start, login, listen, send, handset, code, write, scale = blocks()
     # A directory without data of an earlier installation.
     handset = handset.replace("data/compose", str(tmp_path / "handset"))
@@ -72,7 +78,7 @@ def test_the_guide_s_commands_send_a_message_and_add_a_second_coreapp(
     for status in ("sent", "delivered", "read"):
         second.wait(rf"status +{status} +{sent[1]} to 15550140001", 60)
     second.wait('message +text +.* from 15550140001: "Hello!"', 60)
-    print("        guide: a message was delivered, and its callbacks came to this machine", flush=True)
+    passed("a message was delivered, and its callbacks came to this machine")
 
     third.type(handset)
     third.wait("has printed a code", 120)
@@ -85,7 +91,7 @@ def test_the_guide_s_commands_send_a_message_and_add_a_second_coreapp(
     third.wait("Hello, handset!", 60)
     third.type("Hello, business!")
     second.wait('message +text +.* from 15550190001: "Hello, business!"', 60)
-    print("        guide: a handset on this machine received a message and replied", flush=True)
+    passed("a handset on this machine received a message and replied")
 
     assert '"shards":2' in first.run(scale, 120).replace(" ", "")
     business = Business("https://127.0.0.1:9090")
@@ -101,4 +107,4 @@ def test_the_guide_s_commands_send_a_message_and_add_a_second_coreapp(
     for number in range(6):
         message = business.send(f"1555014000{number}", "Both shards")
         second.wait(rf"status +read +{message} to", 60)
-    print("        guide: a second Coreapp has taken the second shard", flush=True)
+    passed("a second Coreapp has taken the second shard")
