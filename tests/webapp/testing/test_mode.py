@@ -103,6 +103,7 @@ async def test_wrong_calls_are_refused(served: Served, method: str, path: str, s
         {"type": "contacts", "contacts": {}},
         {"type": "image", "image": {}},
         {"type": "image", "image": {"data": "not base64!"}},
+        {"type": "image", "image": {"data": "not ASCII: é"}},
         {"type": "image", "image": {"data": "aGVsbG8=", "mime_type": 1}},
         {"type": "reaction", "reaction": {"emoji": "x"}},
         {"type": "reaction", "reaction": {"message_id": "wamid.broken", "emoji": "x"}},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,7 +71,7 @@ def _content(kind: str, body: Mapping[str, Any]) -> tuple[dict[str, Any], bytes,
 def _file(kind: str, data: object) -> bytes:
     try:
         file = base64.b64decode(data, validate=True) if isinstance(data, str) else b""
-    except binascii.Error:
+    except ValueError:
         file = b""
     if not file:
         raise _wrong(f"{kind}.data", "should be the file in base64")
