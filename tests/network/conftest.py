@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from harness import database_server
 from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
+from network.devices import locks
 from tests.conftest import DatabaseFactory
 from tests.network.support import Network
 from tidings.installation.settings import DatabaseSettings
+from tidings.secrets.hash_pool import HashPool
 
 # Not every pair: that would double the time and find nothing more, as no code depends on both transport and database.
 PAIRS = [("tcp", "mariadb"), ("tcp", "sqlite"), ("json", "sqlite"), ("msgpack", "sqlite")]
@@ -67,6 +70,12 @@ async def network(
     network = Network(database.settings, transport, nodes=nodes, redis=redis)
     yield network
     await network.remove()
+
+
+@pytest.fixture
+def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash PINs of locks with little memory, for tests of many PINs."""
+    monkeypatch.setattr(locks, "HashPool", functools.partial(HashPool, memory_kib=8))
 
 
 @pytest.fixture

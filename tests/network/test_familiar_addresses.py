@@ -25,6 +25,8 @@ from tidings.net.unauthenticated import key_of
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import lock_addresses, locks
 
+pytestmark = pytest.mark.usefixtures("cheap_hashes")
+
 HOME, ELSEWHERE = "192.0.2.1", "198.51.100.1"
 TABLE = "registration_lock_addresses"
 
