@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import gc
 import itertools
+import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -42,6 +43,21 @@ hypothesis.settings.load_profile("same")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="attacks, generated input and migrations in full")
+    parser.addoption("--most-cpu", type=float, metavar="SECONDS", help="fail each test that uses more CPU time")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that uses more CPU time than `--most-cpu`, in this process and in those that it has ended.
+
+    CPU time stays nearly the same beside other programs. Fixtures do not count: tests may share them.
+    """
+    begun = sum(os.times()[:4])
+    result = yield
+    used, most = sum(os.times()[:4]) - begun, item.config.getoption("--most-cpu")
+    if most and used > most:
+        pytest.fail(f"used {used:.0f} s of CPU time, more than {most:g} s: give it its own target", pytrace=False)
+    return result
 
 
 @pytest.fixture(scope="session")

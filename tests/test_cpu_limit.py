@@ -1,0 +1,45 @@
+"""`--most-cpu`: a test that uses more CPU time fails, one that waits does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import conftest
+
+
+def burn() -> None:
+    begun = time.process_time()
+    while time.process_time() - begun < 0.3:
+        pass
+
+
+def burn_in_a_child() -> None:
+    subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.3: pass"], check=True)
+
+
+def run(test: Callable[[], object], most: float | None) -> None:
+    """Run a test under the limit."""
+    item: Any = SimpleNamespace(config=SimpleNamespace(getoption={"--most-cpu": most}.get))
+    hook = conftest.pytest_runtest_call(item)
+    next(hook)
+    test()
+    with pytest.raises(StopIteration):
+        hook.send(None)
+
+
+@pytest.mark.parametrize("test", [burn, burn_in_a_child])
+def test_more_cpu_time_than_the_limit_fails_a_test(test: Callable[[], object]) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"more than 0.2 s: give it its own target"):
+        run(test, 0.2)
+    run(test, None)
+
+
+def test_a_wait_does_not_count() -> None:
+    run(lambda: time.sleep(0.3), 0.2)
