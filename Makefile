@@ -29,8 +29,9 @@ PYTHONS := tests/aio tests/client tests/e2ee tests/egress tests/http tests/keys 
           tests/observability tests/secrets tests/wire tests/coreapp/sending tests/coreapp/receiving \
           $(patsubst %,tests/storage/test_%.py,database migrations pipeline rows sqlite_driver sqlite_files jobs messages) \
           tests/webapp/test_messages.py tests/webapp/test_openapi.py tests/cli/doctor tests/system/test_first_message.py
-# Tests with generated input; `make test` runs them with a fifth of the input.
-FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py tests/webapp/test_media.py
+# Tests with generated input; `make test` runs them with a part of the input.
+FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py tests/webapp/test_media.py \
+         tests/webapp/test_payloads.py tests/webapp/cloud/test_payloads.py tests/webapp/testing/test_payloads.py
 # Tests of a database that moves or becomes unreachable: run by `make test-failover`.
 AWAY   := tests/storage/test_failover.py
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 _SQL = [
     *("'", '"', "`", "' OR '1'='1", "' OR 1=1 -- ", '" OR ""="', "'; DROP TABLE users; --", "1; SELECT SLEEP(5)"),
@@ -147,3 +148,10 @@ PAYLOADS = [
     *(_SQL + _SHELL + _PATHS + _MARKUP),
     *(_LINES + _UNICODE + _NUMBERS + _DATES + _STRUCTURE + _LINKS),
 ]
+# Number of fields after which each text has been in one of them, without `--long`.
+SHARES = 8
+
+
+def share(number: int, is_long: bool) -> Sequence[str]:
+    """Return the texts for the field with this number: all of them, or an eighth that differs from field to field."""
+    return PAYLOADS if is_long else PAYLOADS[number % SHARES :: SHARES]

@@ -43,8 +43,9 @@ VALUES = {
 class Operation:
     """Operation with a JSON body, with a good body."""
 
-    def __init__(self, method: str, path: str, good: Any) -> None:
-        self.method, self.path, self.good = method.upper(), path, good
+    def __init__(self, method: str, path: str, good: Any, schema: Any = None) -> None:
+        """schema: JSON schema of the body; empty for none"""
+        self.method, self.path, self.good, self.schema = method.upper(), path, good, schema or {}
         self.text = json.dumps(good)
         # Login requires a password. It reads the body before it checks that.
         self.headers = basic("admin", PASSWORD) if path == "/v1/users/login" else {}
@@ -62,7 +63,7 @@ async def operations(api: Served) -> list[Operation]:
                 for parameter in operation.get("parameters", ()):
                     if parameter["in"] == "path":
                         path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
-                found.append(Operation(method, path, media["example"]))
+                found.append(Operation(method, path, media["example"], media["schema"]))
     assert len(found) >= 28
     return found
 

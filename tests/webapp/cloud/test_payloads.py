@@ -1,11 +1,15 @@
 """200 hostile texts through every string field, query parameter and path of the Cloud API: no 5xx, always its
-format."""
+format.
+
+Fields and parameters are those of this module and those of `/cloud/openapi.json`. `make fuzz` puts all texts into each
+of them, `make test` an eighth, which differs from field to field.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -13,15 +17,17 @@ import httpx
 import pytest
 
 from tests.media_samples import PNG
+from tests.webapp import string_places
 from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, check_headers, error, recorded
-from tests.webapp.payloads import PAYLOADS
-from tests.webapp.test_payloads import placed, string_fields
+from tests.webapp.cloud.test_openapi import document, filled
+from tests.webapp.payloads import share
+from tests.webapp.string_places import Place, depth, put
 from webapp.api.cloud import paths
 
 # Maximum seconds of CPU time per request.
 SOON = 2.0
 # Numbers of tests that fields and parameters are divided among, so that each takes a few seconds.
-PARTS, PARAMETER_PARTS = 12, 3
+PARTS, PARAMETER_PARTS = 5, 2
 N, W, A = f"/v25.0/{NUMBER}", f"/v25.0/{WABA}", f"/v25.0/{APP}"
 
 TEMPLATE = {
@@ -170,15 +176,50 @@ PATHS: Sequence[tuple[str, str]] = (
 )
 
 
-def fields() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """Yield path, good body and path of the field for each string field, each kind of field once."""
-    seen = set()
-    for path, good in BODIES:
-        for field in string_fields(good):
-            key = (path, good.get("type"), tuple("#" if isinstance(step, int) else step for step in field))
-            if key not in seen:
-                seen.add(key)
-                yield path, good, field
+def fields(described: Mapping[str, Any]) -> list[tuple[str, str, Any, Place]]:
+    """Return method, path, good body and place of each string field. Those of good bodies are there for each type.
+
+    described: the OpenAPI document
+    """
+    found = {
+        ("POST", path, good.get("type"), place): good for path, good in BODIES for place in string_places.in_body(good)
+    }
+    for template, methods in described["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            path = filled(template)
+            goods = [good for of, good in BODIES if of == path] or [{}]
+            models = described["components"]["schemas"]
+            for place in string_places.in_schema(content.get("application/json", {}).get("schema", {}), models):
+                best = max(goods, key=lambda good: depth(good, place))
+                found.setdefault((method.upper(), path, best.get("type"), place), best)
+    return [(method, path, good, place) for (method, path, _, place), good in found.items()]
+
+
+def queries(described: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield method, path and name of each query parameter."""
+    found = [(method, path.format(**ids), name) for method, path, names in QUERIES for name in names]
+    for template, methods in described["paths"].items():
+        for method, operation in methods.items():
+            for one in operation["parameters"]:
+                if one["in"] == "query":
+                    found.append((method.upper(), filled(template), one["name"]))
+    yield from dict.fromkeys(found)
+
+
+def parts_of_paths(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield method and path with `{}` for each part of a path that a text replaces."""
+    found = list(PATHS)
+    for template, methods in described["paths"].items():
+        for method, operation in methods.items():
+            examples = {f"{{{one['name']}}}": one.get("example") for one in operation["parameters"]}
+            parts = template.split("/")
+            for place, part in enumerate(parts):
+                if part in examples:
+                    filled_in = [examples.get(other, other) for other in parts]
+                    path = "/".join([*filled_in[:place], "{}", *filled_in[place + 1 :]])
+                    found.append((method.upper(), f"/v25.0{path}"))
+    yield from dict.fromkeys(found)
 
 
 async def send(cloud: Cloud, method: str, path: str, **options: Any) -> httpx.Response:
@@ -195,7 +236,7 @@ async def send(cloud: Cloud, method: str, path: str, **options: Any) -> httpx.Re
         error(response)
     else:
         check_headers(response, response.headers["facebook-api-version"])
-        assert json.loads(response.content), named
+        assert isinstance(json.loads(response.content), dict | list | bool), named
     return response
 
 
@@ -205,40 +246,39 @@ async def check_serves(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-async def test_no_text_breaks_a_string_field(cloud: Cloud, part: int) -> None:
-    count = 0
-    for path, good, field in list(fields())[part::PARTS]:
-        for text in PAYLOADS:
-            await send(cloud, "POST", path, json=placed(good, field, text))
-        count += 1
-    assert count > 9
+async def test_no_text_breaks_a_string_field(cloud: Cloud, is_long: bool, part: int) -> None:
+    found = fields(await document(cloud))
+    assert len(found) > 250
+    for number, (method, path, good, place) in list(enumerate(found))[part::PARTS]:
+        for text in share(number, is_long):
+            await send(cloud, method, path, json=put(good, place, text))
     await check_serves(cloud)
 
 
 @pytest.mark.parametrize("part", range(PARAMETER_PARTS))
-async def test_no_text_breaks_a_query_parameter(cloud: Cloud, part: int) -> None:
+async def test_no_text_breaks_a_query_parameter(cloud: Cloud, is_long: bool, part: int) -> None:
     created = await send(cloud, "POST", f"{W}/message_templates", json=TEMPLATE)
     file = {"file": ("a.png", PNG, "image/png")}
     uploaded = await send(cloud, "POST", f"{N}/media", data={"messaging_product": "whatsapp"}, files=file)
     ids = {"template": created.json()["id"], "media": uploaded.json()["id"]}
-    parameters = [(method, path, name) for method, path, names in QUERIES for name in names]
-    for method, path, name in parameters[part::PARAMETER_PARTS]:
-        for text in PAYLOADS:
-            await send(cloud, method, path.format(**ids), params={name: text})
+    found = list(queries(await document(cloud), ids))
+    for number, (method, path, name) in list(enumerate(found))[part::PARAMETER_PARTS]:
+        for text in share(number, is_long):
+            await send(cloud, method, path, params={name: text})
     await check_serves(cloud)
 
 
-async def test_no_text_breaks_a_path(cloud: Cloud) -> None:
-    for method, path in PATHS:
-        for text in PAYLOADS:
+async def test_no_text_breaks_a_path(cloud: Cloud, is_long: bool) -> None:
+    for number, (method, path) in enumerate(parts_of_paths(await document(cloud))):
+        for text in share(number, is_long):
             await send(cloud, method, path.format(quote(text, safe="")))
     await check_serves(cloud)
 
 
-async def test_no_text_breaks_a_field_of_an_upload(cloud: Cloud) -> None:
-    for text in PAYLOADS:
-        for name in ("messaging_product", "type", "x"):
-            data = {"messaging_product": "whatsapp", name: text}
-            await send(cloud, "POST", f"{N}/media", data=data, files={"file": ("a.png", PNG, "image/png")})
-        await send(cloud, "POST", f"{N}/media", files={"file": (text, PNG, "image/png")})
+async def test_no_text_breaks_a_field_of_an_upload(cloud: Cloud, is_long: bool) -> None:
+    for number, name in enumerate(("messaging_product", "type", "x", "file")):
+        for text in share(number, is_long):
+            data = {"messaging_product": "whatsapp", **({name: text} if name != "file" else {})}
+            file = (text if name == "file" else "a.png", PNG, "image/png")
+            await send(cloud, "POST", f"{N}/media", data=data, files={"file": file})
     await check_serves(cloud)
