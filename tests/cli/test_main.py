@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import socket
@@ -28,6 +29,12 @@ def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
     )
+
+
+@functools.cache
+def help_of(command: str) -> str:
+    """Return the help of a command, which each test may read."""
+    return run(command, "--help").stdout
 
 
 @pytest.fixture
@@ -101,8 +108,7 @@ FIRST = {
 
 @pytest.mark.parametrize("command", FIRST)
 def test_help_of_a_process_lists_the_five_settings_that_matter_first(command: str) -> None:
-    done = run(command, "--help")
-    text = done.stdout.partition("The five that matter first:")[2]
+    text = help_of(command).partition("The five that matter first:")[2]
     names = [name if name.startswith("WA_") else f"TIDINGS_{name}" for name in FIRST[command].split()]
     assert re.findall(r"^  (\S+)$", text, re.MULTILINE) == names
     assert all(len(line) <= 100 for line in text.splitlines())
@@ -111,7 +117,7 @@ def test_help_of_a_process_lists_the_five_settings_that_matter_first(command: st
 @pytest.mark.parametrize("command", FIRST)
 def test_defaults_in_the_help_of_a_process_are_those_of_the_documents(command: str) -> None:
     rows = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text().splitlines()
-    text = run(command, "--help").stdout.partition("The five that matter first:")[2]
+    text = help_of(command).partition("The five that matter first:")[2]
     blocks = re.split(r"^  (?=\S)", text.partition("\n\ndocs/")[0], flags=re.MULTILINE)[1:]
     assert len(blocks) == 5
     for name, *meaning in map(str.split, blocks):
