@@ -27,7 +27,8 @@ from benchmarks.rig.run import Failed, Run
 from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.rig.stage import Scene, Stage
 from harness import client, ledger, polling
-from harness.client import Business, Sent, Unexpected
+from harness.client import Business, Message, Sent, Unexpected
+from harness.http_connection import Connection
 from harness.installation import Installation
 
 NUMBERS, ROBOTS, CLIENTS = 20, 1000, 64
@@ -43,9 +44,9 @@ PASSWORD = "Numbers-2026!"
 HOW = """\
 Taken by `make bench-numbers` (`python -m benchmarks.numbers`), 20 numbers with one shard each, 1,000 recipients, warm
 sessions, texts of 100 bytes, MariaDB. *one*: 64 clients wait for each response and send from the first number.
-*twenty*: the same clients share all numbers. *calm*: 10 numbers send 4 messages per second each, below their limit of
-80. *flooded*: the same, while another process offers 800 messages per second from the first number. Rounds
-alternate."""
+*twenty*: the same clients send from all numbers in turn. *calm*: 10 numbers send 4 messages per second each, below
+their limit of 80. *flooded*: the same, while another process offers 800 messages per second from the first number.
+Rounds alternate."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,6 +65,19 @@ class Numbers:
         return found
 
 
+class SharedClients(Business):
+    """Clients that share numbers. Each message has the token of the number that writes to its recipient."""
+
+    def __init__(self, businesses: Sequence[Business]) -> None:
+        """businesses: one of each number, in the order of the recipients"""
+        super().__init__(businesses[0].port)
+        everyone = stage.recipients(ROBOTS, ROBOTS)
+        self._of = {to: businesses[index % len(businesses)] for index, to in enumerate(everyone)}
+
+    async def post(self, connection: Connection, message: Message) -> Sent:
+        return await self._of[message.number].post(connection, message)
+
+
 async def _log_in(business: Business, authorization: bytes) -> tuple[int, Any]:
     """Log in with a new password, as often as the limit of password checks permits it. Returns the last response."""
     while True:
@@ -76,7 +90,7 @@ async def _log_in(business: Business, authorization: bytes) -> tuple[int, Any]:
 
 def recipients_of(index: int) -> list[str]:
     """Return the recipients that only this number writes to."""
-    return stage.recipients(ROBOTS, ROBOTS)[index * EACH : (index + 1) * EACH]
+    return stage.recipients(ROBOTS, ROBOTS)[index::NUMBERS]
 
 
 async def add_all(numbers: Numbers, installation: Installation) -> None:
@@ -133,12 +147,9 @@ async def measure_rate(prepared: Stage, numbers: Numbers, name: str, title: str,
             await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS), CLIENTS)
         else:
             await warm_up(scene, businesses)
-        async with messages.measured(scene, count) as found, asyncio.TaskGroup() as group:
-            for index, business in enumerate(businesses[:share]):
-                chosen = stage.recipients(ROBOTS, ROBOTS) if share == 1 else recipients_of(index)
-                work = [contents.text(chosen[i % len(chosen)], f"{index} {i}: ") for i in range(count // share)]
-                clients = CLIENTS // share + (index < CLIENTS % share)
-                group.create_task(client.closed_loop(business, work, clients, load=found.load))
+        work = [contents.text(to, f"{i}: ") for i, to in enumerate(stage.recipients(ROBOTS, count))]
+        async with messages.measured(scene, count) as found:
+            await client.closed_loop(SharedClients(businesses[:share]), work, CLIENTS, load=found.load)
         return found.run(name, title, parameters={"numbers": share})
 
 

@@ -9,11 +9,13 @@ import time
 
 import pytest
 
-from benchmarks import diverted, drift, overload, seed000, seed001
+from benchmarks import diverted, drift, numbers, overload, seed000, seed001
 from benchmarks.flood import Flood, Look, Orders, Request
 from benchmarks.overload import Window
+from benchmarks.rig import stage
 from benchmarks.rig.sampler import Point
-from harness import client
+from harness import client, ledger
+from harness.http_connection import Connection
 from tests.benchmarks.test_rig import a_run
 
 WINDOW = Window(100.0, 110.0)
@@ -176,3 +178,20 @@ async def test_health_polls_are_evenly_spaced_despite_slow_responses() -> None:
     assert len(flood.happened.requests) == 3
     assert all(look.took >= 0.199 for look in flood.happened.looks)
     assert {request.id for request in flood.happened.requests} == {"one"}
+
+
+async def test_clients_that_share_numbers_send_each_message_from_the_number_of_its_recipient() -> None:
+    class Noting(client.Business):
+        def __init__(self) -> None:
+            super().__init__(1)
+            self.sent: list[str] = []
+
+        async def post(self, connection: Connection, message: client.Message) -> client.Sent:
+            self.sent.append(message.number)
+            return client.Sent(ledger.Request(message.number, message.digest, 201), 0.0, 0.0)
+
+    businesses = [Noting() for _ in range(numbers.NUMBERS)]
+    shared = numbers.SharedClients(businesses)
+    for number in stage.recipients(numbers.ROBOTS, numbers.ROBOTS):
+        await shared.post(Connection(), client.text_message(number, "text"))
+    assert [business.sent for business in businesses] == [numbers.recipients_of(n) for n in range(numbers.NUMBERS)]
