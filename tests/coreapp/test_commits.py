@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pytest
@@ -30,8 +31,8 @@ from tests.coreapp.test_journal import (
 )
 from tests.database_triggers import refused_rows
 from tidings.aio.batcher import BatcherClosed
-from tidings.storage.business import accounts, callbacks, contacts, identities, sessions, shards
-from tidings.storage.database import Database
+from tidings.storage.business import accounts, callbacks, contacts, identities, jobs, messages, sessions, shards
+from tidings.storage.database import Connection, Database
 
 COMMITS = "tidings_db_commits_total"
 
@@ -506,3 +507,41 @@ async def test_a_broken_shard_takes_no_part_in_transactions() -> None:
     with contextlib.suppress(OSError):
         await broken.put("d")
     assert len(transactions.found) == 1
+
+
+async def test_rows_of_several_shards_are_added_in_the_order_of_their_keys(
+    database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: dict[str, list[Any]] = {}
+
+    def note(module: Any, name: str, key: Callable[[Any], Any]) -> None:
+        write = getattr(module, name)
+
+        async def noted(connection: Connection, what: Any, rows: Sequence[Any], *more: Any) -> None:
+            added.setdefault(module.__name__.rpartition(".")[2], []).extend(map(key, rows))
+            await write(connection, what, rows, *more)
+
+        monkeypatch.setattr(module, name, noted)
+
+    database = await database_factory("business")
+    opened = await journals(database, 3)
+    note(messages, "add_rows", attrgetter("id"))
+    note(jobs, "save_rows", attrgetter("id"))
+    note(callbacks, "write_rows", itemgetter("seq"))
+    changes = [
+        journal.put(
+            Change(
+                ACCOUNT,
+                new_messages=[a_message(f"m{n}{shard}")],
+                enqueued_jobs=[job_to("15550110001", f"m{n}{shard}")],
+                new_callbacks=[a_callback(f"m{n}{shard}")],
+            )
+        )
+        for n in range(5)
+        for shard, journal in enumerate(opened)
+    ]
+    await asyncio.gather(*changes)
+    assert added["messages"] == added["jobs"] == [f"m{n}{shard}" for n in range(5) for shard in range(3)]
+    assert len(added["callbacks"]) == 15
+    assert added["callbacks"] == sorted(added["callbacks"])
+    await close(*opened)

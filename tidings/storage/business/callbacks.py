@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -135,7 +136,9 @@ _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Add callbacks; existing ones stay unchanged. `sealed` are their bodies as they are stored."""
-    await write_rows(connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, CallbackState.PENDING))
+    # Several shards commit together. In the order of keys the table grows at its end, and no page is split.
+    rows = sorted(_rows(callbacks, sealed, CallbackState.PENDING), key=itemgetter("seq"))
+    await write_rows(connection, insert_or_ignore(connection, table), rows)
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Annotated
 
 import sqlalchemy as sa
@@ -64,7 +65,7 @@ _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
     """Add jobs. Of existing ones, overwrite state, kind and body: they change from `NEW` to another form."""
-    await save_rows(connection, table, jobs, ("state", "kind", "body"))
+    await save_rows(connection, table, sorted(jobs, key=attrgetter("id")), ("state", "kind", "body"))
 
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 import sqlalchemy as sa
@@ -139,7 +140,7 @@ async def add(connection: AsyncConnection, messages: Sequence[MessageRow]) -> No
     """Add new messages. Existing ones stay unchanged."""
     for message in messages:
         message.listing = listing_of(message.status)
-    await add_rows(connection, table, messages)
+    await add_rows(connection, table, sorted(messages, key=attrgetter("id")))
 
 
 async def advance(connection: AsyncConnection, statuses: Mapping[str, Status], at: int | None = None) -> None:
