@@ -321,6 +321,26 @@ async def test_a_parked_callback_holds_back_only_its_own_subject() -> None:
     await queue.close()
 
 
+async def test_a_callback_goes_to_the_worker_that_has_waited_for_the_shortest_time() -> None:
+    queue = CallbackQueue(10, ManualClock(), Table().load)
+    await queue.start(0)
+    workers = []
+    for _ in range(4):
+        workers.append(asyncio.create_task(queue.take()))
+        await turns()
+    # One that has left gets nothing, and the next one does.
+    workers[3].cancel()
+    await turns()
+    queue.offer([row(1, "a"), row(2, "b")])
+    await turns()
+    assert [worker.done() for worker in workers] == [False, True, True, True]
+    assert workers[3].cancelled()
+    assert {(await worker).seq for worker in workers[1:3]} == {1, 2}
+    queue.offer([row(3, "c")])
+    assert (await workers[0]).seq == 3
+    await queue.close()
+
+
 async def test_a_callback_loaded_by_a_page_before_its_offer_is_handed_out_once() -> None:
     table = Table()
     committing: list[Callback] = []
