@@ -7,7 +7,6 @@ bounded by `tidings.egress.responses`.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import dataclasses
 import functools
@@ -16,6 +15,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidings.aio.time_limit import TimeLimit
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import Closed, EgressConnection, ReadCpuLimit, ResponseParser
@@ -50,6 +50,7 @@ class Poster:
     def __post_init__(self) -> None:
         self._seen: tuple[int, ...] | None = None
         self._pace = self.pace or ReadCpuLimit()
+        self._limit = TimeLimit(self.timeout)
         self._authorities = b""
         self._mistrust = ""
         # Increases when servers are verified against other certificates or lists: earlier connections are not kept.
@@ -108,7 +109,7 @@ class Poster:
         self._follow_revocations()
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
-        async with asyncio.timeout(self.timeout):
+        with self._limit:
             kept = self._take_idle(address.origin)
             if kept is not None:
                 try:

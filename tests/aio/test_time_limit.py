@@ -1,0 +1,68 @@
+"""Time limit of many blocks with one timer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tidings.aio.time_limit import TimeLimit
+
+
+async def _block(limit: TimeLimit, seconds: float) -> str:
+    try:
+        with limit:
+            await asyncio.sleep(seconds)
+    except TimeoutError:
+        return "timeout"
+    return "done"
+
+
+async def test_a_block_that_takes_too_long_raises_and_the_others_continue() -> None:
+    limit, started = TimeLimit(0.05), asyncio.get_running_loop().time()
+    slow = asyncio.create_task(_block(limit, 10))
+    await asyncio.sleep(0.02)
+    later = asyncio.create_task(_block(limit, 10))
+    assert await asyncio.gather(*(_block(limit, seconds) for seconds in (0, 0.01))) == ["done", "done"]
+    assert await slow == "timeout"
+    assert 0.045 < asyncio.get_running_loop().time() - started < 0.07
+    assert not later.done()
+    assert await later == "timeout"
+    assert asyncio.get_running_loop().time() - started > 0.065
+    # The timer starts again for the next block, in the same task too.
+    assert await _block(limit, 10) == "timeout"
+    assert await _block(limit, 0) == "done"
+
+
+async def test_a_cancelled_block_raises_the_cancellation() -> None:
+    limit = TimeLimit(0.01)
+    task = asyncio.create_task(_block(limit, 10))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_error_at_the_end_of_the_limit_stays_and_the_task_is_not_cancelled() -> None:
+    async def stubborn() -> str:
+        with pytest.raises(ValueError), TimeLimit(0.01):
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                raise ValueError from None
+        await asyncio.sleep(0)
+        return "goes on"
+
+    assert await asyncio.create_task(stubborn()) == "goes on"
+
+
+async def test_ended_blocks_are_not_kept() -> None:
+    limit = TimeLimit(10)
+    slow = asyncio.create_task(_block(limit, 9))
+    for _ in range(100):
+        await asyncio.create_task(_block(limit, 0))
+    assert len(limit._blocks) == 1
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+    assert not limit._blocks
