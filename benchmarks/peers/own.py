@@ -170,8 +170,8 @@ class NotedPoster(Poster):
 
     run: load.JobRun
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        status = await super().post(url, headers, body)
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None = None) -> int:
+        status = await super().post(url, headers, body, excerpt)
         if status == 200:
             self.run.work(int(body.partition(b'"id":"m')[2].partition(b'"')[0]))
         return status

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 
 from prometheus_client import Counter, Histogram
@@ -142,7 +142,12 @@ class Deliveries:
         """Make one attempt at these callbacks, which are removed from `batch` as their outcome is handled."""
         attempts, now = {callback.seq: callback.attempt for callback in batch}, self.clock.now()
         try:
-            await self._attempt(batch)
+            if not self._slots.try_take():
+                await self._slots.take()
+            try:
+                await self.run_once(batch)
+            finally:
+                self._slots.release()
         except asyncio.CancelledError:
             for callback in batch:
                 self.queue.retry(callback)
@@ -168,14 +173,6 @@ class Deliveries:
         log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
         callback.due_at = int((self.clock.now() + UNMARKED_SECONDS) * 1000)
         self.queue.retry(callback)
-
-    async def _attempt(self, batch: list[Callback]) -> None:
-        if not self._slots.try_take():
-            await self._slots.take()
-        try:
-            await self.run_once(batch)
-        finally:
-            self._slots.release()
 
     async def run_once(self, batch: list[Callback]) -> None:
         """Make one attempt at one or several callbacks, and handle the outcome. Handled callbacks leave `batch`."""
@@ -233,19 +230,18 @@ class Deliveries:
     def _is_suspect(self, callback: Callback) -> bool:
         return self._quarantine.is_suspect(ItemKind.CALLBACK, str(callback.seq))
 
-    async def _send(
+    def _send(
         self, batch: Sequence[Callback], url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None
-    ) -> int:
-        """Post a body and return the status of the response. Raises the errors of `Poster.post`.
+    ) -> Awaitable[int]:
+        """Return a post of a body, as `Poster.post` does. Not a coroutine: a post is a hot path.
 
         batch: the callbacks of the body
         excerpt: set to the first bytes of the response; None if they are not wanted
         """
-        kept = () if excerpt is None else (excerpt,)
         if self.rehearsal is None:
-            return await self.poster.post(url, headers, body, *kept)
+            return self.poster.post(url, headers, body, excerpt)
         recipients = [callback.recipient for callback in batch]
-        return await self.rehearsal.post(recipients, lambda: self.poster.post(url, headers, body, *kept))
+        return self.rehearsal.post(recipients, lambda: self.poster.post(url, headers, body, excerpt))
 
     def _settle(
         self,
@@ -265,6 +261,7 @@ class Deliveries:
         took: milliseconds
         response: first bytes of its content
         """
+        kept = [callback for callback in batch if not callback.volatile]
         tried: Sequence[Attempt] = ()
         if self.keeps_attempts:
             at = int(now * 1000)
@@ -272,13 +269,13 @@ class Deliveries:
                 callback_history.attempt(
                     callback, callback.attempt + 1, at, took, status, error=error, response=response
                 )
-                for callback in batch
+                for callback in kept
             ]
         is_accepted = isinstance(_decide(batch[0], target, now, status), retry.Delivered)
         _count(batch, "success" if is_accepted else str(status or 1), took)
         if is_accepted:
             crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-            self._finish(batch, tried)
+            self._finish(batch, kept, tried)
             self._splits.accepts = True
             if log.isEnabledFor(logging.DEBUG):
                 for callback in batch:
@@ -306,7 +303,7 @@ class Deliveries:
             else:
                 log.error("webhook.given_up", extra=fields)
                 dead.append(callback)
-        self._fail(failed, dead, [one for callback, one in zip(batch, tried, strict=False) if not callback.volatile])
+        self._fail(failed, dead, tried)
 
     def _fail(self, failed: Sequence[Callback], dead: Sequence[Callback], tried: Sequence[Attempt] = ()) -> None:
         """Write failed callbacks, which return to the queue, and dead letters, which leave it."""
@@ -325,12 +322,12 @@ class Deliveries:
         for callback in failed:
             self.queue.retry(callback)
 
-    def _finish(self, batch: Sequence[Callback], tried: Sequence[Attempt]) -> None:
-        seqs = tuple([callback.seq for callback in batch if not callback.volatile])
-        if seqs:
-            kept = zip(batch, tried, strict=False)
-            ended = [EndedAttempt(callback, one) for callback, one in kept if not callback.volatile]
-            self.journal.put(Change(batch[0].account, finished_callbacks=seqs, ended_callbacks=ended))
+    def _finish(self, batch: Sequence[Callback], kept: Sequence[Callback], tried: Sequence[Attempt]) -> None:
+        """End accepted callbacks, of which those of `kept` have rows; `tried` are the attempts at them."""
+        if kept:
+            seqs = tuple([callback.seq for callback in kept])
+            ended = list(map(EndedAttempt, kept, tried))
+            self.journal.put(Change(kept[0].account, finished_callbacks=seqs, ended_callbacks=ended))
         for callback in batch:
             self.queue.done(callback)
 

@@ -148,8 +148,10 @@ class Poster:
         except BaseException:
             connection.abort()
             raise
-        if excerpt is not None:
-            excerpt[:] = connection.excerpts.excerpt
+        if pieces := connection.pieces:
+            if excerpt is not None:
+                excerpt[:] = b"".join(pieces[:EXCERPT_BYTES])[:EXCERPT_BYTES]
+            pieces.clear()
         if connection.is_reusable and connection.generation == self._generation and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         elif connection.parser.is_complete or connection.is_lost:
@@ -159,32 +161,24 @@ class Poster:
         return connection.parser.status
 
 
-class _ExcerptParser(ResponseParser):
-    """Parses responses and keeps the first bytes of their content."""
+class _PiecesParser(ResponseParser):
+    """Parses responses and keeps their content in pieces."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self.pieces: list[bytes] = []
         # Called for each chunk, of which a response may have some thousand: a Python function would take twice the CPU
         # of parsing them.
-        self.on_body = self._pieces.append
+        self.on_body = self.pieces.append
         super().__init__()
-
-    def begin(self) -> None:
-        super().begin()
-        self._pieces.clear()
-
-    @property
-    def excerpt(self) -> bytes:
-        """Return the first `EXCERPT_BYTES` bytes of the content."""
-        return b"".join(self._pieces[:EXCERPT_BYTES])[:EXCERPT_BYTES]
 
 
 class _KeptConnection(EgressConnection):
     """Connection for one request after another."""
 
     def __init__(self, origin: Origin, generation: int, pace: ReadCpuLimit) -> None:
-        self.excerpts = _ExcerptParser()
-        super().__init__(self.excerpts, pace)
+        parser = _PiecesParser()
+        super().__init__(parser, pace)
+        self.pieces = parser.pieces  # content of the response; the reader clears it
         self.origin = origin
         self.generation = generation  # of the certificates that the server was verified against
 

@@ -66,7 +66,7 @@ class Receiver:
         self.posts: list[Posted] = []
         self.answer: Callable[[Posted], int] = lambda post: 200
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None = None) -> int:
         given = {name.encode(): value.encode() for name, value in headers.items()}
         assert Verifier(SECRET).is_valid(given, body)
         self.posts.append(Posted(headers["webhook-id"], body))
@@ -343,7 +343,7 @@ async def test_a_stop_returns_the_whole_batch_to_the_queue() -> None:
     scene = Scene()
     begun = asyncio.Event()
 
-    async def hang(url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def hang(url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None = None) -> int:
         begun.set()
         await asyncio.Event().wait()
         return 200

@@ -38,7 +38,7 @@ class Recorder:
     def __init__(self) -> None:
         self.entries: list[int] = []
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None = None) -> int:
         self.entries.append(len(json.loads(body)["entry"]))
         return 200
 
