@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hmac
 from collections.abc import Sequence
 
@@ -27,5 +28,17 @@ def headers(keys: Sequence[bytes], event_id: str, timestamp: int, body: bytes) -
     timestamp: time of the attempt, not of the event, Unix seconds
     """
     signed = b"%s.%d.%s" % (event_id.encode(), timestamp, body)
-    signatures = " ".join(["v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])
+    signatures = " ".join(["v1," + base64.b64encode(_digest(key, signed)).decode() for key in keys])
     return {"webhook-id": event_id, "webhook-timestamp": str(timestamp), "webhook-signature": signatures}
+
+
+def _digest(key: bytes, signed: bytes) -> bytes:
+    """Return HMAC-SHA256. `hmac.digest` fetches the algorithm at each call, which is half of its 1.5 µs."""
+    state = _keyed(key).copy()
+    state.update(signed)
+    return state.digest()
+
+
+@functools.lru_cache(64)
+def _keyed(key: bytes) -> hmac.HMAC:
+    return hmac.new(key, digestmod="sha256")
