@@ -277,13 +277,13 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
         kind = type(value)
         if kind is int:
             return str(value)
+        if kind is str and (value.isalnum() or not value or value.isidentifier()):
+            # Letters, digits and underscores only: no character with a meaning for the server.
+            return f"'{value}'"
         if kind is bytes:
             return f"x'{value.hex()}'"
         if kind is list or kind is tuple:
             return f"({','.join(map(escape_value, value))})"
-        if kind is str and value.isalnum():
-            # Letters and digits only: no character with a meaning for the server.
-            return f"'{value}'"
         return "NULL" if value is None else escape(value)
 
     return escape_value
