@@ -264,10 +264,9 @@ class Deliveries:
         kept = [callback for callback in batch if not callback.volatile]
         tried: Sequence[Attempt] = ()
         if self.keeps_attempts:
-            at = int(now * 1000)
             tried = [
                 callback_history.attempt(
-                    callback, callback.attempt + 1, at, took, status, error=error, response=response
+                    callback, callback.attempt + 1, int(now * 1000), took, status, error=error, response=response
                 )
                 for callback in kept
             ]
