@@ -36,3 +36,24 @@ async def test_rows_are_written_as_by_individual_statements(database_factory: Da
     async with database.reading() as connection:
         found = {row.id: (row.count, row.body) for row in await connection.execute(sa.select(table))}
     assert found == {"it's %s 1": (7, b"\x01"), "it's %s 2": (8, b"\x02"), "other": (9, b"")}
+
+
+_texts = sa.Table(
+    "texts",
+    sa.MetaData(),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("text", types.text(64), nullable=False),
+)
+
+
+async def test_each_character_is_stored_as_it_is_wherever_it_stands(database_factory: DatabaseFactory) -> None:
+    characters = [*map(chr, range(1, 0x180)), "\u2028", "\u202e", "\ufffe", "\U0001f600", "' OR '1'='1", "\\' --", "%s"]
+    texts = ["", *(pattern.format(one) for one in characters for pattern in ("{}", "a{}", "{}'", "\\{}", "{} b"))]
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await connection.run_sync(_texts.metadata.create_all)
+        rows = [{"id": index, "text": text} for index, text in enumerate(texts)]
+        await write_rows(connection, insert_or_ignore(connection, _texts), rows)
+    async with database.reading() as connection:
+        found = await connection.execute(sa.select(_texts.c.text).order_by(_texts.c.id))
+        assert [row.text for row in found] == texts

@@ -267,7 +267,7 @@ def _set_up_mysql(connection: Any, record: Any) -> None:
 
 
 def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return an `escape` function with fast paths for the most common types; a message needs about 60 values.
+    """Return an `escape` function with fast paths for the most common types; a message needs about 90 values.
 
     The driver looks up a converter for each value and escapes bytes one by one: 40 µs for 700 bytes, against 1.3 µs
     in hexadecimal.
@@ -275,11 +275,11 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
 
     def escape_value(value: Any) -> str:
         kind = type(value)
+        if kind is str and value.isprintable() and "'" not in value and "\\" not in value:
+            # No character with a meaning for the server: all others that have one are control characters.
+            return f"'{value}'"
         if kind is int:
             return str(value)
-        if kind is str and (value.isalnum() or not value or value.isidentifier()):
-            # Letters, digits and underscores only: no character with a meaning for the server.
-            return f"'{value}'"
         if kind is bytes:
             return f"x'{value.hex()}'"
         if kind is list or kind is tuple:
