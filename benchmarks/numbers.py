@@ -34,6 +34,7 @@ from harness.installation import Installation
 NUMBERS, ROBOTS, CLIENTS = 20, 1000, 64
 EACH = ROBOTS // NUMBERS  # recipients of one number
 MESSAGES, QUICK = 10_000, 1_500
+WARM_UP_RATE = 25.0  # messages per second of a number
 LIMIT, FACTOR = 80, 10  # limit of a number in messages per second, and the multiple of it that is offered
 QUIET, QUIET_RATE = 10, 4.0  # other numbers than the flooded one, and messages per second of each
 SECONDS, QUICK_SECONDS = 20, 5  # duration of a flood
@@ -126,17 +127,18 @@ async def connected(business: Business) -> None:
 
 
 async def warm_up(scene: Scene, businesses: Sequence[Business]) -> None:
-    """Set the webhook of each number, and send to its recipients until their sessions are established."""
-    sent = 0
-    for index, business in enumerate(businesses):
+    """Set the webhook of each number, and send to its recipients until their sessions are established. The rate of a
+    number is below its limit.
+    """
+    for business in businesses:
         await connected(business)
         await business.set_webhook(scene.sink.url)
-        await business.check_contacts(recipients_of(index))
-        for turn in range(messages.WARM_UP_ROUNDS):
-            work = [contents.text(number, f"warm-up {turn}: ") for number in recipients_of(index)]
-            await client.closed_loop(business, work, CLIENTS)
-            sent += len(work)
-            await messages.wait_complete(scene, sent)
+    for turn in range(messages.WARM_UP_ROUNDS):
+        async with asyncio.TaskGroup() as group:
+            for index, business in enumerate(businesses):
+                work = [contents.text(number, f"warm-up {turn}: ") for number in recipients_of(index)]
+                group.create_task(client.open_loop(business, work, WARM_UP_RATE))
+        await messages.wait_complete(scene, (turn + 1) * len(businesses) * EACH)
 
 
 async def measure_rate(prepared: Stage, numbers: Numbers, name: str, title: str, *, count: int, share: int) -> Run:
@@ -160,7 +162,6 @@ async def measure_others(prepared: Stage, numbers: Numbers, name: str, title: st
     """
     limits = {"TIDINGS_MESSAGES_RATE": str(LIMIT)}
     async with prepared.performance(name, limits) as scene:
-        # Their warm-up is not limited: each number sends fewer messages than its burst.
         businesses = numbers.clients(scene)[: QUIET + 1]
         await warm_up(scene, businesses)
         async with messages.measured(scene) as found:
