@@ -105,17 +105,17 @@ def describe(server: MariaDB | None = None) -> dict[str, str]:
     return found
 
 
-def commit() -> str:
-    """Return the revision of this checkout, with `+` if tracked files differ from it; `unknown` without git."""
-    root = Path(__file__).parents[2]
+def commit(root: Path = Path(__file__).parents[2]) -> str:
+    """Return the revision of a checkout, with `+` if tracked files differ from it, other than results of earlier runs;
+    `unknown` without git.
+    """
+    describe = ["git", "describe", "--always", "--exclude=*", "--abbrev=12"]
+    differs = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"]
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"],
-            cwd=root,
-            check=True,
-            capture_output=True,
-            text=True,
+        found, changed = (
+            subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+            for command in (describe, differs)
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
+    return found + ("+" if changed else "")

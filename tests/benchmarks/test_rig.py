@@ -334,6 +334,22 @@ def test_the_measured_commit_is_that_of_the_checkout(monkeypatch: pytest.MonkeyP
     assert machine.commit() == "unknown"
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_measured_commit_is_marked_only_when_other_files_than_results_have_changed(tmp_path: Path) -> None:
+    result, code = tmp_path / "benchmarks/results/earlier.md", tmp_path / "code.py"
+    result.parent.mkdir(parents=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for path in (result, code):
+        path.write_text("1\n")
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    result.write_text("2\n")
+    clean = machine.commit(tmp_path)
+    assert len(clean) == 12
+    code.write_text("2\n")
+    assert machine.commit(tmp_path) == f"{clean}+"
+
+
 def test_flame_graph_frames_are_as_wide_as_their_share_of_samples(tmp_path: Path) -> None:
     flames.draw("<title>", {"coreapp": profiles.parse(PROFILE)}, tmp_path / "flames.svg")
     tree = xml.etree.ElementTree.parse(tmp_path / "flames.svg")
