@@ -126,7 +126,7 @@ async def fill_callbacks(database: Database, count: int, now: int, show: Callabl
     subject, done = "", 0
     while done < count - queued:
         size = min(chance.randint(*SEGMENT), count - queued - done)
-        ended = [EndedAttempt(one, _accepted(one)) for one in map(made, range(done, done + size))]
+        ended = [EndedAttempt(one, 1, one.created_at, 3, 200, b"ok") for one in map(made, range(done, done + size))]
         async with database.transaction() as connection:
             await callback_history.add(connection, ended, lambda account, name, texts: texts)
         if not subject and done >= count // 2:
@@ -154,10 +154,6 @@ def _callback(number: int, *, chance: random.Random, step: int, now: int, count:
     kind = RARE_EVENT if rare == 5 else "status_change" if chance.random() < 0.7 else "inbound_message"
     # Further callbacks of one microsecond have the next numbers.
     return Callback((at * 1000 << 5) + number % 32, 0, ACCOUNT, subject, kind, body, at, recipient=peer)
-
-
-def _accepted(row: Callback) -> callback_history.Attempt:
-    return callback_history.attempt(row, 1, row.created_at, 3.0, 200, error="", response=b"ok")
 
 
 async def _enqueue(database: Database, rows: Sequence[Callback], chance: random.Random) -> None:

@@ -28,7 +28,7 @@ from harness.mariadb import MariaDB
 from tidings import e2ee
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
-from tidings.storage.business import callback_history, callbacks, jobs, messages, sessions, shards
+from tidings.storage.business import callbacks, jobs, messages, sessions, shards
 from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
@@ -84,13 +84,7 @@ class Load:
         reported = [self._callback(row, step, now) for row, step in steps]
         ended: Sequence[EndedAttempt] = ()
         if self._has_history:
-            ended = [
-                EndedAttempt(
-                    one,
-                    callback_history.attempt(one, 1, now, 3.0, 200, error="", response=self._response),
-                )
-                for one in self._posted
-            ]
+            ended = [EndedAttempt(one, 1, now, 3, 200, self._response) for one in self._posted]
         change = Change(
             ACCOUNT,
             new_messages=made,

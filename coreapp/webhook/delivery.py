@@ -262,6 +262,20 @@ class Deliveries:
         response: first bytes of its content
         """
         kept = [callback for callback in batch if not callback.volatile]
+        is_accepted = isinstance(_decide(batch[0], target, now, status), retry.Delivered)
+        _count(batch, "success" if is_accepted else str(status or 1), took)
+        if status is not None and is_accepted:
+            crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
+            ended: Sequence[EndedAttempt] = ()
+            if self.keeps_attempts:
+                at = int(now * 1000)
+                ended = [EndedAttempt(one, one.attempt + 1, at, int(took), status, response) for one in kept]
+            self._finish(batch, kept, ended)
+            self._splits.accepts = True
+            if log.isEnabledFor(logging.DEBUG):
+                for callback in batch:
+                    log.debug("webhook.attempted", extra=_fields(callback, callback.attempt + 1, status, took))
+            return
         tried: Sequence[Attempt] = ()
         if self.keeps_attempts:
             tried = [
@@ -270,16 +284,6 @@ class Deliveries:
                 )
                 for callback in kept
             ]
-        is_accepted = isinstance(_decide(batch[0], target, now, status), retry.Delivered)
-        _count(batch, "success" if is_accepted else str(status or 1), took)
-        if is_accepted:
-            crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-            self._finish(batch, kept, tried)
-            self._splits.accepts = True
-            if log.isEnabledFor(logging.DEBUG):
-                for callback in batch:
-                    log.debug("webhook.attempted", extra=_fields(callback, callback.attempt + 1, status, took))
-            return
         size = len(batch)
         are_alone = self._splits.are_alone(status, size=size, was_alone=batch[0].alone, now=now)
         failed: list[Callback] = []
@@ -321,11 +325,10 @@ class Deliveries:
         for callback in failed:
             self.queue.retry(callback)
 
-    def _finish(self, batch: Sequence[Callback], kept: Sequence[Callback], tried: Sequence[Attempt]) -> None:
-        """End accepted callbacks, of which those of `kept` have rows; `tried` are the attempts at them."""
+    def _finish(self, batch: Sequence[Callback], kept: Sequence[Callback], ended: Sequence[EndedAttempt]) -> None:
+        """End accepted callbacks, of which those of `kept` have rows; `ended` is for their history."""
         if kept:
             seqs = tuple([callback.seq for callback in kept])
-            ended = list(map(EndedAttempt, kept, tried))
             self.journal.put(Change(kept[0].account, finished_callbacks=seqs, ended_callbacks=ended))
         for callback in batch:
             self.queue.done(callback)

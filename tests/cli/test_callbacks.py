@@ -82,14 +82,14 @@ def test_the_attempts_at_waiting_and_accepted_callbacks_are_shown(tmp_path: Path
             callback_history.attempt(waiting, 1, at, 15_000, None, error="TimeoutError: ", response=b""),
             callback_history.attempt(waiting, 2, at + 3000, 7, 503, error="", response=b"secret"),
         ]
-        last = callback_history.attempt(done, 1, at + 1000, 12, 200, error="", response=b"")
+        last = EndedAttempt(done, 1, at + 1000, 12, 200, b"")
         async with database.transaction() as connection:
             await numbers.add_first(connection, "15550000000")
             await shards.create_shards(connection, 1)
             await callbacks.enqueue(connection, [waiting], [b"\x01"])
             await callbacks.reschedule(connection, [waiting], [b"\x01"])
             await callback_history.save_attempts(connection, tried)
-            await callback_history.add(connection, [EndedAttempt(done, last)], lambda account, name, texts: texts)
+            await callback_history.add(connection, [last], lambda account, name, texts: texts)
         await database.close()
 
     asyncio.run(fill())
@@ -166,9 +166,7 @@ async def test_all_selected_callbacks_are_resent_by_pages_with_progress(database
     rows = [failed(seq << 5, 0) for seq in range(1, 251)]
     for place, row in enumerate(rows):
         row.shard, row.recipient = place % 3, f"1555011000{place % 2}"
-    ended = [
-        EndedAttempt(row, callback_history.attempt(row, 1, 1, 1, 200, error="", response=b"")) for row in rows[:200]
-    ]
+    ended = [EndedAttempt(row, 1, 1, 1, 200, b"") for row in rows[:200]]
     async with database.transaction() as connection:
         await callback_history.add(connection, ended, lambda account, name, texts: texts)
         await callbacks.enqueue(connection, rows[200:], [b"\x01"] * 50)

@@ -48,7 +48,9 @@ def attempt(callback: Callback) -> Attempt:
 
 def ends(callback: Callback) -> Change:
     return Change(
-        callback.account, finished_callbacks=[callback.seq], ended_callbacks=[EndedAttempt(callback, attempt(callback))]
+        callback.account,
+        finished_callbacks=[callback.seq],
+        ended_callbacks=[EndedAttempt(callback, 1, 5, 7, 500, b"!")],
     )
 
 

@@ -44,6 +44,10 @@ def tried(one: Callback, number: int = 1, *, status: int | None = 200, at: int =
     return callback_history.attempt(one, number, at, 12.7, status, error=error, response=response)
 
 
+def ended(one: Callback, number: int = 1, *, status: int = 200, at: int = NOW, response: bytes = b"") -> EndedAttempt:
+    return EndedAttempt(one, number, at, 12, status, response)
+
+
 async def enqueue(connection: Connection, *found: Callback) -> None:
     await callbacks.enqueue(connection, found, [one.body for one in found])
 
@@ -55,7 +59,7 @@ def as_it_is(account: str, name: int, texts: bytes) -> bytes:
 
 async def end(connection: Connection, *found: Callback) -> None:
     """Add callbacks to the history."""
-    await callback_history.add(connection, [EndedAttempt(one, tried(one)) for one in found], as_it_is)
+    await callback_history.add(connection, [ended(one) for one in found], as_it_is)
 
 
 def texts_of(record: CallbackRecord) -> tuple[bytes, bytes]:

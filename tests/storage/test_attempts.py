@@ -17,6 +17,7 @@ from tests.storage.history_rows import (
     as_it_is,
     callback,
     end,
+    ended,
     enqueue,
     seq_at,
     status_callbacks,
@@ -24,7 +25,7 @@ from tests.storage.history_rows import (
     tried,
 )
 from tidings.storage.business import callback_history, callback_views
-from tidings.storage.business.callback_history import EndedAttempt, Segment
+from tidings.storage.business.callback_history import Segment
 from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
 
@@ -36,8 +37,8 @@ async def test_ended_callbacks_are_kept_with_their_texts_and_last_attempts(datab
     async with database.transaction() as connection:
         await enqueue(connection, third)
         last = [
-            EndedAttempt(second, tried(second, 3, status=204, at=NOW + 1, response=b"'ok")),
-            EndedAttempt(first, tried(first)),
+            ended(second, 3, status=204, at=NOW + 1, response=b"'ok"),
+            ended(first),
         ]
         # A repeated commit changes nothing.
         for _ in range(2):
@@ -80,7 +81,7 @@ def test_a_segment_spans_a_minute_of_one_number_and_256_kib() -> None:
     large = [callback(5 * minute + place) for place in range(3)]
     for one in large:
         one.body = b"x" * 200 * 1024
-    made = callback_history.segments_of([EndedAttempt(one, tried(one)) for one in (*large, *small, other)], as_it_is)
+    made = callback_history.segments_of([ended(one) for one in (*large, *small, other)], as_it_is)
     assert [(row.account, row.first_seq, row.last_seq, row.size) for row in made] == [
         (ME, 1, 1 + minute, 3),
         (ME, 2 + minute, 2 + minute, 1),
@@ -92,9 +93,7 @@ def test_a_segment_spans_a_minute_of_one_number_and_256_kib() -> None:
 
 def test_51_callbacks_take_4_kib() -> None:
     found = status_callbacks(51)
-    (segment,) = callback_history.segments_of(
-        [EndedAttempt(one, tried(one, response=b"ok")) for one in found], as_it_is
-    )
+    (segment,) = callback_history.segments_of([ended(one, response=b"ok") for one in found], as_it_is)
     assert sum(len(one.body) for one in found) > 5 * 1024
     assert len(segment.fingerprints) + len(segment.entries) + len(segment.texts) < 4 * 1024
 

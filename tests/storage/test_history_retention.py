@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
-from tests.storage.history_rows import ME, NOW, as_it_is, callback, end, enqueue, seq_at, texts_of, tried
+from tests.storage.history_rows import ME, NOW, as_it_is, callback, end, ended, enqueue, seq_at, texts_of, tried
 from tidings.storage.business import callback_history, callback_views
-from tidings.storage.business.callback_history import EndedAttempt
 from tidings.storage.business.callback_views import CallbackFilter
 
 
@@ -43,7 +42,7 @@ async def test_segments_that_ended_late_or_were_deleted_are_not_merged(database_
     seqs = [one.seq for one in found]
     async with database.transaction() as connection:
         for one, at in zip(found, (NOW, NOW, NOW, NOW + 1, NOW), strict=True):
-            await callback_history.add(connection, [EndedAttempt(one, tried(one, at=at))], as_it_is)
+            await callback_history.add(connection, [ended(one, at=at)], as_it_is)
         assert await callback_history.read_mergeable(connection, ME, seqs[3:], ended_until=NOW) == []
         (merge,) = await callback_history.read_mergeable(connection, ME, seqs, ended_until=NOW)
         assert merge.replaced == [*seqs[:3], seqs[4]]
@@ -60,7 +59,7 @@ async def test_segments_are_deleted_by_pages_unless_they_ended_later(database_fa
     async with database.transaction() as connection:
         for one in found:
             await end(connection, one)
-        await callback_history.add(connection, [EndedAttempt(late, tried(late, at=NOW + 1))], as_it_is)
+        await callback_history.add(connection, [ended(late, at=NOW + 1)], as_it_is)
         pages = [
             await callback_history.delete_page(connection, ME, until=found[4].seq, ended_until=NOW, limit=3)
             for _ in range(3)

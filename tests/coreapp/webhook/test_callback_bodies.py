@@ -112,9 +112,7 @@ def test_texts_that_were_sealed_together_are_opened_once() -> None:
 
     bodies = BodySealer(Counting(e2ee.Keyring({1: b"k" * 32})))
     found = [a_callback(seq) for seq in range(1, 41)]
-    ended = [
-        EndedAttempt(one, callback_history.attempt(one, 1, 5, 1.0, 200, error="", response=b"ok")) for one in found
-    ]
+    ended = [EndedAttempt(one, 1, 5, 1, 200, b"ok") for one in found]
     parts = {}
     for first in (0, 20):
         (segment,) = callback_history.segments_of(ended[first : first + 20], bodies.seal_texts)

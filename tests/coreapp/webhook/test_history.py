@@ -313,8 +313,8 @@ async def test_the_history_of_a_batch_is_one_statement(world: World) -> None:
 
 
 def _finished(one: callbacks.Callback) -> Change:
-    attempt = callback_history.attempt(one, 1, 5, 7.0, 200, error="", response=b"no row of its own")
-    return Change(BUSINESS, finished_callbacks=(one.seq,), ended_callbacks=(EndedAttempt(one, attempt),))
+    ended = EndedAttempt(one, 1, 5, 7, 200, b"no row of its own")
+    return Change(BUSINESS, finished_callbacks=(one.seq,), ended_callbacks=(ended,))
 
 
 async def test_without_history_nothing_is_kept_and_no_statement_is_added(world: World) -> None:
@@ -391,7 +391,7 @@ async def keep(world: World, running: Running, count: int, *, ago: int) -> None:
     made, now = int((SystemClock().now() - ago) * 1e6), int(SystemClock().now() * 1000)
     for place in range(count):
         one = callbacks.Callback((made + place) << 5, 0, BUSINESS, f"m{place}", "status_change", b"{}", 1)
-        ended = EndedAttempt(one, callback_history.attempt(one, 1, now, 1.0, 200, error="", response=b""))
+        ended = EndedAttempt(one, 1, now, 1, 200, b"")
         async with world.database.transaction() as connection:
             await callback_history.add(connection, [ended], running.shard.context.bodies.seal_texts)
 
@@ -460,10 +460,7 @@ async def test_too_many_callbacks_are_deleted_early_oldest_first(world: World) -
         callbacks.Callback((now - 1_000_000 + place) << 5, 0, BUSINESS, "m", "status_change", b"{}", 1)
         for place in range(60)
     ]
-    ended = [
-        EndedAttempt(one, callback_history.attempt(one, 1, now // 1000, 1.0, 200, error="", response=b""))
-        for one in found
-    ]
+    ended = [EndedAttempt(one, 1, now // 1000, 1, 200, b"") for one in found]
     async with world.database.transaction() as connection:
         for start in (0, 20, 40):
             await callback_history.add(connection, ended[start : start + 20], bodies.seal_texts)

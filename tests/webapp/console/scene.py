@@ -48,7 +48,7 @@ async def store_callbacks(
     done: Sequence[Callback] = (),
 ) -> None:
     """Store callbacks in each state. Their texts are stored as if they were sealed. Those done took 15 ms."""
-    ended = [EndedAttempt(row, attempt(row, row.attempt or 1)) for row in done]
+    ended = [EndedAttempt(row, row.attempt or 1, _tried_at(row, row.attempt or 1), 15, 200, b"") for row in done]
     async with database.transaction() as connection:
         every = [*pending, *failing, *dead]
         await callbacks.enqueue(connection, every, [row.body for row in every])
@@ -59,8 +59,11 @@ async def store_callbacks(
 
 def attempt(row: Callback, number: int, status: int | None = 200, error: str = "", response: bytes = b"") -> Attempt:
     """Return an attempt at a callback, made `number` minutes after its creation."""
-    at = row.created_at + number * 60_000
-    return callback_history.attempt(row, number, at, 15, status, error=error, response=response)
+    return callback_history.attempt(row, number, _tried_at(row, number), 15, status, error=error, response=response)
+
+
+def _tried_at(row: Callback, number: int) -> int:
+    return row.created_at + number * 60_000
 
 
 async def store_attempts(database: Database, *attempts: Attempt) -> None:

@@ -92,7 +92,11 @@ class EndedAttempt(NamedTuple):
     """Callback that the webhook has accepted, and the attempt that it accepted."""
 
     callback: Callback
-    last: Attempt
+    number: int  # number of the attempt; this and the next three are as in `Attempt`
+    at: int
+    took: int
+    status: int
+    response: bytes  # first bytes of the response's content, unsealed; empty for no content
 
 
 class EndedCallback(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -231,10 +235,10 @@ def _place(one: EndedAttempt) -> tuple[str, int, int]:
 
 def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
     first, name = ended[0].callback, ended[-1].callback.seq
-    entries: list[tuple[int | str | None, ...]] = []
+    entries: list[tuple[int | str, ...]] = []
     texts: list[tuple[bytes, bytes]] = []
     values: set[str] = set()
-    for place, (callback, last) in enumerate(ended):
+    for place, (callback, number, at, took, status, response) in enumerate(ended):
         # As in `EndedCallback` and `EndedTexts`. Tuples are made and encoded faster.
         entries.append(
             (
@@ -246,15 +250,15 @@ def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
                 callback.created_at,
                 callback.request_id,
                 callback.event,
-                last.attempt,
-                last.at,
-                last.took,
-                last.status,
+                number,
+                at,
+                took,
+                status,
                 0,
                 place,
             )
         )
-        texts.append((callback.body, last.response or b""))
+        texts.append((callback.body, response[:RESPONSE_BYTES]))
         values.update((callback.kind, callback.recipient, callback.event))
         values.add(callback.subject.removeprefix(callbacks.CLOUD_SUBJECT))
     values.discard("")
@@ -263,7 +267,7 @@ def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
         name,
         first.seq,
         len(ended),
-        max([last.at for _, last in ended]),
+        max([one.at for one in ended]),
         b"".join([fingerprint(value) for value in values]),
         _pack(entries),
         _encode([(name, seal(first.account, name, _pack(texts)))]),
