@@ -180,7 +180,7 @@ def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float
     said = f"**{ratio:.2f}**" if ratio is not None else "none, since every round is marked"
     count = rounds[0].after["messages"]
     lines = [
-        f"## {title}: this tree against {before}",
+        f"## {title}: {machine.commit()} against {before}",
         "",
         f"Median of the ratios: {said}. Each round is both trees at once, by turns of {seconds:g} s, with rates of "
         f"their own time; {count} messages a run, their three callbacks reconciled. Rounds marked with † do not count, "
