@@ -136,7 +136,7 @@ async def warm_up(scene: Scene, businesses: Sequence[Business]) -> None:
     for turn in range(messages.WARM_UP_ROUNDS):
         async with asyncio.TaskGroup() as group:
             for index, business in enumerate(businesses):
-                work = [contents.text(number, f"warm-up {turn}: ") for number in recipients_of(index)]
+                work = [(number, f"warm-up {turn}: ".ljust(contents.TEXT, ".")) for number in recipients_of(index)]
                 group.create_task(client.open_loop(business, work, WARM_UP_RATE))
         await messages.wait_complete(scene, (turn + 1) * len(businesses) * EACH)
 
