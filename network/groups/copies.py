@@ -204,7 +204,7 @@ class Copies:
                 self.kept.doubt(tries.kept)
                 raise
             if batch.rows or batch.kept:
-                crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
+                crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED, frames[0].to)
             self.kept.settled(tries.doubtful)
             for row in batch.settled:
                 mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))

@@ -315,24 +315,17 @@ async def test_group_messages_are_settled_after_20_deaths(installation: Installa
 
     await polling.until(has_joined, seconds=SECONDS)
     deaths, before = Deaths(network), Deaths(network)
-    undecided = "SELECT COUNT(*) FROM group_messages"
-
-    async def die_before() -> None:
-        """Let the network die until it was a group message that it had stored, rather than another envelope."""
-        while True:
-            await before.die(f"{crashpoints.AFTER_STORE_BEFORE_ACCEPTED}:1")
-            if installation.read_value("network", undecided):
-                return
-
     sent = []
     for hit in range(HITS):
         robots.pause()
         try:
             await network.stop()
-            dying = asyncio.create_task(die_before())
+            dying = asyncio.create_task(before.die(f"{crashpoints.AFTER_STORE_BEFORE_ACCEPTED}@{group['id']}"))
             body = {"to": group["id"], "recipient_type": "group", "type": "text", "text": {"body": f"group {hit}"}}
             sent.append((await business.must("POST", "/v1/messages", body))["messages"][0]["id"])
             await dying
+            left = installation.read_value("network", "SELECT COUNT(*) FROM group_messages")
+            assert left, "no group message was left undecided"
             await deaths.die(crashpoints.AFTER_SETTLED_PAGE)
         finally:
             robots.resume()

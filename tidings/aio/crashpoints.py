@@ -1,8 +1,8 @@
 """Named crash points, at which tests kill the process to prove that nothing is lost.
 
 `TIDINGS_CRASH_AT=name` kills the process the first time it reaches the point, `name:5` the fifth time, and
-`name@15550110000` the first time it does so for this phone number. When the variable is unset, `reach` costs one
-comparison with `None`.
+`name@15550110000` the first time it does so for this phone number or group. When the variable is unset, `reach` costs
+one comparison with `None`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ALL = tuple(value for name, value in list(globals().items()) if name.isupper())
 
 _armed: str | None = None
 _passes_left = 0
-# Phone number for which the point is armed; empty for every one.
+# Phone number or group for which the point is armed; empty for every one.
 _of = ""
 
 
@@ -55,7 +55,7 @@ def arm(spec: str | None) -> None:
 def reach(name: str, of: str = "") -> None:
     """Kill this process, as by `kill -9`, if the point is armed and this is the pass on which it is to die.
 
-    of: phone number that the point concerns; empty for none
+    of: phone number or group that the point concerns; empty for none
     """
     global _passes_left
     if _armed is None or _armed != name or (_of and _of != of):
