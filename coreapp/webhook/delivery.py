@@ -261,28 +261,32 @@ class Deliveries:
         took: milliseconds
         response: first bytes of its content
         """
-        kept = [callback for callback in batch if not callback.volatile]
         is_accepted = isinstance(_decide(batch[0], target, now, status), retry.Delivered)
         _count(batch, "success" if is_accepted else str(status or 1), took)
         if status is not None and is_accepted:
-            crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
-            ended: Sequence[EndedAttempt] = ()
-            if self.keeps_attempts:
-                at = int(now * 1000)
-                ended = [EndedAttempt(one, one.attempt + 1, at, int(took), status, response) for one in kept]
-            self._finish(batch, kept, ended)
-            self._splits.accepts = True
-            if log.isEnabledFor(logging.DEBUG):
-                for callback in batch:
-                    log.debug("webhook.attempted", extra=_fields(callback, callback.attempt + 1, status, took))
-            return
+            self._finish(batch, now, status, took, response)
+        else:
+            self._retry_or_bury(batch, target, now, status, error, took, response)
+
+    def _retry_or_bury(
+        self,
+        batch: Sequence[Callback],
+        target: CallbackTarget,
+        now: float,
+        status: int | None,
+        error: str,
+        took: float,
+        response: bytes,
+    ) -> None:
+        """Handle an attempt that was not accepted. Parameters as of `_settle`."""
         tried: Sequence[Attempt] = ()
         if self.keeps_attempts:
             tried = [
                 callback_history.attempt(
                     callback, callback.attempt + 1, int(now * 1000), took, status, error=error, response=response
                 )
-                for callback in kept
+                for callback in batch
+                if not callback.volatile
             ]
         size = len(batch)
         are_alone = self._splits.are_alone(status, size=size, was_alone=batch[0].alone, now=now)
@@ -325,13 +329,23 @@ class Deliveries:
         for callback in failed:
             self.queue.retry(callback)
 
-    def _finish(self, batch: Sequence[Callback], kept: Sequence[Callback], ended: Sequence[EndedAttempt]) -> None:
-        """End accepted callbacks, of which those of `kept` have rows; `ended` is for their history."""
+    def _finish(self, batch: Sequence[Callback], now: float, status: int, took: float, response: bytes) -> None:
+        """End accepted callbacks. Parameters as of `_settle`."""
+        crashpoints.reach(crashpoints.AFTER_200_BEFORE_MARK)
+        kept = [callback for callback in batch if not callback.volatile]
         if kept:
             seqs = tuple([callback.seq for callback in kept])
+            ended: Sequence[EndedAttempt] = ()
+            if self.keeps_attempts:
+                at = int(now * 1000)
+                ended = [EndedAttempt(one, one.attempt + 1, at, int(took), status, response) for one in kept]
             self.journal.put(Change(kept[0].account, finished_callbacks=seqs, ended_callbacks=ended))
         for callback in batch:
             self.queue.done(callback)
+        self._splits.accepts = True
+        if log.isEnabledFor(logging.DEBUG):
+            for callback in batch:
+                log.debug("webhook.attempted", extra=_fields(callback, callback.attempt + 1, status, took))
 
 
 def _decide(callback: Callback, target: CallbackTarget, now: float, status: int | None) -> retry.Decision:

@@ -7,6 +7,7 @@ bounded by `tidings.egress.responses`.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import functools
@@ -14,8 +15,8 @@ import logging
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
-from tidings.aio.time_limit import TimeLimit
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import Closed, EgressConnection, ReadCpuLimit, ResponseParser
@@ -159,6 +160,61 @@ class Poster:
         else:
             await connection.drop_rest()
         return connection.parser.status
+
+
+class TimeLimit:
+    """Cancels blocks of code that take longer than `seconds`, as `asyncio.timeout` does: they raise `TimeoutError`.
+
+    Use `with limit:` in a task; a task is in at most one block of a limit. All blocks share one timer, since the oldest
+    of them ends first: starting and cancelling a timer for each takes 3.5 µs, which is a tenth of a post.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        # For each task in a block, the oldest block first: its end as event-loop time, and the requests to cancel the
+        # task that it had at the start.
+        self._blocks: dict[asyncio.Task[object], tuple[float, int]] = {}
+        # Tasks whose block was cancelled, with those requests.
+        self._expired: dict[asyncio.Task[object], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        task = _current_task()
+        at = task.get_loop().time() + self._seconds
+        self._blocks[task] = at, task.cancelling()
+        if self._timer is None:
+            self._timer = task.get_loop().call_at(at, self._check)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        task = _current_task()
+        if self._blocks.pop(task, None) is not None:
+            return
+        requests = self._expired.pop(task)
+        if task.uncancel() <= requests and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def _check(self) -> None:
+        """Cancel the blocks whose time is over, and start the timer for the oldest of the others."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._blocks:
+            task, (at, requests) = next(iter(self._blocks.items()))
+            if at > now:
+                self._timer = loop.call_at(at, self._check)
+                return
+            del self._blocks[task]
+            self._expired[task] = requests
+            task.cancel()
+
+
+def _current_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a time limit needs a task")
+    return task
 
 
 class _PiecesParser(ResponseParser):
