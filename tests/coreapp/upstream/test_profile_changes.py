@@ -280,7 +280,7 @@ async def test_a_hung_cloud_api_is_answered_within_9_seconds(bridged: World, clo
     running = await started(bridged, cloud)
     cloud.profile.answer = HOLD
     started_at = time.monotonic()
-    # The second waits for the first.
+    # The second waits for the first. On a busy machine it may start in the last moment of its 6 s.
     answers = await asyncio.gather(change(running, about="new"), set_pin(running))
     assert time.monotonic() - started_at < 9.0
     for answer in answers:
@@ -288,7 +288,8 @@ async def test_a_hung_cloud_api_is_answered_within_9_seconds(bridged: World, clo
         assert answer.code == codes.NOT_READY
         assert "does not answer within 6 s" in answer.details
     assert "is unknown" in answers[0].details  # type: ignore[union-attr]
-    assert "nothing was changed" in answers[1].details  # type: ignore[union-attr]
+    if cloud.profile.pins or "nothing was changed" not in answers[1].details:  # type: ignore[union-attr]
+        assert "is unknown" in answers[1].details  # type: ignore[union-attr]
 
 
 async def test_a_ninth_change_at_the_same_time_is_refused(
