@@ -265,20 +265,7 @@ class Deliveries:
         _count(batch, "success" if is_accepted else str(status or 1), took)
         if status is not None and is_accepted:
             self._finish(batch, now, status, took, response)
-        else:
-            self._retry_or_bury(batch, target, now, status, error, took, response)
-
-    def _retry_or_bury(
-        self,
-        batch: Sequence[Callback],
-        target: CallbackTarget,
-        now: float,
-        status: int | None,
-        error: str,
-        took: float,
-        response: bytes,
-    ) -> None:
-        """Handle an attempt that was not accepted. Parameters as of `_settle`."""
+            return
         tried: Sequence[Attempt] = ()
         if self.keeps_attempts:
             tried = [
