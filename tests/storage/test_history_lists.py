@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.message_views import MessageFilter
 from tidings.storage.business.messages import Status
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.wire import ids
 
 
@@ -75,16 +76,31 @@ async def test_messages_of_a_rare_status_are_found_over_several_pages(
     assert len(found) == 4, "each page searches some 20 messages"
 
 
-async def pages_of(database: Database, choice: MessageFilter, limit: int = 3) -> list[list[str]]:
-    """Return the ids of all pages."""
-    found, before = [], ""
+async def read_pages(
+    database: Database, before: Any, read: Callable[[Connection, Any], Awaitable[Any]]
+) -> list[Sequence[Any]]:
+    """Return the rows of all pages.
+
+    before: where the first page starts
+    read: reads the page that starts there
+    """
+    found = []
     async with database.reading() as connection:
         while True:
-            page = await message_views.list_messages(connection, ME, choice, before=before, limit=limit)
-            found.append([row.id for row in page.rows])
+            page = await read(connection, before)
+            found.append(page.rows)
             if page.older is None:
                 return found
             before = page.older
+
+
+async def pages_of(database: Database, choice: MessageFilter, limit: int = 3) -> list[list[str]]:
+    """Return the ids of all pages."""
+
+    def read(connection: Connection, before: str) -> Awaitable[Any]:
+        return message_views.list_messages(connection, ME, choice, before=before, limit=limit)
+
+    return [[row.id for row in rows] for rows in await read_pages(database, "", read)]
 
 
 async def test_messages_are_listed_newest_first_and_filtered(database_factory: DatabaseFactory) -> None:
@@ -125,15 +141,11 @@ async def test_a_page_of_a_recipient_examines_2000_messages(database_factory: Da
 
 async def callback_pages(database: Database, choice: CallbackFilter, limit: int = 3) -> list[list[int]]:
     """Return the `seq` of all pages."""
-    found: list[list[int]] = []
-    before: int | None = None
-    async with database.reading() as connection:
-        while True:
-            page = await callback_views.list_callbacks(connection, ME, choice, before=before, limit=limit)
-            found.append([row.seq for row in page.rows])
-            if page.older is None:
-                return found
-            before = page.older
+
+    def read(connection: Connection, before: int | None) -> Awaitable[Any]:
+        return callback_views.list_callbacks(connection, ME, choice, before=before, limit=limit)
+
+    return [[row.seq for row in rows] for rows in await read_pages(database, None, read)]
 
 
 @pytest.fixture
