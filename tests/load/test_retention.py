@@ -60,7 +60,7 @@ async def _measure(scene: LoadScene) -> None:
     before = await scene.send_for(BASELINE_SECONDS, RATE, choose)
     await scene.settle()
     started = time.monotonic()
-    await scene.business.must("POST", "/v1/services/message/gc")
+    await scene.business.must("PUT", "/v1/services/message/gc")
     async with scene.sending(RATE, choose) as during:
         await polling.until(
             lambda: not scene.installation.read_value("business", IS_ANY_LEFT), seconds=LIMIT_SECONDS, pause=2.0
