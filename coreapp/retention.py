@@ -58,8 +58,8 @@ SETTLED_MS = 30 * DAY_MS
 KEPT_SECONDS = 30 * 86_400  # retention of kept contents, as long as the network keeps an envelope
 INTERVAL = 3600.0  # seconds between two periodic passes
 FIRST = 60.0  # seconds to the first pass, so that a shard that is reopened every hour is cleaned too
-PAGE = 1_000  # rows that one transaction reads
-MOVED = 100  # messages that one transaction moves to another list
+PAGE = 1_000  # rows that one query reads
+CHANGED = 50  # rows that one transaction deletes, or moves to another list; messages that are sent wait for it
 PAUSE = 0.01  # seconds between two pages, to leave time to concurrent sends
 
 DELETED = Counter("tidings_garbage_deleted_total", "Rows or files deleted", ["kind"])
@@ -69,21 +69,26 @@ DeletePage = Callable[[Connection, int, int], Awaitable[int]]
 
 
 async def collect_messages(store: ShardStore) -> int:
-    """Delete all expired messages of the installation, one page per transaction. Runs at the owner of the first shard.
+    """Delete all expired messages of the installation, `CHANGED` per transaction. Runs at the owner of the first shard.
 
     Returns their number. Raises `LeaseLost`.
     """
     final, settled = store.now() - FINAL_MS, store.now() - SETTLED_MS
-    after, total = "", 0
-    while True:
-        sweep = functools.partial(messages.sweep, after=after, final_before=final, settled_before=settled, limit=PAGE)
-        page = await store.persist(sweep)
-        total += page.deleted
-        DELETED.labels(MESSAGE).inc(page.deleted)
-        if page.is_last:
-            return total
-        after = page.last
+    after: str | None = ""
+    total = 0
+    while after is not None:
+        find = functools.partial(
+            messages.find_expired, after=after, final_before=final, settled_before=settled, limit=PAGE
+        )
+        found = await store.database.query(find)
+        for expired in pages(found.ids, CHANGED):
+            await store.persist(functools.partial(messages.delete, ids=expired))
+            total += len(expired)
+            DELETED.labels(MESSAGE).inc(len(expired))
+            await asyncio.sleep(PAUSE)
+        after = found.after
         await asyncio.sleep(PAUSE)
+    return total
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -131,7 +136,7 @@ class ListingCollector:
             find = functools.partial(messages.find_misplaced, after=after, limit=self.page)
             found = await self.store.database.query(find)
             for listing, misplaced in found.ids.items():
-                for part in pages(misplaced, MOVED):
+                for part in pages(misplaced, CHANGED):
                     await self.store.persist(functools.partial(messages.move, listing=listing, ids=part))
                 moved += len(misplaced)
             after = found.after
@@ -142,7 +147,9 @@ class ListingCollector:
         return 0
 
 
-async def collect_old(store: ShardStore, count: Counter, delete: DeletePage, age_ms: int, *, page: int = PAGE) -> int:
+async def collect_old(
+    store: ShardStore, count: Counter, delete: DeletePage, age_ms: int, *, page: int = CHANGED
+) -> int:
     """Delete all rows of one kind that are older than an age, one page per transaction. Returns their number. Raises
     `LeaseLost`.
 
@@ -159,7 +166,9 @@ async def collect_old(store: ShardStore, count: Counter, delete: DeletePage, age
         await asyncio.sleep(PAUSE)
 
 
-def old_rows(store: ShardStore, *, unread_days: int, dead_callback_days: int, page: int = PAGE) -> dict[str, Collector]:
+def old_rows(
+    store: ShardStore, *, unread_days: int, dead_callback_days: int, page: int = CHANGED
+) -> dict[str, Collector]:
     """Return the collectors of a shard's expired rows, by kind.
 
     unread_days: retention of unread marks, days

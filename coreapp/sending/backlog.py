@@ -15,7 +15,7 @@ from tidings.storage.business.jobs import Job
 # Seconds between two releases.
 TICK = 0.05
 # Jobs per second: at first, at least and at most.
-FIRST_RATE, LEAST_RATE, MOST_RATE = 200.0, 100.0, 1_000.0
+FIRST_RATE, LEAST_RATE, MOST_RATE = 50.0, 50.0, 1_000.0
 # Factor by which the rate grows per tick: by half per second.
 GROWTH = 1.02
 # Seconds by which a tick may be late before the rate halves.

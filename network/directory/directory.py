@@ -33,7 +33,7 @@ class Directory:
         self.rate_limits = DeviceRateLimiter(rate_limits, clock)
         self.recipients = Recipients(database)
         self.seen = SeenDevices(trusted)
-        self.logins = DeviceLogins(database, self.seen)
+        self.logins = DeviceLogins(database, self.seen, self.recipients)
         self.refills = Refills()
         self.lookups = Lookups(database)
         self.bundles = PreKeyBundles(database, self.refills, self.rate_limits)

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from network.directory.recipients import Recipients
 from network.directory.seen_devices import SeenDevices
 from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
@@ -47,11 +48,15 @@ class Proven:
 
 
 class DeviceLogins:
-    """Logins, verified in batches: a thousand simultaneous ones take a few queries."""
+    """Logins, verified in batches: a thousand simultaneous ones take a few queries.
 
-    def __init__(self, database: Database, seen: SeenDevices) -> None:
+    A login also reads what the first envelope for the device needs.
+    """
+
+    def __init__(self, database: Database, seen: SeenDevices, recipients: Recipients) -> None:
         self._database = database
         self._seen = seen
+        self._recipients = recipients
         # Item: a number, and whether to count its pre-keys. Result: its token's hash, identity key and counts.
         self._batcher: Batcher[tuple[str, bool], _Registered | None] = Batcher(
             "logins", self._flush, max_in_flight=2, spacing=SPACING
@@ -93,12 +98,22 @@ class DeviceLogins:
         return found
 
     async def _flush(self, asked: Sequence[tuple[str, bool]]) -> Sequence[_Registered | None]:
-        async def work(connection: Connection) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts]]:
+        async def work(
+            connection: Connection,
+        ) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts], dict[str, set[str]]]:
             credentials = await directory.list_credentials(connection, {number for number, _ in asked})
-            counted = {number for number, counts in asked if counts and number in credentials}
-            return credentials, await prekeys.count_left(connection, list(counted))
+            counted = [number for number, counts in dict.fromkeys(asked) if counts and number in credentials]
+            if not counted:
+                return credentials, {}, {}
+            return (
+                credentials,
+                await prekeys.count_left(connection, counted),
+                await directory.list_blocks(connection, counted),
+            )
 
-        credentials, counts = await self._database.query(work, patience=math.inf)
+        changes = self._recipients.changes
+        credentials, counts, blocks = await self._database.query(work, patience=math.inf)
+        self._recipients.learn(counts, blocks, changes)
         return [
             (*credentials[number], counts.get(number, Counts())) if number in credentials else None
             for number, _ in asked

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tidings.aio.batcher import Batcher
-from tidings.aio.lru import LRU
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 
-# Recipients remembered, about 150 bytes each.
+# Recipients remembered, about 50 bytes each.
 REMEMBERED = 100_000
 _NOBODY: frozenset[str] = frozenset()
 
 
 class Recipients:
-    """Registered numbers and the numbers they block. Absence of a number is never cached.
+    """Registered numbers and the numbers they block. Those read first are dropped first. Absence of a number is never
+    cached.
 
+    get: return the numbers that a number blocks; `None` when they are not cached.
     changes: number of changes so far; data read before the latest change is not cached.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: LRU[str, frozenset[str]] = LRU(REMEMBERED)
+        self._known: dict[str, frozenset[str]] = {}
+        self.get: Callable[[str], frozenset[str] | None] = self._known.get
         self._lookups: Batcher[str, frozenset[str] | None] = Batcher("recipients", self._flush, max_in_flight=2)
         self.changes = 0
-
-    def get(self, number: str) -> frozenset[str] | None:
-        """Return the numbers that a number blocks, `None` when they are not cached."""
-        return self._known.get(number)
 
     def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
         """Return the numbers that a number blocks, `None` when it is not registered. Raises `BatcherFull`."""
@@ -40,12 +38,14 @@ class Recipients:
         """Cache registered numbers and their blocks, unless `changes` has risen since they were read."""
         if changes == self.changes:
             for number in numbers:
-                self._known.put(number, frozenset(blocks[number]) if number in blocks else _NOBODY)
+                self._known[number] = frozenset(blocks[number]) if blocks.get(number) else _NOBODY
+            while len(self._known) > REMEMBERED:
+                del self._known[next(iter(self._known))]
 
     def changed(self, number: str) -> None:
         """Drop a number whose registration or blocks were changed. Call this after the commit."""
         self.changes += 1
-        self._known.pop(number)
+        self._known.pop(number, None)
 
     def changed_all(self) -> None:
         """Drop all numbers: another process may have changed any of them."""
@@ -53,13 +53,12 @@ class Recipients:
         self._known.clear()
 
     async def _flush(self, numbers: Sequence[str]) -> Sequence[frozenset[str] | None]:
-        async def work(connection: Connection) -> tuple[set[str], dict[str, set[str]]]:
-            registered = await directory.list_registered(connection, set(numbers))
-            return registered, await directory.list_blocks(connection, registered)
+        async def work(connection: Connection) -> dict[str, set[str]]:
+            return await directory.list_recipients(connection, set(numbers))
 
         # A change made during the read may be missing from it: the result is valid as a response, but must not be
         # cached.
         changes = self.changes
-        registered, blocks = await self._database.query(work, patience=math.inf)
-        self.learn(registered, blocks, changes)
-        return [frozenset(blocks.get(number, ())) if number in registered else None for number in numbers]
+        blocks = await self._database.query(work, patience=math.inf)
+        self.learn(blocks, blocks, changes)
+        return [frozenset(blocks[number]) if number in blocks else None for number in numbers]

@@ -26,12 +26,15 @@ Admit = Callable[[EnvelopeOrigin, device.Send, Usage], None]
 class EnvelopeAdmission:
     """Admission by directory and mailbox usage. At most `limit` envelopes wait for these; more are `overloaded`.
 
-    The directory's result and the usage of the recipient's mailbox are awaited together.
+    The directory's result and the usage of the recipient's mailbox are awaited together. A mailbox that is known to be
+    empty is not counted.
     """
 
     directory: Recipients
     mailboxes: Mailboxes
     admit: Admit
+    # Returns whether nothing waits in the mailbox of this number, as far as memory knows.
+    is_empty: Callable[[str], bool]
     # Envelopes that may wait.
     limit: int
     _asking: dict[str, list[tuple[EnvelopeOrigin, device.Send]]] = dataclasses.field(default_factory=dict)
@@ -40,6 +43,8 @@ class EnvelopeAdmission:
     def take(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Admit or refuse one envelope, at once or when the directory has responded."""
         blocked, usage = self.directory.get(frame.to), self.mailboxes.get(frame.to)
+        if usage is None and self.is_empty(frame.to):
+            usage = self.mailboxes.learn(frame.to, ())
         if blocked is None or usage is None or frame.to in self._asking:
             self._ask(origin, frame)
         else:

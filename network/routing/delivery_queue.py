@@ -268,6 +268,11 @@ class DeliveryQueue:
         return self.backlog or self.reading or bool(self.storing)
 
     @property
+    def is_settled(self) -> bool:
+        """Return whether the device has acknowledged everything that was in the mailbox or in memory."""
+        return self.session is not None and not (self.draining or self.held or self.in_flight)
+
+    @property
     def unused(self) -> bool:
         """Return whether dropping this queue loses no state."""
         return self.session is None and not self.storing and not self.reading

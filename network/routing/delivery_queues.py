@@ -64,6 +64,13 @@ class DeliveryQueues:
         divided = self._divided.get(number)
         return () if divided is None else list(divided.queues.values())
 
+    def is_empty(self, number: str) -> bool:
+        """Return whether the only device of this recipient has acknowledged all envelopes of its mailbox, and none is
+        on its way.
+        """
+        queue = self._whole.get(number)
+        return queue is not None and queue.is_settled
+
     def find_for(self, frame: device.Send) -> DeliveryQueue | None:
         """Return the queue that an envelope belongs to, `None` when it does not exist."""
         slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0

@@ -92,7 +92,9 @@ class Router:
         room = limits.undecided + limits.undecided // PART
         self._writer = Writer(self.store, self._stored, self._lost, room=room)
         self._queues = DeliveryQueues(self._reader, self._writer, limits)
-        self._admission = EnvelopeAdmission(self.directory, self.mailboxes, self._route, limit=limits.undecided)
+        self._admission = EnvelopeAdmission(
+            self.directory, self.mailboxes, self._route, self._queues.is_empty, limit=limits.undecided
+        )
         self._undecided = Undecided(limits, traced=self.traced)
         # In the order of arrival; decided envelopes are removed when they are due.
         self._due: collections.deque[Transit] = collections.deque()

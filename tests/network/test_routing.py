@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from network.settings import Limits
+from tests import statements
 from tests.manual_clock import ManualClock
 from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored, until_there_are
 from tidings.wire import device
@@ -27,6 +28,43 @@ async def test_between_online_devices_accepted_means_acknowledged_without_storag
     bob.ack(delivery)
     assert await alice.accepted(1) == [n]
     assert await stored(network) == []
+
+
+@pytest.mark.one_node
+async def test_the_first_envelope_to_a_device_that_has_read_its_mailbox_needs_no_query(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    carol = await network.connect(CAROL)
+    carol.send(CAROL, BOB, "stored")
+    await carol.accepted(1)
+    await carol.close()
+    await network.stop()
+    # The new process knows nobody.
+    await network.start()
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    bob.ack(*await bob.deliveries(1))
+    await until_there_are(network, rows=[], messages=[])
+    with statements.sent() as sent:
+        alice.send(ALICE, BOB, "first")
+        bob.ack(*await bob.deliveries(1))
+        await alice.accepted(1)
+    asked = [statement for statement, _ in sent if "registrations" in statement or "envelopes" in statement]
+    assert asked == []
+
+
+async def test_a_block_before_or_after_the_login_of_a_device_refuses_its_first_envelope(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB, CAROL)
+    await network.request("PUT", f"/v1/blocks/{BOB}/{ALICE}", token=network.tokens[BOB])
+    await network.stop()
+    await network.start()
+    alice, bob, carol = [await network.connect(number) for number in (ALICE, BOB, CAROL)]
+    alice.send(ALICE, BOB, "blocked")
+    assert (await alice.next(device.Refused)).reason == device.BLOCKED
+    await network.request("PUT", f"/v1/blocks/{BOB}/{CAROL}", token=network.tokens[BOB])
+    carol.send(CAROL, BOB, "blocked-later")
+    assert (await carol.next(device.Refused)).reason == device.BLOCKED
+    await bob.nothing_came()
 
 
 async def test_simultaneous_acceptances_share_one_frame(network: Network) -> None:

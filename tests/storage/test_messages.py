@@ -54,8 +54,31 @@ async def test_a_message_marked_as_read_expires_like_a_received_one(
     old = [message("a", Status.RECEIVED), message("b", Status.MARKED_READ), message("c", Status.SENT)]
     async with database.transaction() as connection:
         await messages.add(connection, old)
-        await messages.sweep(connection, after="", final_before=0, settled_before=1_700_000_000_001, limit=10)
+        expired = await messages.find_expired(
+            connection, after="", final_before=0, settled_before=1_700_000_000_001, limit=10
+        )
+        assert expired == messages.ExpiredPage(["a", "b"], None)
+        await messages.delete(connection, expired.ids)
         assert await messages.count_by_status(connection) == {Status.SENT: 1}
+
+
+async def test_a_page_of_messages_ends_after_its_limit_whether_or_not_they_are_expired(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    rows = [message("a", Status.SENT), message("b", Status.READ), message("c", Status.READ)]
+    async with database.transaction() as connection:
+        await messages.add(connection, rows)
+
+    async def find(after: str) -> messages.ExpiredPage:
+        async with database.reading() as connection:
+            return await messages.find_expired(
+                connection, after=after, final_before=1_700_000_000_001, settled_before=0, limit=2
+            )
+
+    assert await find("") == messages.ExpiredPage(["b"], "b")
+    assert await find("b") == messages.ExpiredPage(["c"], None)
+    assert await find("c") == messages.ExpiredPage([], None)
 
 
 async def test_a_message_is_found_by_its_number_and_id(database_factory: DatabaseFactory) -> None:

@@ -22,7 +22,7 @@ def test_the_rate_grows_by_half_per_second_and_halves_when_the_loop_is_late() ->
         rate = backlog.next_rate(rate, 0.001)
     assert 290 < rate < 310
     assert backlog.next_rate(rate, 0.02) == rate / 2
-    assert backlog.next_rate(100.0, 1.0) == 100.0
+    assert backlog.next_rate(50.0, 1.0) == 50.0
     assert backlog.next_rate(1_000.0, 0.0) == 1_000.0
 
 
@@ -49,6 +49,7 @@ async def test_new_messages_overtake_the_backlog_and_messages_to_one_recipient_s
     world.network.policy = lambda send: None
     # So slow that most jobs wait when the test sends its messages.
     monkeypatch.setattr(backlog, "GROWTH", 1.0)
+    monkeypatch.setattr(backlog, "FIRST_RATE", 200.0)
 
     again = await world.start(node="second")
     await world.connected(again)

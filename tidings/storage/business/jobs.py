@@ -20,7 +20,7 @@ from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, save_rows, select_paged
 
 # Rows that `list_jobs` reads without yielding to the event loop.
-PAGE = 250
+PAGE = 100
 
 
 class JobForm(enum.IntEnum):

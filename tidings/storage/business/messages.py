@@ -260,7 +260,9 @@ _PROGRESS = sa.select(
 
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
     """Return the progress of those of the given messages that exist."""
-    return [Progress(*row) for row in await select_paged(connection, _PROGRESS, "ids", ids, account=account)]
+    # A new owner of a shard asks for thousands, and serves other shards between two pages.
+    rows = await select_paged(connection, _PROGRESS, "ids", ids, size=100, account=account)
+    return [Progress(*row) for row in rows]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -296,13 +298,12 @@ async def count_by_status(connection: AsyncConnection, account: str = "") -> Map
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Swept:
-    """Result of one page of a sweep."""
+class ExpiredPage:
+    """Expired messages of one page."""
 
-    deleted: int
-    # Id after which the next page starts.
-    last: str
-    is_last: bool
+    ids: Sequence[str]
+    # Id after which the next page starts; None after the last page.
+    after: str | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -314,29 +315,44 @@ class MisplacedPage:
     after: str | None
 
 
-async def sweep(
-    connection: AsyncConnection, *, after: str, final_before: int, settled_before: int, limit: int
-) -> Swept:
-    """Check the `limit` messages whose ids follow `after`, and delete expired ones.
+_PAGE = (
+    sa.select(table.c.id, table.c.status, table.c.created_at)
+    .where(table.c.id > sa.bindparam("after"))
+    .order_by(table.c.id)
+    .limit(sa.bindparam("page"))
+    .subquery()
+)
+_END_OF_PAGE = sa.select(sa.func.count(), sa.func.max(_PAGE.c.id)).select_from(_PAGE)
+_EXPIRED = sa.select(_PAGE.c.id).where(
+    (_PAGE.c.status.in_([Status.READ, Status.FAILED]) & (_PAGE.c.created_at < sa.bindparam("final_before")))
+    | (
+        _PAGE.c.status.in_([Status.DELIVERED, Status.RECEIVED, Status.MARKED_READ])
+        & (_PAGE.c.created_at < sa.bindparam("settled_before"))
+    )
+)
 
-    Messages of all other statuses stay, such as those on their way.
+
+async def find_expired(
+    connection: AsyncConnection, *, after: str, final_before: int, settled_before: int, limit: int
+) -> ExpiredPage:
+    """Find those of the `limit` messages after the id `after` that have expired.
+
+    Messages of all other statuses never do, such as those on their way.
 
     final_before: read and failed messages made before this expire, Unix milliseconds
     settled_before: delivered and inbound messages made before this expire, Unix milliseconds
     """
-    query = sa.select(table.c.id, table.c.status, table.c.created_at).where(table.c.id > after)
-    rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
-    before = {
-        int(Status.READ): final_before,
-        int(Status.FAILED): final_before,
-        int(Status.DELIVERED): settled_before,
-        int(Status.RECEIVED): settled_before,
-        int(Status.MARKED_READ): settled_before,
-    }
-    old = [row.id for row in rows if row.created_at < before.get(row.status, 0)]
-    await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", old)
-    await group_messages.delete_receipts(connection, old)
-    return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
+    page = {"after": after, "page": limit}
+    count, last = (await connection.execute(_END_OF_PAGE, page)).one()
+    times = {"final_before": final_before, "settled_before": settled_before}
+    rows = await connection.execute(_EXPIRED, {**page, **times})
+    return ExpiredPage([row[0] for row in rows], last if count == limit else None)
+
+
+async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """Delete messages, with their receipts in groups."""
+    await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", ids)
+    await group_messages.delete_receipts(connection, ids)
 
 
 async def find_misplaced(connection: AsyncConnection, *, after: str, limit: int) -> MisplacedPage:
@@ -361,8 +377,7 @@ async def delete_unqueued(connection: AsyncConnection, shard: int, limit: int) -
     queued = sa.exists().where(jobs.table.c.id == table.c.id)
     query = sa.select(table.c.id).where(table.c.shard == shard, ~queued).limit(limit)
     ids = [row[0] for row in await connection.execute(query)]
-    await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", ids)
-    await group_messages.delete_receipts(connection, ids)
+    await delete(connection, ids)
     return len(ids)
 
 

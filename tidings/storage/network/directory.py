@@ -217,6 +217,24 @@ async def count_blocks(connection: AsyncConnection, number: str) -> int:
     return int((await connection.execute(query)).scalar_one())
 
 
+_RECIPIENTS = (
+    sa.select(registrations.c.number, blocks.c.other)
+    .select_from(registrations.outerjoin(blocks, blocks.c.number == registrations.c.number))
+    .where(registrations.c.number.in_(any_of("numbers")))
+)
+
+
+async def list_recipients(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, set[str]]:
+    """Return those of the given numbers that are registered, with the numbers that each of them has blocked."""
+    found: dict[str, set[str]] = {}
+    for chunk in _chunks(numbers):
+        for number, other in await connection.execute(_RECIPIENTS, {"numbers": list(chunk)}):
+            blocked = found.setdefault(number, set())
+            if other is not None:
+                blocked.add(other)
+    return found
+
+
 async def list_blocks(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, set[str]]:
     """Return the numbers that each of the given numbers has blocked. Numbers without blocks are left out."""
     found: dict[str, set[str]] = {}
