@@ -40,7 +40,8 @@ ENVIRONMENT = {
 ALERTS = {
     "network": {"TidingsProcessDown", "TidingsDisconnected", "TidingsMessagesRefused"},
     "coreapp": {"TidingsProcessDown", "TidingsShardWithoutOwner"},
-    "database": {"TidingsDatabaseAway", "TidingsShardWithoutOwner"},
+    # A database that hangs: the Coreapp stays the owner of its shard.
+    "database": {"TidingsDatabaseAway", "TidingsDisconnected"},
 }
 
 
