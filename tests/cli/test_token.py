@@ -10,7 +10,8 @@ from pathlib import Path
 import jwt
 import pytest
 
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.in_process import run
+from tests.cli.test_main import assert_one_line
 
 JWT_KEY = "j" * 32
 
