@@ -174,7 +174,8 @@ async def test_by_default_statuses_are_posted_singly_in_today_s_form(world: Worl
     await queued(running, 20)
     opened.set()
     await world.sink.signals.until(lambda: len(world.sink.labels()) == 20)
-    assert sizes(world) == [1] * 20
+    # A slow machine may post one again.
+    assert set(sizes(world)) == {1}
     for post in world.sink.posts:
         assert post.body.keys() == {"statuses"}
         assert "event_id" not in post.body["statuses"][0]
