@@ -11,19 +11,15 @@ from pathlib import Path
 import pytest
 
 from cli import number_limits
-from cli.commands import number as number_command
-from tests.cli.in_process import run
-from tests.cli.test_main import assert_one_line
+from tests.cli.test_main import assert_one_line, run
 from tests.conftest import DatabaseFactory
 from tidings.storage import database_clock
 from tidings.storage.database import Connection
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def data(tmp_path: Path) -> dict[str, str]:
     """Variables for a data directory with tables."""
-    # No Webapp runs that must notice a removal.
-    monkeypatch.setattr(number_command, "NOTICE_SECONDS", 0.0)
     variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_BUSINESS_NUMBER": "15550000000"}
     assert run("migrate", **variables).returncode == 0
     return variables

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.in_process import run
-from tests.cli.test_main import assert_one_line
+from tests.cli.test_main import assert_one_line, run
 from tidings.wire.cloud.identity import template_id
 
 EXPORTED = Path(__file__).parents[1] / "data" / "api" / "templates_exported.json"

@@ -10,8 +10,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from tests.cli.in_process import run
-from tests.cli.test_main import assert_one_line
+from tests.cli.test_main import assert_one_line, run
 
 JWT_KEY = "j" * 32
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.in_process import run
-from tests.cli.test_main import assert_one_line
+from tests.cli.test_main import assert_one_line, run
 
 FIRST = "whsec_" + "QUJD" * 8
 OTHER = "whsec_" + "REVG" * 8
