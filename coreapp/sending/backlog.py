@@ -10,21 +10,11 @@ import asyncio
 import collections
 from collections.abc import Callable, Collection, Sequence
 
+from coreapp.pace import TICK, Pace
 from tidings.storage.business.jobs import Job
 
-# Seconds between two releases.
-TICK = 0.05
 # Jobs per second: at first, at least and at most.
-FIRST_RATE, LEAST_RATE, MOST_RATE = 50.0, 50.0, 1_000.0
-# Factor by which the rate grows per tick: by half per second.
-GROWTH = 1.02
-# Seconds by which a tick may be late before the rate halves.
-LATE = 0.01
-
-
-def next_rate(rate: float, late: float) -> float:
-    """Return the jobs per second after a tick that was `late` seconds late."""
-    return max(LEAST_RATE, rate / 2) if late > LATE else min(MOST_RATE, rate * GROWTH)
+FIRST_RATE, LEAST_RATE, MOST_RATE = 100.0, 50.0, 300.0
 
 
 class Backlog:
@@ -37,9 +27,7 @@ class Backlog:
         self._jobs: collections.deque[Job] = collections.deque()
         # Number of jobs by recipient.
         self._peers: collections.Counter[str] = collections.Counter()
-        self._rate = FIRST_RATE
-        # Jobs that are due, with their fraction.
-        self._due = 0.0
+        self._pace = Pace(FIRST_RATE, LEAST_RATE, MOST_RATE)
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -82,11 +70,7 @@ class Backlog:
         self._timer = None
         if not self._may_send():
             return
-        self._rate = next_rate(self._rate, late)
-        self._due += self._rate * TICK
-        count = int(self._due)
-        self._due -= count
-        released = [self._jobs.popleft() for _ in range(min(count, len(self._jobs)))]
+        released = [self._jobs.popleft() for _ in range(min(self._pace.portion(late), len(self._jobs)))]
         for job in released:
             self._peers[job.peer] -= 1
             if not self._peers[job.peer]:

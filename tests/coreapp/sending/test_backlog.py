@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from coreapp import pace
 from coreapp.sending import backlog
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
@@ -14,16 +15,6 @@ from tidings.wire import core
 
 NUMBER, OTHER = "15550110001", "15550110002"
 JOBS = 400
-
-
-def test_the_rate_grows_by_half_per_second_and_halves_when_the_loop_is_late() -> None:
-    rate = 200.0
-    for _ in range(20):
-        rate = backlog.next_rate(rate, 0.001)
-    assert 290 < rate < 310
-    assert backlog.next_rate(rate, 0.02) == rate / 2
-    assert backlog.next_rate(50.0, 1.0) == 50.0
-    assert backlog.next_rate(1_000.0, 0.0) == 1_000.0
 
 
 async def test_new_messages_overtake_the_backlog_and_messages_to_one_recipient_stay_in_order(
@@ -48,7 +39,7 @@ async def test_new_messages_overtake_the_backlog_and_messages_to_one_recipient_s
     world.network.connections_of_sends.clear()
     world.network.policy = lambda send: None
     # So slow that most jobs wait when the test sends its messages.
-    monkeypatch.setattr(backlog, "GROWTH", 1.0)
+    monkeypatch.setattr(pace, "GROWTH", 1.0)
     monkeypatch.setattr(backlog, "FIRST_RATE", 200.0)
 
     again = await world.start(node="second")
