@@ -25,6 +25,7 @@ from coreapp.journal import Change
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers
 from coreapp.receiving import delivery_order, inspection
+from coreapp.receiving.catch_up import CatchUp
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inbound_messages import InboundMessages
@@ -53,6 +54,7 @@ log = logging.getLogger(__name__)
 ITERATION_SECONDS = 0.1
 HELD_SECONDS = 0.05  # seconds until a message whose key may still arrive is tried again
 PAUSE_SECONDS = 0.02  # seconds for other work between two such parts
+SMALL_PART = 10  # deliveries that are handled at once even while the shard catches up
 FEW_REFS = 20  # ids kept of an envelope whose sender has exhausted the work budget
 EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
@@ -101,6 +103,7 @@ class Inbox:
         }
         # Bounded by the network's window of unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
+        self._catch_up = CatchUp()
         self._receipt_spacing = self.context.shared.receipt_spacing
         self._receipt_spacing.join(self)
         # Deliveries of started batches that are not on disk, in the order of their commits.
@@ -168,6 +171,7 @@ class Inbox:
     async def close(self) -> None:
         """Finish the deliveries that have arrived."""
         self._is_closed = True
+        self._catch_up.end()
         self._receipt_spacing.leave(self)
         await self._batcher.close()
 
@@ -188,7 +192,10 @@ class Inbox:
         while waiting:
             self._in_flight = waiting
             try:
-                waiting = waiting[await self._take(inspection.part(waiting, suspects)) :]
+                part = inspection.part(waiting, suspects)
+                if len(part) > SMALL_PART:
+                    part = await self._catch_up.due(part)
+                waiting = waiting[await self._take(part) :]
             finally:
                 self._in_flight = ()
             if waiting:
