@@ -1,7 +1,7 @@
 """Catch-up: the deliveries that waited for an owner of the shard are handled at a pace.
 
-Thousands of receipts may have waited. Handled at once, each batch of them makes a transaction of over 1,000 rows, and the
-requests to all shards of the process wait for it.
+Thousands of receipts may have waited. Handled at once, each batch of them makes a transaction of over 1,000 rows, and
+the requests to all shards of the process wait for it.
 """
 
 from __future__ import annotations
