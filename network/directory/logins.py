@@ -7,8 +7,7 @@ import hashlib
 import hmac
 import math
 import secrets
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Sequence
 
 from network.directory.recipients import Recipients
 from network.directory.seen_devices import SeenDevices
@@ -20,8 +19,16 @@ from tidings.storage.network.prekeys import Counts
 # Seconds between two batches: thousands of simultaneous logins share them, and a single one does not wait.
 SPACING = 0.005
 
-# (hash of the token, identity key, one-time pre-keys left)
-_Registered: TypeAlias = tuple[bytes, bytes, Counts]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Registered:
+    """Device as it was read for its login."""
+
+    token_hash: bytes
+    identity_key: bytes
+    left: Counts  # one-time pre-keys left
+    blocks: Collection[str]  # numbers that the device blocks
+    changes: int  # changes of recipients before the read
 
 
 def make_token() -> str:
@@ -57,7 +64,7 @@ class DeviceLogins:
         self._database = database
         self._seen = seen
         self._recipients = recipients
-        # Item: a number, and whether to count its pre-keys. Result: its token's hash, identity key and counts.
+        # Item: a number, and whether to count its pre-keys and read its blocks.
         self._batcher: Batcher[tuple[str, bool], _Registered | None] = Batcher(
             "logins", self._flush, max_in_flight=2, spacing=SPACING
         )
@@ -80,7 +87,10 @@ class DeviceLogins:
         host: address of the client.
         """
         found = await self._find(number, token, host, counts=True)
-        return None if found is None else Proven(found[2], found[1])
+        if found is None:
+            return None
+        self._recipients.learn((number,), {number: found.blocks}, found.changes)
+        return Proven(found.left, found.identity_key)
 
     async def is_device(self, number: str, token: str, host: str) -> bool:
         """Return whether this is the token of the device, without counting pre-keys. Waits and raises as `verify`."""
@@ -92,7 +102,7 @@ class DeviceLogins:
             found = await self._batcher.submit((number, counts))
             if changes == self._changes:
                 break
-        if found is None or not matches(token, found[0]):
+        if found is None or not matches(token, found.token_hash):
             return None
         self._seen.add(number, host)
         return found
@@ -113,8 +123,9 @@ class DeviceLogins:
 
         changes = self._recipients.changes
         credentials, counts, blocks = await self._database.query(work, patience=math.inf)
-        self._recipients.learn(counts, blocks, changes)
         return [
-            (*credentials[number], counts.get(number, Counts())) if number in credentials else None
+            _Registered(*credentials[number], counts.get(number, Counts()), blocks.get(number, ()), changes)
+            if number in credentials
+            else None
             for number, _ in asked
         ]

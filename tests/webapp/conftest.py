@@ -29,6 +29,7 @@ from tidings.secrets.first_password import FirstPassword
 from tidings.secrets.process_secrets import SecretKeys, WebappSecrets
 from tidings.storage.database import Database
 from webapp import services
+from webapp.api.health import service as health
 from webapp.api.users.passwords import Hasher
 from webapp.coreapps.links import CoreappLinks
 from webapp.coreapps.shard_map import FixedShardMap, ShardMap
@@ -231,6 +232,12 @@ async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
 async def served_api(serve: Serve, coreapp: FakeCoreapp) -> Served:
     """The `api` fixture over a real socket."""
     return await _logged_in(await serve(over_socket=True), coreapp)
+
+
+@pytest.fixture
+def no_earlier_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never return an earlier result of a health check, which requests on a slow machine get otherwise."""
+    monkeypatch.setattr(health, "_RECENT", -1.0)
 
 
 @pytest.fixture

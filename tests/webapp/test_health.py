@@ -64,11 +64,8 @@ async def test_slow_health_checks_return_the_recent_result_and_share_one_call(
 
 
 async def test_health_reports_the_progress_of_a_layout_change(
-    api: Served, coreapp: FakeCoreapp, database: Database, monkeypatch: pytest.MonkeyPatch
+    api: Served, coreapp: FakeCoreapp, database: Database, no_earlier_health: None
 ) -> None:
-    # A slow machine gets no earlier results.
-    monkeypatch.setattr(service, "_RECENT", -1.0)
-
     async def change(connection: Connection) -> None:
         await layouts.create(connection, 1)
         await layouts.request(connection, 4)

@@ -14,7 +14,6 @@ from tidings.storage.business.accounts import Account
 from tidings.storage.business.nodes import CoreappNode, NodeRecord
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.api.health import service
 
 META = {"version": "2.57.2", "api_status": "stable"}
 GC = {"message": "/v1/services/message/gc", "media": "/v1/services/media/gc"}
@@ -88,10 +87,8 @@ async def test_support_requires_a_token(api: Served) -> None:
 
 
 async def test_health_and_support_list_each_of_several_coreapps(
-    serve: Serve, coreapp: FakeCoreapp, database: Database, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, coreapp: FakeCoreapp, database: Database, no_earlier_health: None
 ) -> None:
-    # A slow machine gets no earlier results.
-    monkeypatch.setattr(service, "_RECENT", -1.0)
     other, _ = await two(coreapp)
     api = await serve(shard_map=Cluster(coreapp.address, other.address, NOBODY))
     await api.log_in()
