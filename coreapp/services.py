@@ -15,6 +15,7 @@ from coreapp.shard.health import CoreappNeeds
 from coreapp.shard.link import LinkHandler, LinkKeys
 from coreapp.shard.node import ShardNode
 from coreapp.shard.open_links import LinkClosing, OpenLinks
+from coreapp.shard.request_starts import RequestStarts
 from tidings.aio import service
 from tidings.aio.clock import SystemClock
 from tidings.client.http import NetworkApi
@@ -143,6 +144,7 @@ async def _listen(
     """Listen for Webapps. Raises `SettingsError` if the address cannot be used."""
     unauthenticated_links = UnauthenticatedLinks()
     keys = LinkKeys.of(settings.secrets.link_key, settings.secrets.master_key.keys)
+    starts = RequestStarts(node.shards.callbacks_due)
     host, port = settings.link_address
     try:
         return await connection.listen(
@@ -156,6 +158,7 @@ async def _listen(
                 numbers=node.numbers,
                 unauthenticated_links=unauthenticated_links,
                 links=links,
+                starts=starts,
                 databases=node.databases,
             ),
             tls=context,

@@ -22,6 +22,7 @@ from coreapp.shard.health import Databases
 from coreapp.shard.numbers import CoreappNumbers, NumberParts
 from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
+from coreapp.shard.request_starts import RequestStarts
 from coreapp.shard.shard import Shard
 from coreapp.webhook import callback_texts, requested
 from tidings.aio.batcher import BatcherClosed, BatcherFull
@@ -84,11 +85,13 @@ class LinkHandler:
     numbers: CoreappNumbers  # numbers of the installation, and the requests about them
     unauthenticated_links: UnauthenticatedLinks  # limits on connections before their `Hello`
     links: OpenLinks | None = None  # open connections of the process, which end with it
+    starts: RequestStarts | None = None  # starts the requests of all links of the process
     # probed for health requests in addition to the connection to the network; None to omit them
     databases: Databases | None = None
 
     def __post_init__(self) -> None:
         self._links = self.links if self.links is not None else OpenLinks()
+        self._starts = self.starts if self.starts is not None else RequestStarts(lambda: self.shards.callbacks_due())
         self._trusted = False
         self._is_operator = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,13 +114,14 @@ class LinkHandler:
             self.unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         elif isinstance(frame, core.Ping):
             connection.send(core.Done(frame.n))
-        elif len(self._tasks) >= MAX_IN_FLIGHT:
+        elif len(self._tasks) >= MAX_IN_FLIGHT or not self._starts.take(lambda: self._start(connection, frame)):
             full = core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1)
             connection.send(_as_known(frame, full))
-        else:
-            task = asyncio.get_running_loop().create_task(self._answer(connection, frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+
+    def _start(self, connection: Connection, question: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(connection, question))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def closed(self, connection: Connection, reason: str) -> None:
         """Unregister the connection. Requests in flight continue and may commit, but their responses are dropped."""

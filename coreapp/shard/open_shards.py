@@ -51,6 +51,10 @@ class OpenShards:
         """Return the open shards of a number."""
         return [shard for shard in self if shard.context.lease.block == block]
 
+    def callbacks_due(self) -> int:
+        """Return the number of callbacks that are due and not being posted."""
+        return sum(shard.webhook.queue.ready for shard in self._shards.values())
+
     def get(self, number: int) -> Shard | None:
         """Return the shard of this number; None if it is not here."""
         return self._shards.get(number)
