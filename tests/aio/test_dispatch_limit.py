@@ -135,3 +135,21 @@ async def test_without_new_requests_each_group_of_refusals_doubles() -> None:
     for _ in range(9):
         refusals.take(lambda: times.append(loop.time()))
     assert len(times) == begun + 3
+
+
+async def test_few_new_requests_do_not_keep_the_backlog_from_being_cleared() -> None:
+    refusals, loop = RefusalLimit(rate=10 / PACE), asyncio.get_running_loop()
+    times: list[float] = []
+    over = loop.create_future()
+
+    def refuse() -> None:
+        times.append(loop.time())
+        if len(times) % 10 == 0 and len(times) <= 100:
+            refusals.take(refuse)
+        if len(times) == 300:
+            over.set_result(None)
+
+    for _ in range(290):
+        refusals.take(refuse)
+    await over
+    assert _groups(times)[:4] == [10, 10, 20, 40]

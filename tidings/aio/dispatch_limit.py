@@ -100,21 +100,21 @@ class RefusalLimit(DispatchLimit):
     A refused client retries as soon as it gets its refusal. Refusing 10,000 of them at once would take all the time
     that other clients need, whereas a client that waits for its refusal costs nothing. Waiting calls are bounded by the
     number of connections. A cancelled `Cancellable`, whose client has disconnected, does not count towards the rate.
-    When no new calls arrive, the backlog is cleared faster: each group is twice the one before it, up to `MOST` times
-    the first.
+    Once fewer than a quarter as many calls arrive as are made, the backlog is cleared faster: each group is twice the
+    one before it, up to `MOST` times the first.
     """
 
     def __init__(self, rate: float = REFUSALS) -> None:
         self._least = max(1, round(rate * PACE))
-        self._came = False
+        self._came = 0
         super().__init__(self._least, math.inf, PACE)
 
     def take(self, call: Callable[[], object]) -> bool:
-        self._came = True
+        self._came += 1
         return super().take(call)
 
     def _next(self) -> None:
-        is_over = self._waiting and not self._came
+        is_over = self._waiting and 4 * self._came < self._made
         self._each = min(2 * self._each, MOST * self._least) if is_over else self._least
-        self._came = False
+        self._came = 0
         super()._next()
