@@ -26,7 +26,7 @@ RATE = 200.0
 ROBOTS = 20
 STORED_AFTER = 0.5  # seconds from the 201
 BATCH = 0.05  # seconds between two transactions
-DELAY = 1.0  # seconds, the default of TIDINGS_STATUS_DELAY_MS
+DELAY = 5.0  # seconds; longer than a callback waits on a busy machine
 READ = [f"1555011{n:04}" for n in range(ROBOTS)]
 ECHO = [f"1555014{n:04}" for n in range(ROBOTS)]
 
