@@ -14,7 +14,7 @@ WAITING = 1_000
 # Refusals per second, and seconds between two groups of them. Each costs server and client time that accepted requests
 # need: with 2,000 per second a flood completes a quarter less.
 REFUSALS, PACE = 600, 0.01
-# Largest group of refusals when no new ones arrive, as a multiple of the first group.
+# Largest group of refusals when few new ones arrive, as a multiple of the first group.
 MOST = 16
 # Result of a call that was cancelled; it does not count as made.
 CANCELLED = object()
