@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence, Set
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 
 # Maximum number of envelopes in one page.
 PAGE = 200
+# Pages that are read at the same time. When a node returns to its cluster, it reads the mailboxes of all its devices;
+# 17,000 reads at once took 30 MB, which the process kept.
+MOST_READS = 1000
 
 # Called with (queue, its attachment when the read started, page; `None` when it could not be read).
 Read = Callable[[DeliveryQueue, int, Sequence[Envelope] | None], None]
@@ -23,7 +27,7 @@ Read = Callable[[DeliveryQueue, int, Sequence[Envelope] | None], None]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class PageReader:
-    """Page reads, at most one per queue; `read` is called with each page."""
+    """Page reads, at most one per queue and `MOST_READS` together; `read` is called with each page."""
 
     store: SqlMailbox
     clock: Clock
@@ -31,15 +35,26 @@ class PageReader:
     # The writer's removals in progress, used where mailboxes are read from their start again.
     removing: Set[int] = frozenset()
     _tasks: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
+    # Queues whose page is read when another read has ended, with their attachment. At most one entry per queue.
+    _waiting: collections.deque[tuple[DeliveryQueue, int]] = dataclasses.field(default_factory=collections.deque)
 
     def start(self, queue: DeliveryQueue) -> None:
         """Read the page after the queue's cursor."""
         queue.begin_reading(self.removing)
-        task = asyncio.get_running_loop().create_task(self._run(queue, queue.attachment))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._waiting.append((queue, queue.attachment))
+        self._start_reads()
 
-    async def _run(self, queue: DeliveryQueue, attachment: int) -> None:
+    def _start_reads(self) -> None:
+        while self._waiting and len(self._tasks) < MOST_READS:
+            task = asyncio.get_running_loop().create_task(self._read_page(*self._waiting.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._start_reads()
+
+    async def _read_page(self, queue: DeliveryQueue, attachment: int) -> None:
         after, now = queue.cursor, self.clock.now_ms()
         page: Sequence[Envelope] | None = ()
         try:
@@ -57,6 +72,7 @@ class PageReader:
 
     async def close(self) -> None:
         """Stop reading."""
+        self._waiting.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
