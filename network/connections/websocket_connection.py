@@ -18,7 +18,7 @@ from network.connections.websocket_frames import Head, Violation
 from network.connections.websocket_handshake import EXTENSION, WebSocketHandshake
 from tidings.aio.token_buckets import RateLimit
 from tidings.wire import device
-from tidings.wire.connection import HIGH_WATER, MAX_FRAME, STALL, TURNING, WRITING, Connection, FrameTooLong, Handler
+from tidings.wire.connection import HIGH_WATER, MAX_FRAME, TURNING, WRITING, Connection, FrameTooLong, Handler
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.small_reads import SmallReads
 from tidings.wire.unfinished import Unfinished
@@ -301,8 +301,7 @@ class WebSocketConnection(Connection):
                 return
         super().resume_writing()
 
-    def check_reader(self, now: float, seconds: float = STALL) -> None:
-        super().check_reader(now, seconds)
+    def ping(self, now: float) -> None:
         if not self.is_open or now - self._pinged_at < PING:
             return
         if not self._is_pinged:

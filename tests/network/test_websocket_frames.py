@@ -221,11 +221,11 @@ async def test_a_peer_that_sends_nothing_after_a_ping_is_cut_off(answer: str) ->
 
     made, line = connected(Listener())
     began = asyncio.get_running_loop().time()
-    made.check_reader(began + PING_SECONDS - 1)
+    made.ping(began + PING_SECONDS - 1)
     await asyncio.sleep(0)
     assert not line.written
     # The clock of the checks is ahead of that of messages, so the last ping is in the past.
-    made.check_reader(began + PING_SECONDS + 1)
+    made.ping(began + PING_SECONDS + 1)
     await asyncio.sleep(0)
     assert line.written == b"\x89\x00"
     if answer == "pong":
@@ -233,7 +233,7 @@ async def test_a_peer_that_sends_nothing_after_a_ping_is_cut_off(answer: str) ->
     elif answer == "a message":
         made._pinged_at = began - 1
         made.data_received(masked(websocket_frames.TEXT, PING))
-    made.check_reader(began + 2 * PING_SECONDS + 2)
+    made.ping(began + 2 * PING_SECONDS + 2)
     assert line.cut.is_set() == (not answer)
 
 

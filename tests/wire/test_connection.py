@@ -271,7 +271,8 @@ async def test_unfinished_frames_are_bounded_and_the_oldest_is_disconnected(list
     writer.close()
 
 
-async def test_a_peer_that_stops_reading_is_held_and_then_disconnected(listen: Listen) -> None:
+async def deaf_peer(listen: Listen) -> tuple[Recorder, socket.socket]:
+    """Return a held connection, and the socket of its peer, which reads nothing."""
     here, port = await listen(unfinished=Unfinished())
     deaf = socket.create_connection(("127.0.0.1", port))
     await here.is_up.wait()
@@ -280,12 +281,28 @@ async def test_a_peer_that_stops_reading_is_held_and_then_disconnected(listen: L
         turn = asyncio.Event()
         asyncio.get_running_loop().call_soon(turn.set)
         await turn.wait()
+    return here, deaf
+
+
+async def test_a_peer_that_stops_reading_is_held_and_then_disconnected(listen: Listen) -> None:
+    here, deaf = await deaf_peer(listen)
     now = asyncio.get_running_loop().time()
     here.connection.check_reader(now)
     here.connection.check_reader(now + 29)
     assert here.connection.is_open
     here.connection.check_reader(now + 31)
     await here.is_down.wait()
+    assert here.reason == "it does not read"
+    deaf.close()
+
+
+async def test_the_connection_itself_checks_whether_its_peer_reads(
+    listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "STALL_CHECK", 0.01)
+    monkeypatch.setattr(wire, "STALL", 0.05)
+    here, deaf = await deaf_peer(listen)
+    await asyncio.wait_for(here.is_down.wait(), 60)
     assert here.reason == "it does not read"
     deaf.close()
 

@@ -32,6 +32,7 @@ MAX_WRITE_BUFFER = 16 * 1024 * 1024  # bytes
 LINGER = 5.0  # seconds that a closed connection may take to write queued data
 # Seconds without a byte read by a peer with a full write buffer, after which a served connection is aborted.
 STALL = 30.0
+STALL_CHECK = 1.0  # seconds between two checks whether it has read
 # Unread bytes for a peer above which nothing more is read from it.
 HIGH_WATER = 1024 * 1024
 # Frames per event-loop iteration: of a served connection, and of all others (unlimited).
@@ -116,6 +117,7 @@ class Connection(asyncio.Protocol):
     _written: int = dataclasses.field(default=0, init=False)
     _taken: int = dataclasses.field(default=0, init=False)
     _taken_at: float = dataclasses.field(default=0.0, init=False)
+    _stall_check: asyncio.TimerHandle | None = dataclasses.field(default=None, init=False)
     _high_water: int = dataclasses.field(default=HIGH_WATER, init=False)
     _incoming: bytearray = dataclasses.field(default_factory=bytearray, init=False)
     _outgoing: bytearray = dataclasses.field(default_factory=bytearray, init=False)
@@ -264,24 +266,38 @@ class Connection(asyncio.Protocol):
         self._taken_at = self._loop.time()
         if self.unfinished is not None:
             self.pause(WRITING)
+            if self._stall_check is None:
+                self._stall_check = self._loop.call_later(STALL_CHECK, self._check_stall)
 
     def resume_writing(self) -> None:
         """Called by the transport when its write buffer is below the low-water mark."""
         self._taken_at = 0.0
         self.resume(WRITING)
 
-    def check_reader(self, now: float, seconds: float = STALL) -> None:
-        """Abort the connection if the write buffer is full and the peer has read nothing for `seconds`.
+    def check_reader(self, now: float) -> None:
+        """Abort the connection if the write buffer is full and the peer has read nothing for `STALL` seconds.
 
-        Call it about once a second.
+        now: event-loop time, seconds
         """
         if not self._taken_at or self._transport is None:
             return
         taken = self._written - self._transport.get_write_buffer_size()
         if taken != self._taken:
             self._taken, self._taken_at = taken, now
-        elif now - self._taken_at > seconds:
+        elif now - self._taken_at > STALL:
             self.abort("it does not read")
+
+    def _check_stall(self) -> None:
+        self._stall_check = None
+        self.check_reader(self._loop.time())
+        if self._taken_at and self._transport is not None:
+            self._stall_check = self._loop.call_later(STALL_CHECK, self._check_stall)
+
+    def ping(self, now: float) -> None:
+        """Ping the peer if that is due. Peers over TCP ping from their side, so nothing happens here.
+
+        now: event-loop time, seconds
+        """
 
     def _refuse(self, reason: str) -> None:
         if self.last_words is not None:
@@ -349,6 +365,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._lingering is not None:
             self._lingering.cancel()
+        if self._stall_check is not None:
+            self._stall_check.cancel()
         self._incoming.clear()
         self._outgoing.clear()
         if self.unfinished is not None and self._is_kept:
