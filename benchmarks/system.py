@@ -17,6 +17,7 @@ from benchmarks.rig.stage import Stage
 from benchmarks.workloads import GROUPS, WORKLOADS, Workload
 
 MESSAGES, QUICK = 10_000, 1_000
+ROUNDS = 2
 HOW = """\
 Taken by `make bench-system` (`python -m benchmarks.system`). Rate limits are off, `sent_status` is on,
 `max_concurrent_requests` is 24, robots read at once, log level info, texts of 100 bytes. A message is done when its
@@ -57,12 +58,13 @@ async def measure(current: Session) -> None:
     async with stage.prepared(current, robots=robots) as prepared:
         for group in filter(None, wanted):
             base, *others = (variant(prepared, one, count) for one in group)
-            await current.alternate(base, *others, rounds=1 if options.quick or options.only else options.rounds)
+            rounds = options.rounds or (1 if options.quick or options.only else ROUNDS)
+            await current.alternate(base, *others, rounds=rounds)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--messages", type=int, help=f"a run (default {MESSAGES:,}, at most as many as robots)")
-    parser.add_argument("--rounds", type=int, default=2, help="of each run in the whole benchmark (%(default)s)")
+    parser.add_argument("--rounds", type=int, help=f"of each run (default {ROUNDS}, 1 with --only)")
     # Name of `--only` in earlier revisions, so that `benchmarks.compare` can run them.
     parser.add_argument("--workload", action="append", dest="only", help=argparse.SUPPRESS)
 
