@@ -28,8 +28,8 @@ from tidings.wire import device
 log = logging.getLogger(__name__)
 
 TICK = 0.1  # Seconds.
-# Ticks between two repetitions of all claims (10 min).
-AGAIN = 6000
+# Ticks between two renewals of all claims (10 min).
+RENEWAL = 6000
 # Ticks between two attempts to repeat claims missing in Redis, or announcements not processed by all (1 s).
 PRESSING = 10
 # Expulsions of devices attached to other nodes that may wait to be repeated.
@@ -92,8 +92,8 @@ class ClusterNode(OtherNodes):
         if not self.membership.in_touch:
             return
         self._say_expels_again()
-        if self._ticks % AGAIN == 0:
-            self.presence.unclaimed = True
+        if self._ticks % RENEWAL == 0:
+            self._start(self.presence.renew(self.router.look_first))
         pressing = self._ticks % PRESSING == 0 and (self._announcements.untold or self.presence.unclaimed)
         if pressing or self.exchange.relocation_check.lost_track:
             self._return()

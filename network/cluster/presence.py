@@ -29,10 +29,13 @@ CLAIMED = Counter("tidings_network_claims_total", "Devices that attached to this
 CLAIM_SECONDS = 3600
 # Claims, releases and queries per batch.
 BATCH = 200
+# Seconds between two batches of renewals.
+PAUSE = 0.05
 # Attempts of one claim that finds claims of dead nodes.
 TRIES = 10
 
 _CLAIM = Script(scripts.CLAIM)
+_RENEW = Script(scripts.RENEW)
 _RELEASE = Script(scripts.RELEASE)
 
 # (number, partition of its device)
@@ -171,11 +174,33 @@ class Presence:
         """Return the claims of many numbers. Raises `RedisAway` and `BatcherFull`."""
         return dict(zip(numbers, await asyncio.gather(*map(self.find, numbers)), strict=True))
 
+    async def renew(self, before_repeat: Callable[[str], None]) -> None:
+        """Renew all claims of this node, and repeat those that Redis has lost.
+
+        before_repeat: called with the number of a claim that is about to be repeated
+        """
+        try:
+            for page in pages(self._all_held(), BATCH):
+                steps = [
+                    (self._key(number), (part, encode_claim(claim), CLAIM_SECONDS)) for (number, part), claim in page
+                ]
+                are_kept = await self.server.run_all(_RENEW, steps)
+                lost = [one for one, is_kept in zip(page, are_kept, strict=True) if not is_kept]
+                for (number, _), _ in lost:
+                    before_repeat(number)
+                await asyncio.gather(*[self._say_again(place, claim) for place, claim in lost])
+                await asyncio.sleep(PAUSE)
+        except (RedisAway, BatcherFull) as error:
+            log.warning("claims.not_renewed", extra={"error": str(error)})
+            self.unclaimed = True
+
     async def say_again(self) -> None:
         """Repeat all claims of this node; a claim that another node made since stays in force. Raises `RedisAway`."""
-        claims = [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
-        for page in pages(claims, BATCH):
+        for page in pages(self._all_held(), BATCH):
             await asyncio.gather(*[self._say_again(place, claim) for place, claim in page])
+
+    def _all_held(self) -> Sequence[tuple[DevicePart, Claim]]:
+        return [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
 
     async def _say_again(self, place: DevicePart, claim: Claim) -> None:
         if self.token_of(place) != claim.token:

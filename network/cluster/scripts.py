@@ -56,6 +56,13 @@ redis.call('EXPIRE', KEYS[1], ARGV[7])
 return answer
 """
 
+# Renewal of a claim. Returns 1 if it is still in force, else 0. KEYS: the claims of its number. ARGV: partition, claim,
+# seconds that it lasts.
+RENEW = """
+if redis.call('TYPE', KEYS[1]).ok ~= 'hash' or redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+return redis.call('EXPIRE', KEYS[1], ARGV[3])
+"""
+
 # Release for a device that detaches: removes its claim if it is still this one. KEYS: the claims of its number. ARGV:
 # partition, claim.
 RELEASE = """

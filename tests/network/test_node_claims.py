@@ -129,6 +129,25 @@ async def test_a_claim_missing_in_redis_is_repeated_soon() -> None:
     assert not node.presence.unclaimed
 
 
+async def test_a_failed_renewal_is_followed_by_a_repetition_of_all_claims() -> None:
+    class AwayOnce(PlayedServer):
+        async def run_all(self, script: Script, steps: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
+            if script is presence._RENEW:
+                away()
+            return await super().run_all(script, steps)
+
+    server = AwayOnce()
+    node = a_node(server)
+    assert await node.claim(ALICE, 0, device.WHOLE)
+    await node.presence.renew(lambda number: None)
+    assert node.presence.unclaimed
+    async with asyncio.timeout(30):
+        while len(server.claims) < 2:
+            node.run_once()
+            await asyncio.sleep(0)
+    assert server.claims[0] == server.claims[1]
+
+
 async def test_state_changed_while_a_repetition_of_claims_fails_is_kept() -> None:
     def change() -> None:
         node._announcements.untold = node.exchange.relocation_check.lost_track = True

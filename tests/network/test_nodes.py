@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from harness import metrics
+from harness import metrics, polling
 from harness.redis_server import RedisServer
 from network.cluster.links import NodeAway, NodeLinks
 from network.cluster.presence import Presence
+from network.routing.shared_router import SharedRouter
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
@@ -326,6 +327,33 @@ async def test_without_redis_nodes_serve_their_devices_store_the_rest_and_recove
     await redis_is(network, "ok")
     await talk(alice, bob, "after")
     assert (await health(network, "/health/ready"))[0] == 200
+
+
+async def test_claims_are_renewed_and_those_that_redis_lost_are_repeated(
+    network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    look_first = SharedRouter.look_first
+
+    def record(router: SharedRouter, number: str = "") -> None:
+        looked.append(number)
+        look_first(router, number)
+
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    await talk(alice, bob, "before")
+    kept, lost = (f"{network.cluster.prefix}:at:{number}" for number in (ALICE, BOB))
+    monkeypatch.setattr(SharedRouter, "look_first", record)
+    with redis.client() as server:
+        server.delete(lost)
+        server.expire(kept, 100)
+        monkeypatch.setattr("network.cluster.node.RENEWAL", 1)
+        await polling.until(lambda: server.exists(lost) and server.ttl(kept) > 100)
+        assert server.ttl(lost) > 3500
+    # Only the mailbox that other nodes may have filled without an announcement is read.
+    assert looked == [BOB]
+    await talk(alice, bob, "after")
 
 
 async def test_nodes_that_cannot_reach_each_other_store_envelopes_and_recover(
