@@ -13,7 +13,7 @@ import pytest
 from cli import callback_resends, coreapp_client
 from cli.guard import CommandFailure
 from cli.queue_changes import QueueChanges
-from tests.cli.test_main import run
+from tests.cli.support import run
 from tests.conftest import DatabaseFactory
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import callback_history, callback_replays, callbacks, numbers, shards

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli import guard, main
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run_from_scratch
 
 TEXT = """\
 # a comment
@@ -53,7 +53,7 @@ def test_the_last_env_file_wins(tmp_path: Path) -> None:
     first, second = tmp_path / "tidings.env", tmp_path / "webapp.env"
     first.write_text(f"TIDINGS_DATA_DIR={tmp_path / 'data'}\nTIDINGS_MESSAGES_RATE=fast\n")
     second.write_text("TIDINGS_MESSAGES_RATE=quick\n")
-    done = run("--env-file", str(first), f"--env-file={second}", "doctor", "--quick", "--json", "webapp")
+    done = run_from_scratch("--env-file", str(first), f"--env-file={second}", "doctor", "--quick", "--json", "webapp")
     texts = [finding["text"] for finding in json.loads(done.stdout)["findings"]]
     assert any("TIDINGS_MESSAGES_RATE='quick'" in text for text in texts), texts
     assert not any("fast" in text for text in texts)
@@ -61,5 +61,7 @@ def test_the_last_env_file_wins(tmp_path: Path) -> None:
 
 def test_a_missing_env_file_is_reported_in_one_line() -> None:
     assert_one_line(
-        run("--env-file", "/nonexistent/x.env", "version"), 1, "tidings version: --env-file /nonexistent/x.env: No"
+        run_from_scratch("--env-file", "/nonexistent/x.env", "version"),
+        1,
+        "tidings version: --env-file /nonexistent/x.env: No",
     )

@@ -16,25 +16,15 @@ import pytest
 from cli import main
 from harness.mariadb import free_port
 from harness.redis_server import RedisServer
+from tests.cli.support import assert_one_line, run, run_from_scratch
 
 PROCESSES = {"webapp", "coreapp", "network", "handset"}
-
-
-def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA"))}
-    return subprocess.run(
-        [sys.executable, "-m", "cli.main", *words],
-        env={**environment, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 @functools.cache
 def help_of(command: str) -> str:
     """Return the help of a command, which each test may read."""
-    return run(command, "--help").stdout
+    return run_from_scratch(command, "--help").stdout
 
 
 @pytest.fixture
@@ -63,15 +53,8 @@ def redis_url() -> Iterator[str]:
     server.remove()
 
 
-def assert_one_line(done: subprocess.CompletedProcess[str], status: int, pattern: str) -> None:
-    assert done.returncode == status, done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
-    last = done.stderr.rstrip("\n").splitlines()[-1]
-    assert re.match(pattern, last), done.stderr
-
-
 def test_help_lists_every_command_with_its_description() -> None:
-    done = run("--help")
+    done = run_from_scratch("--help")
     assert done.returncode == 0
     for name, line in main.COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(line)}$", done.stdout, re.MULTILINE)
@@ -92,8 +75,8 @@ def test_the_help_of_every_command_contains_its_description(name: str, capsys: p
 
 
 def test_the_version_is_an_option_and_a_command() -> None:
-    assert run("--version").stdout == "tidings 1.0.0rc1\n"
-    assert run("version").stdout == "1.0.0rc1\n"
+    assert run_from_scratch("--version").stdout == "tidings 1.0.0rc1\n"
+    assert run_from_scratch("version").stdout == "1.0.0rc1\n"
 
 
 FIRST = {

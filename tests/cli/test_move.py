@@ -12,7 +12,7 @@ from cli import guard
 from cli.moving import check, compose_file, findings
 from cli.moving.compose_file import UnreadableCompose
 from tests.authority import Authority
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run
 
 NOW = datetime.datetime.now(datetime.UTC)
 SETTINGS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli import number_limits
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run
 from tests.conftest import DatabaseFactory
 from tidings.storage import database_clock
 from tidings.storage.database import Connection

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli import graph_server
 from tests.cli.graph_server import Graph, P, W
-from tests.cli.test_main import run
+from tests.cli.support import run
 
 NUMBER = "15550000000"
 

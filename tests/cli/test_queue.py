@@ -18,7 +18,7 @@ import pytest
 
 from cli import choices, guard, queue_pages
 from cli.commands import queue
-from tests.cli.test_main import run
+from tests.cli.support import run
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import (
     audit_entries,

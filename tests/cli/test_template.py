@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run
 from tidings.wire.cloud.identity import template_id
 
 EXPORTED = Path(__file__).parents[1] / "data" / "api" / "templates_exported.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run
 
 JWT_KEY = "j" * 32
 

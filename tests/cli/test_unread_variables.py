@@ -15,7 +15,7 @@ import webapp.settings
 from cli import known_variables, unread_variables
 from cli.doctor.configuration import UnreadVariables
 from cli.doctor.findings import Level
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run_from_scratch
 from tidings.config import env
 from tidings.config.env import SettingsError
 
@@ -90,7 +90,9 @@ def test_a_strict_environment_with_an_unread_variable_stops_the_start(tmp_path: 
     variables = {"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "1", "TIDINGS_DATA_DIR": str(tmp_path)}
     for command in ("up", "network"):
         assert_one_line(
-            run(command, **variables), 2, f"tidings {command}: TIDINGS_SHARD is not a known variable .*TIDINGS_SHARDS"
+            run_from_scratch(command, **variables),
+            2,
+            f"tidings {command}: TIDINGS_SHARD is not a known variable .*TIDINGS_SHARDS",
         )
     with pytest.raises(SettingsError, match="TIDINGS_STRICT_ENV='maybe' is not a yes or no"):
         unread_variables.report({"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "maybe"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import assert_one_line, run
+from tests.cli.support import assert_one_line, run
 
 FIRST = "whsec_" + "QUJD" * 8
 OTHER = "whsec_" + "REVG" * 8
