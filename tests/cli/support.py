@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from harness.forked_commands import ForkedCommands
+from tests.cli.forked_commands import ForkedCommands
 
 
 @functools.cache
