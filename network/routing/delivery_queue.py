@@ -242,8 +242,8 @@ class DeliveryQueue:
             self.again = False
             self.highest = max(self.highest, self.cursor)
             self.cursor = 0
-            in_flight = {transit.seq for transit in self.in_flight.values()} if self.in_flight else _NONE
-            self.known = in_flight | removing if removing else in_flight
+            # An empty set for each queue would take 216 bytes.
+            self.known = {transit.seq for transit in self.in_flight.values()} | removing or _NONE
         self.reading = True
         self.backlog = False
         self.gap = min(self.storing, default=None)
