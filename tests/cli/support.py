@@ -20,16 +20,17 @@ def commands() -> ForkedCommands:
 
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process that has its modules already, with these variables of ours alone."""
-    return commands().run(words, _environment(variables))
+    return commands().run(words, environment(variables))
 
 
 def run_from_scratch(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does, with a new interpreter, which takes most of a second."""
     command = [sys.executable, "-m", "cli.main", *words]
-    return subprocess.run(command, env=_environment(variables), capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment(variables), capture_output=True, text=True, timeout=60)
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment variables with these instead of all of ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA"))}
     return {**kept, **variables}
 

@@ -16,7 +16,7 @@ import pytest
 from cli import main
 from harness.mariadb import free_port
 from harness.redis_server import RedisServer
-from tests.cli.support import assert_one_line, run, run_from_scratch
+from tests.cli.support import assert_one_line, environment, run, run_from_scratch
 
 PROCESSES = {"webapp", "coreapp", "network", "handset"}
 
@@ -158,10 +158,9 @@ def test_the_first_password_is_printed_once_and_not_in_the_log(tmp_path: Path, a
     def start() -> tuple[str, str]:
         read, write = os.pipe()
         everywhere = {"TIDINGS_API_ADDRESS": "0.0.0.0:0", "TIDINGS_API_TLS": "1"}
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA"))}
         process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", "webapp", f"--ready-fd={write}"],
-            env={**clean, **addresses, **everywhere},
+            env=environment({**addresses, **everywhere}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(write,),
