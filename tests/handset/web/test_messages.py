@@ -225,7 +225,7 @@ async def test_a_long_chat_has_pages(browser: Browser, shop: Recorder) -> None:
     assert [m.one("div", class_="text").text for m in page.messages] == [f"message {n}." for n in range(10)]
 
 
-CANARY = "<img src=x onerror=alert(1)>\"'&{{7*7}}</textarea></script>"
+CANARY = "<img src=x onerror=alert(1)>\"'&{{7001*7001}}</textarea></script>"
 
 
 def tainted(value: Any, path: str = "") -> Any:
@@ -278,7 +278,7 @@ async def test_a_canary_in_each_field_is_escaped(
     for page in pages:
         assert document.faults(page.response.text) == [], page.url
         assert "<img src=x" not in page.response.text
-        assert "49" not in page.text.replace("1549", "")
+        assert "49014001" not in page.text
 
 
 @pytest.mark.parametrize(
