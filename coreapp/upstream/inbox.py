@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import Counter
 
@@ -95,7 +95,7 @@ class UpstreamInbox:
         parsed = [self._parse(event) for event in posted]
         found_messages = [event for event in parsed if isinstance(event, PostedMessage)]
         found_statuses = [event for event in parsed if isinstance(event, PostedStatus)]
-        own_ids = await self._find_own_ids(found_messages, found_statuses)
+        own_ids = await self._find_own_ids(found_messages, found_statuses, {event.peer for event in posted})
         about = [self._derive(message.wamid) for message in found_messages]
         about += [own for status in found_statuses if (own := self._own_id(status, own_ids))]
         tracker = self.statuses.tracker
@@ -161,11 +161,26 @@ class UpstreamInbox:
         log.warning("upstream.unusable", extra={"kind": kind, "error": str(unusable)})
 
     async def _find_own_ids(
-        self, found_messages: Sequence[PostedMessage], found_statuses: Sequence[PostedStatus]
+        self,
+        found_messages: Sequence[PostedMessage],
+        found_statuses: Sequence[PostedStatus],
+        peers: Collection[str],
     ) -> Mapping[str, str]:
-        """Return our own ids, by those of the Cloud API, of the messages that these events name."""
+        """Return our own ids, by those of the Cloud API, of the messages that these events name.
+
+        peers: recipients who posted the events
+        """
         wamids = [wamid for message in found_messages for wamid in message.named]
         wamids += [status.wamid for status in found_statuses if not status.own_id]
+        own_ids = await self._list_own_ids(wamids)
+        missing = [wamid for wamid in wamids if wamid not in own_ids]
+        if missing:
+            # An event may overtake the response to the post of the message that it names.
+            await self.sender.wait_for_posts(peers)
+            own_ids |= await self._list_own_ids(missing)
+        return own_ids
+
+    async def _list_own_ids(self, wamids: Sequence[str]) -> dict[str, str]:
         if not wamids:
             return {}
         rows = await self.context.database.query(

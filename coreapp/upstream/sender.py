@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from prometheus_client import Counter
 
@@ -54,6 +54,7 @@ POSTS = Counter("tidings_cloud_posts_total", "Posts of messages to the real Clou
 SETTLED = Counter("tidings_cloud_settled_total", "Open outcomes of posts, by what settled them", ["by"])
 
 REMEMBERED = 10_000  # recent messages whose Cloud API ids are in memory
+POST_SECONDS = 5.0  # time for a post in flight whose message an event may name
 CLOSE_SECONDS = 5.0  # time for the posts in flight when the shard is closed
 MAYBE_SENT = "may have been sent: the Cloud API did not confirm the message"
 # Stored reasons of failed attempts. They contain no text of the Cloud API, which may contain numbers.
@@ -212,6 +213,16 @@ class UpstreamSender(Encryption):
         """Record the Cloud API's id of a message, whose row is in the journal."""
         self._wamids.put(message_id, wamid)
 
+    async def wait_for_posts(self, peers: Collection[str]) -> None:
+        """Wait for the posts to these recipients that are in flight, and until the ids of their messages are on disk. A
+        post is awaited for at most 5 s.
+        """
+        posts = [task for task in self._tasks if task.get_name() in peers]
+        if posts:
+            await asyncio.wait(posts, timeout=POST_SECONDS)
+        # Its commit includes the ids, or follows theirs.
+        await self.context.journal.write(Change(self.context.account))
+
     async def find_wamids(self, message_ids: Sequence[str]) -> dict[str, str]:
         """Return the Cloud API's ids by our own, for those that are known."""
         found = {own: wamid for own in message_ids if (wamid := self._wamids.get(own)) is not None}
@@ -262,7 +273,7 @@ class UpstreamSender(Encryption):
             self._await_status(job, PostUnknown(INTERRUPTED))
             self.number.pace.refund()
             return
-        task = asyncio.get_running_loop().create_task(self._send(lane, job, content))
+        task = asyncio.get_running_loop().create_task(self._send(lane, job, content), name=job.peer)
         self._tasks.add(task)
         task.add_done_callback(self._sent)
 

@@ -6,13 +6,14 @@ import asyncio
 import functools
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from coreapp.upstream import inbound_ids, link
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.upstream.conftest import ids_refused, message, post, status, until_no_jobs
-from tests.coreapp.upstream.scripted_cloud import ScriptedCloud
+from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud
 from tidings.storage.business import upstream_ids
 from tidings.storage.business.upstream_ids import UpstreamId
 from tidings.storage.database import Connection
@@ -126,6 +127,24 @@ async def test_ids_are_translated_in_both_directions(bridged: World, cloud: Scri
     assert isinstance(answer, core.Done)
     await cloud.signals.until(lambda: len(cloud.marks) == 1)
     assert cloud.marks == [{"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.IN="}]
+
+
+async def test_an_event_that_overtakes_the_response_to_a_post_names_our_message(
+    bridged: World, cloud: ScriptedCloud
+) -> None:
+    cloud.policy = lambda body: HOLD
+    running = await bridged.start()
+    message_id = await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    names_it: dict[str, Any] = {"message_id": "wamid.1=", "emoji": "\u2764"}
+    early = asyncio.ensure_future(post(running, message("wamid.LIKE=", type="reaction", reaction=names_it)))
+    # The response to this event, which names nothing, shows that the one before it has reached the inbox.
+    assert isinstance(await post(running, message("wamid.BEN=", sender=BEN)), core.Done)
+    cloud.released.set()
+    assert isinstance(await early, core.Done)
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 2)
+    (reaction,) = (found for posted in bridged.sink.taken() for found in posted.body["messages"] if "reaction" in found)
+    assert reaction["reaction"] == {"message_id": message_id, "emoji": "\u2764"}
 
 
 async def test_a_read_mark_that_the_database_delays_is_posted_later_and_does_not_delay_others(
