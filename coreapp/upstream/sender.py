@@ -8,10 +8,8 @@ end of a wait.
 from __future__ import annotations
 
 import asyncio
-import collections
 import dataclasses
 import logging
-import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from prometheus_client import Counter
@@ -28,6 +26,7 @@ from coreapp.sending.encryption import Encryption
 from coreapp.upstream import outcomes
 from coreapp.upstream.bodies import OutboundMessage, Untranslatable
 from coreapp.upstream.files import uploaded_ids
+from coreapp.upstream.lanes import Lane, Lanes
 from coreapp.upstream.outcomes import (
     FileMissing,
     NumberStopped,
@@ -76,18 +75,6 @@ _results = {
 }
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Lane:
-    """Jobs to one recipient, in order. The first is the one being posted, if `is_busy`."""
-
-    jobs: collections.deque[tuple[Job, bytes]]
-    is_busy: bool = False  # the first job is in flight, or its outcome is open
-    is_delayed: bool = False  # the first job waits for the recipient's rate or back-off
-    failures: int = 0  # consecutive delays of the first job
-    renewed: str = ""  # id of the first job if its files were uploaded again
-    lost: Sequence[str] = ()  # ids of the files of `renewed` before
-
-
 @dataclasses.dataclass(eq=False, repr=False)
 class UpstreamSender(Encryption):
     """Takes the place of encryption in a shard whose number sends through the Cloud API."""
@@ -99,21 +86,21 @@ class UpstreamSender(Encryption):
     def __post_init__(self) -> None:
         super().__post_init__()
         settings = self.context.settings
-        self._lanes: dict[str, _Lane] = {}
-        # Recipients whose first job may be posted now.
-        self._ready: collections.deque[str] = collections.deque()
         # Jobs in flight or with an open outcome, by id, until a response or a status ends them.
         self._posted: dict[str, Job] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pair_rate = PairRate(self.context.clock) if settings.cloud_pair_pacing else None
+        self._lanes = Lanes(
+            self.number.pace,
+            PairRate(self.context.clock) if settings.cloud_pair_pacing else None,
+            start=self._start,
+            is_stopped=self.context.journal.broken.done,
+        )
         self.standins = StandInNumbers(self.context.database, self.context.account, str(settings.cloud_standin))
         self._wamids: LRU[str, str] = LRU(REMEMBERED)
-        self._pump_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         access = self.context.config.upstream
         self.number.opened(self.context.lease.shards, access.upstream.rate if access is not None else 0.0)
-        self._unsubscribe = self.number.pace.on_permit(self._pump)
         self.context.config.on_upstream_change(self._access_changed)
 
     # The interface of `Encryption`.
@@ -126,20 +113,16 @@ class UpstreamSender(Encryption):
         """Queue a job. It is on disk as `NEW` or `POSTED`, or already in the journal."""
         if self._is_closed:
             return
-        lane = self._lanes.get(job.peer)
-        if lane is None:
-            lane = self._lanes[job.peer] = _Lane(collections.deque())
-        lane.jobs.append((job, content))
+        lane = self._lanes.add(job, content)
         if len(lane.jobs) > 1:
             return
         if job.state == JobForm.POSTED:
             # Needs no permit, because nothing is posted.
             lane.is_busy = True
             self._posted[job.id] = job
-            self._await_status(job, PostUnknown(INTERRUPTED))
+            self._await_status(lane, job, PostUnknown(INTERRUPTED))
             return
-        self._ready.append(job.peer)
-        self._pump()
+        self._lanes.proceed(lane)
 
     def is_renewing(self, peer: str) -> bool:
         return False
@@ -150,11 +133,11 @@ class UpstreamSender(Encryption):
 
     @property
     def waiting(self) -> int:
-        return sum(len(lane.jobs) for lane in self._lanes.values())
+        return self._lanes.waiting
 
     @property
     def oldest(self) -> int | None:
-        return min((lane.jobs[0][0].created_at for lane in self._lanes.values()), default=None)
+        return self._lanes.oldest
 
     @property
     def renewals(self) -> int:
@@ -167,27 +150,19 @@ class UpstreamSender(Encryption):
         """Remove the chosen jobs from the queue, except those that may have been posted, and return them; the caller
         ends them.
         """
-        taken: list[Job] = []
-        for peer, lane in list(self._lanes.items()):
-            found = [entry for entry in lane.jobs if entry[0].id not in self._posted and chosen(entry[0])]
-            for entry in found:
-                lane.jobs.remove(entry)
-            taken += [job for job, _ in found]
-            if found:
-                self._continue(peer, lane)
-        self.left += len(taken)
-        return taken
+        removed = self._lanes.remove(lambda job: job.id not in self._posted and chosen(job))
+        self.left += len(removed)
+        return removed
 
     async def close(self) -> None:
         """Finish the posts in flight, and leave the others to the next owner; they are on disk."""
         self._is_closed = True
-        self._unsubscribe()
-        for timer in (*self._timers.values(), *filter(None, [self._pump_timer])):
+        self._lanes.close()
+        for timer in self._timers.values():
             timer.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         await service.cancel(self._tasks)
-        self._lanes.clear()
         self.number.closed()
         await super().close()
 
@@ -200,8 +175,8 @@ class UpstreamSender(Encryption):
         """
         job = self._posted.get(message_id)
         if job is None:
-            lane = self._lanes.get(peer)
-            if lane is None or not lane.jobs or lane.jobs[0][0].id != message_id:
+            lane = self._lanes.find(peer)
+            if lane is None or not lane.is_first(message_id):
                 return None
             job = lane.jobs[0][0]
         if job.id in self._timers or job.id not in self._posted:
@@ -241,36 +216,11 @@ class UpstreamSender(Encryption):
 
     # Posting.
 
-    def _pump(self) -> None:
-        """Start the posts that are permitted now."""
-        if self._pump_timer is not None:
-            self._pump_timer.cancel()
-            self._pump_timer = None
-        while self._ready and not self._is_closed and not self.context.journal.broken.done():
-            peer = self._ready[0]
-            lane = self._lanes.get(peer)
-            if lane is None or not lane.jobs or lane.is_busy or lane.is_delayed:
-                self._ready.popleft()
-                continue
-            wait = self.number.pace.admit()
-            if wait:
-                if math.isfinite(wait):
-                    self._pump_timer = asyncio.get_running_loop().call_later(wait, self._pump)
-                return
-            self._ready.popleft()
-            pause = self._pair_rate.take(peer) if self._pair_rate is not None else 0.0
-            if pause:
-                self._hold(peer, lane, pause)
-                self.number.pace.refund()
-                continue
-            self._start(lane)
-
-    def _start(self, lane: _Lane) -> None:
+    def _start(self, lane: Lane) -> None:
         job, content = lane.jobs[0]
-        lane.is_busy = True
         self._posted[job.id] = job
         if job.state == JobForm.POSTED:
-            self._await_status(job, PostUnknown(INTERRUPTED))
+            self._await_status(lane, job, PostUnknown(INTERRUPTED))
             self.number.pace.refund()
             return
         task = asyncio.get_running_loop().create_task(self._send(lane, job, content), name=job.peer)
@@ -284,7 +234,7 @@ class UpstreamSender(Encryption):
             # The job exists on disk only, so the shard must be reopened.
             self.context.journal.fail(error)
 
-    async def _send(self, lane: _Lane, job: Job, content: bytes) -> None:
+    async def _send(self, lane: Lane, job: Job, content: bytes) -> None:
         body = await self._prepare(job, content)
         if job.id not in self._posted:
             # A status of an earlier post has settled it.
@@ -338,7 +288,7 @@ class UpstreamSender(Encryption):
             return PostUnknown(str(error))
         return outcomes.of_response(answer.status, answer.content, answer.headers.get("retry-after", ""))
 
-    def _handle(self, lane: _Lane, job: Job, outcome: Outcome) -> None:
+    def _handle(self, lane: Lane, job: Job, outcome: Outcome) -> None:
         pace = self.number.pace
         if isinstance(outcome, PostAccepted):
             self._note_success()
@@ -349,7 +299,7 @@ class UpstreamSender(Encryption):
         elif isinstance(outcome, PostUnknown):
             seconds = pace.delayed()
             log.warning("upstream.unknown", extra={"id": job.id, "error": outcome.reason, "pause_s": seconds})
-            self._await_status(job, outcome)
+            self._await_status(lane, job, outcome)
         elif isinstance(outcome, FileMissing):
             self._upload_again(lane, job, outcome)
         elif isinstance(outcome, NumberStopped):
@@ -358,7 +308,7 @@ class UpstreamSender(Encryption):
         else:
             self._delay(lane, job, outcome)
 
-    def _accept(self, lane: _Lane, job: Job, outcome: PostAccepted) -> None:
+    def _accept(self, lane: Lane, job: Job, outcome: PostAccepted) -> None:
         self._ended(job)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("message.posted", extra={"id": job.id, "to": job.peer, "request_id": job.request_id})
@@ -373,7 +323,7 @@ class UpstreamSender(Encryption):
         self.context.count.remove(1)
         committed.add_done_callback(lambda _: self.transmitter.statuses.tracker.release((job.id,)))
 
-    def _refuse(self, lane: _Lane, job: Job, outcome: PostRefused) -> None:
+    def _refuse(self, lane: Lane, job: Job, outcome: PostRefused) -> None:
         log.info(
             "message.failed",
             extra={"id": job.id, "to": job.peer, "code": outcome.code, "detail": outcome.details},
@@ -381,19 +331,18 @@ class UpstreamSender(Encryption):
         self._ended(job)
         self.transmitter.fail([job], outcome.code, outcome.details)
 
-    def _delay(self, lane: _Lane, job: Job, outcome: PostDelayed) -> None:
+    def _delay(self, lane: Lane, job: Job, outcome: PostDelayed) -> None:
         """Post the message again later, because the Cloud API did not accept it."""
         if outcome.of_recipient:
             lane.failures += 1
             pause = max(backoff(lane.failures), outcome.seconds)
+            self._lanes.hold(lane, pause)
         else:
             pause = self.number.pace.delayed(outcome.seconds)
         log.warning("upstream.delayed", extra={"id": job.id, "error": outcome.reason, "pause_s": pause})
         self._return(lane, job, DELAYED)
-        if outcome.of_recipient:
-            self._hold(job.peer, lane, pause)
 
-    def _upload_again(self, lane: _Lane, job: Job, outcome: FileMissing) -> None:
+    def _upload_again(self, lane: Lane, job: Job, outcome: FileMissing) -> None:
         """Upload the files of a message again, once for all messages that name them, and post it with their new ids."""
         files, refused, refusal = uploaded_ids(lane.jobs[0][1]), self.number.refused_files, outcome.otherwise
         if lane.renewed == job.id:
@@ -418,7 +367,7 @@ class UpstreamSender(Encryption):
         stopped = outcome.otherwise.reason if isinstance(outcome.otherwise, NumberStopped) else ""
         self._renew(lane, job, FILE_MISSING, stopped)
 
-    def _renew(self, lane: _Lane, job: Job, why: str, stopped: str = "") -> None:
+    def _renew(self, lane: Lane, job: Job, why: str, stopped: str = "") -> None:
         """Upload those files of a lane's first job that the Cloud API does not have, and post it then.
 
         stopped: fault of the number if the files cannot be uploaded either; empty for none
@@ -432,7 +381,7 @@ class UpstreamSender(Encryption):
         self._tasks.add(task)
         task.add_done_callback(self._renewed)
 
-    async def _replace_files(self, lane: _Lane, job: Job, content: bytes, stopped: str) -> None:
+    async def _replace_files(self, lane: Lane, job: Job, content: bytes, stopped: str) -> None:
         def held_up(reason: str) -> None:
             self.failures.note((job.id,), reason)
             if stopped:
@@ -446,49 +395,32 @@ class UpstreamSender(Encryption):
             return
         # A status of an earlier post may have settled it.
         if self._posted.pop(job.id, None) is not None:
-            lane.jobs[0] = (job, content)
-            lane.is_busy = False
-            self._ready.append(job.peer)
-            self._pump()
+            self._lanes.put_back(lane, job, content)
 
     def _renewed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.context.journal.fail(error)
 
-    def _return(self, lane: _Lane, job: Job, why: str) -> None:
+    def _return(self, lane: Lane, job: Job, why: str) -> None:
         """Return a job that was not accepted to the head of its lane. It is `NEW` on disk before its next post."""
         self.failures.note((job.id,), why)
         self._posted.pop(job.id, None)
         fresh = dataclasses.replace(job, state=JobForm.NEW)
         self.context.journal.put(Change(self.context.account, enqueued_jobs=(fresh,)))
-        if lane.jobs and lane.jobs[0][0].id == job.id:
-            lane.jobs[0] = (fresh, lane.jobs[0][1])
-        lane.is_busy = False
-        self._ready.append(job.peer)
+        self._lanes.put_back(lane, fresh)
 
-    def _hold(self, peer: str, lane: _Lane, seconds: float) -> None:
-        """Let the lane of a recipient wait."""
-        lane.is_delayed = True
-        asyncio.get_running_loop().call_later(seconds, self._resume, peer, lane)
-
-    def _resume(self, peer: str, lane: _Lane) -> None:
-        lane.is_delayed = False
-        if self._lanes.get(peer) is lane:
-            self._continue(peer, lane)
-
-    def _await_status(self, job: Job, outcome: PostUnknown) -> None:
+    def _await_status(self, lane: Lane, job: Job, outcome: PostUnknown) -> None:
         """Wait for a status of a message, because it is unknown whether it was accepted."""
         if self._is_closed:
             return
         seconds = self.context.settings.cloud_unknown_wait
-        timer = asyncio.get_running_loop().call_later(seconds, self._decide, job, outcome)
+        timer = asyncio.get_running_loop().call_later(seconds, self._decide, lane, job, outcome)
         self._timers[job.id] = timer
 
-    def _decide(self, job: Job, outcome: PostUnknown) -> None:
+    def _decide(self, lane: Lane, job: Job, outcome: PostUnknown) -> None:
         """End the wait for a status: the message fails, or is posted again."""
         del self._timers[job.id]
-        lane = self._lanes[job.peer]
         try:
             if self.context.settings.cloud_resends_unknown:
                 SETTLED.labels("resend").inc()
@@ -497,7 +429,6 @@ class UpstreamSender(Encryption):
                     self._renew(lane, job, UNCONFIRMED)
                     return
                 self._return(lane, job, UNCONFIRMED)
-                self._pump()
                 return
             SETTLED.labels("fail").inc()
             self._refuse(lane, job, PostRefused(codes.MESSAGE_FAILED, f"{MAYBE_SENT} ({outcome.reason})"[:1000]))
@@ -512,21 +443,7 @@ class UpstreamSender(Encryption):
         if timer is not None:
             timer.cancel()
         self.left += 1
-        lane = self._lanes.get(job.peer)
-        if lane is not None and lane.jobs and lane.jobs[0][0].id == job.id:
-            lane.jobs.popleft()
-            lane.is_busy, lane.failures = False, 0
-            self._continue(job.peer, lane)
-
-    def _continue(self, peer: str, lane: _Lane) -> None:
-        """Queue the next job of a lane, or drop the empty lane."""
-        if lane.is_busy or lane.is_delayed:
-            return
-        if not lane.jobs:
-            self._lanes.pop(peer, None)
-        else:
-            self._ready.append(peer)
-            self._pump()
+        self._lanes.end(job)
 
     # Faults of the number.
 
