@@ -57,8 +57,10 @@ class ClusterNode(OtherNodes):
         self._mailbox_polls = MailboxPolls(self.router, self.mailboxes)
         self._outbox = Outbox(self.links, self._unsent, self._is_wanted)
         # Other nodes that stored envelopes while they could not find a claim could not announce them.
-        read = self.router.look_again
-        self.presence = Presence(self.server, self.membership, self._replaced, self._lost, on_repeated=read)
+        first, then = self.router.look_first, self.router.look_again
+        self.presence = Presence(
+            self.server, self.membership, self._replaced, self._lost, before_repeat=first, on_repeated=then
+        )
         self.exchange = Exchange(self.router, self.membership, self.presence, self._outbox)
         self._announcements = Announcements(self.membership, self._outbox)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,7 +95,7 @@ class ClusterNode(OtherNodes):
             return
         self._say_expels_again()
         if self._ticks % RENEWAL == 0:
-            self._start(self.presence.renew(self.router.look_first))
+            self._start(self.presence.renew())
         pressing = self._ticks % PRESSING == 0 and (self._announcements.untold or self.presence.unclaimed)
         if pressing or self.exchange.relocation_check.lost_track:
             self._return()
@@ -276,9 +278,6 @@ class ClusterNode(OtherNodes):
         if lost:
             # Sent before any envelope, which would overtake those that the notice is about.
             self.exchange.relocation_check.request_read_all()
-        if unclaimed:
-            # Other nodes may find this node's claims before this call returns.
-            self.router.look_first()
         try:
             if unclaimed:
                 await self.presence.say_again()

@@ -70,7 +70,9 @@ class Presence:
     on_replaced: Callable[[DevicePart, Claim], None]
     # Called with a place whose device has attached to another node.
     on_lost: Callable[[DevicePart], None]
-    # Called with a number whose claim was repeated, so that other nodes find it from now on.
+    # Called with a number whose claim is about to be repeated, so that other nodes may find it from now on.
+    before_repeat: Callable[[str], None] = lambda number: None
+    # Called with a number whose claim was repeated.
     on_repeated: Callable[[str], None] = lambda number: None
     # A device is attached here whose claim is missing in Redis; claims must be repeated.
     unclaimed: bool = False
@@ -174,11 +176,8 @@ class Presence:
         """Return the claims of many numbers. Raises `RedisAway` and `BatcherFull`."""
         return dict(zip(numbers, await asyncio.gather(*map(self.find, numbers)), strict=True))
 
-    async def renew(self, before_repeat: Callable[[str], None]) -> None:
-        """Renew all claims of this node, and repeat those that Redis has lost.
-
-        before_repeat: called with the number of a claim that is about to be repeated
-        """
+    async def renew(self) -> None:
+        """Renew all claims of this node, and repeat those that Redis has lost."""
         try:
             for page in pages(self._all_held(), BATCH):
                 steps = [
@@ -186,8 +185,6 @@ class Presence:
                 ]
                 are_kept = await self.server.run_all(_RENEW, steps)
                 lost = [one for one, is_kept in zip(page, are_kept, strict=True) if not is_kept]
-                for (number, _), _ in lost:
-                    before_repeat(number)
                 await asyncio.gather(*[self._say_again(place, claim) for place, claim in lost])
                 await asyncio.sleep(PAUSE)
         except (RedisAway, BatcherFull) as error:
@@ -207,6 +204,7 @@ class Presence:
             return
         number = place[0]
         self._repeating[number] += 1
+        self.before_repeat(number)
         try:
             await self._put(place, claim, again=True)
         except Held:

@@ -139,7 +139,7 @@ async def test_a_failed_renewal_is_followed_by_a_repetition_of_all_claims() -> N
     server = AwayOnce()
     node = a_node(server)
     assert await node.claim(ALICE, 0, device.WHOLE)
-    await node.presence.renew(lambda number: None)
+    await node.presence.renew()
     assert node.presence.unclaimed
     async with asyncio.timeout(30):
         while len(server.claims) < 2:

@@ -339,12 +339,13 @@ async def test_claims_are_renewed_and_those_that_redis_lost_are_repeated(
         looked.append(number)
         look_first(router, number)
 
+    monkeypatch.setattr(SharedRouter, "look_first", record)
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     await talk(alice, bob, "before")
     kept, lost = (f"{network.cluster.prefix}:at:{number}" for number in (ALICE, BOB))
-    monkeypatch.setattr(SharedRouter, "look_first", record)
+    looked.clear()
     with redis.client() as server:
         server.delete(lost)
         server.expire(kept, 100)
