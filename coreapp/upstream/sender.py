@@ -26,7 +26,6 @@ from coreapp.sending.encryption import Encryption
 from coreapp.upstream import outcomes
 from coreapp.upstream.bodies import OutboundMessage, Untranslatable
 from coreapp.upstream.files import uploaded_ids
-from coreapp.upstream.lanes import Lane, Lanes
 from coreapp.upstream.outcomes import (
     FileMissing,
     NumberStopped,
@@ -36,6 +35,7 @@ from coreapp.upstream.outcomes import (
     PostRefused,
     PostUnknown,
 )
+from coreapp.upstream.post_lanes import PostLane, PostLanes
 from coreapp.upstream.standins import StandInNumbers
 from coreapp.upstream_access import UpstreamAccess
 from tidings.aio import crashpoints, service
@@ -90,7 +90,7 @@ class UpstreamSender(Encryption):
         self._posted: dict[str, Job] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lanes = Lanes(
+        self._lanes = PostLanes(
             self.number.pace,
             PairRate(self.context.clock) if settings.cloud_pair_pacing else None,
             start=self._start,
@@ -216,7 +216,7 @@ class UpstreamSender(Encryption):
 
     # Posting.
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, lane: PostLane) -> None:
         job, content = lane.jobs[0]
         self._posted[job.id] = job
         if job.state == JobForm.POSTED:
@@ -234,7 +234,7 @@ class UpstreamSender(Encryption):
             # The job exists on disk only, so the shard must be reopened.
             self.context.journal.fail(error)
 
-    async def _send(self, lane: Lane, job: Job, content: bytes) -> None:
+    async def _send(self, lane: PostLane, job: Job, content: bytes) -> None:
         body = await self._prepare(job, content)
         if job.id not in self._posted:
             # A status of an earlier post has settled it.
@@ -288,7 +288,7 @@ class UpstreamSender(Encryption):
             return PostUnknown(str(error))
         return outcomes.of_response(answer.status, answer.content, answer.headers.get("retry-after", ""))
 
-    def _handle(self, lane: Lane, job: Job, outcome: Outcome) -> None:
+    def _handle(self, lane: PostLane, job: Job, outcome: Outcome) -> None:
         pace = self.number.pace
         if isinstance(outcome, PostAccepted):
             self._note_success()
@@ -308,7 +308,7 @@ class UpstreamSender(Encryption):
         else:
             self._delay(lane, job, outcome)
 
-    def _accept(self, lane: Lane, job: Job, outcome: PostAccepted) -> None:
+    def _accept(self, lane: PostLane, job: Job, outcome: PostAccepted) -> None:
         self._ended(job)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("message.posted", extra={"id": job.id, "to": job.peer, "request_id": job.request_id})
@@ -323,7 +323,7 @@ class UpstreamSender(Encryption):
         self.context.count.remove(1)
         committed.add_done_callback(lambda _: self.transmitter.statuses.tracker.release((job.id,)))
 
-    def _refuse(self, lane: Lane, job: Job, outcome: PostRefused) -> None:
+    def _refuse(self, lane: PostLane, job: Job, outcome: PostRefused) -> None:
         log.info(
             "message.failed",
             extra={"id": job.id, "to": job.peer, "code": outcome.code, "detail": outcome.details},
@@ -331,7 +331,7 @@ class UpstreamSender(Encryption):
         self._ended(job)
         self.transmitter.fail([job], outcome.code, outcome.details)
 
-    def _delay(self, lane: Lane, job: Job, outcome: PostDelayed) -> None:
+    def _delay(self, lane: PostLane, job: Job, outcome: PostDelayed) -> None:
         """Post the message again later, because the Cloud API did not accept it."""
         if outcome.of_recipient:
             lane.failures += 1
@@ -342,7 +342,7 @@ class UpstreamSender(Encryption):
         log.warning("upstream.delayed", extra={"id": job.id, "error": outcome.reason, "pause_s": pause})
         self._return(lane, job, DELAYED)
 
-    def _upload_again(self, lane: Lane, job: Job, outcome: FileMissing) -> None:
+    def _upload_again(self, lane: PostLane, job: Job, outcome: FileMissing) -> None:
         """Upload the files of a message again, once for all messages that name them, and post it with their new ids."""
         files, refused, refusal = uploaded_ids(lane.jobs[0][1]), self.number.refused_files, outcome.otherwise
         if lane.renewed == job.id:
@@ -367,7 +367,7 @@ class UpstreamSender(Encryption):
         stopped = outcome.otherwise.reason if isinstance(outcome.otherwise, NumberStopped) else ""
         self._renew(lane, job, FILE_MISSING, stopped)
 
-    def _renew(self, lane: Lane, job: Job, why: str, stopped: str = "") -> None:
+    def _renew(self, lane: PostLane, job: Job, why: str, stopped: str = "") -> None:
         """Upload those files of a lane's first job that the Cloud API does not have, and post it then.
 
         stopped: fault of the number if the files cannot be uploaded either; empty for none
@@ -381,7 +381,7 @@ class UpstreamSender(Encryption):
         self._tasks.add(task)
         task.add_done_callback(self._renewed)
 
-    async def _replace_files(self, lane: Lane, job: Job, content: bytes, stopped: str) -> None:
+    async def _replace_files(self, lane: PostLane, job: Job, content: bytes, stopped: str) -> None:
         def held_up(reason: str) -> None:
             self.failures.note((job.id,), reason)
             if stopped:
@@ -402,7 +402,7 @@ class UpstreamSender(Encryption):
         if not task.cancelled() and (error := task.exception()) is not None:
             self.context.journal.fail(error)
 
-    def _return(self, lane: Lane, job: Job, why: str) -> None:
+    def _return(self, lane: PostLane, job: Job, why: str) -> None:
         """Return a job that was not accepted to the head of its lane. It is `NEW` on disk before its next post."""
         self.failures.note((job.id,), why)
         self._posted.pop(job.id, None)
@@ -410,7 +410,7 @@ class UpstreamSender(Encryption):
         self.context.journal.put(Change(self.context.account, enqueued_jobs=(fresh,)))
         self._lanes.put_back(lane, fresh)
 
-    def _await_status(self, lane: Lane, job: Job, outcome: PostUnknown) -> None:
+    def _await_status(self, lane: PostLane, job: Job, outcome: PostUnknown) -> None:
         """Wait for a status of a message, because it is unknown whether it was accepted."""
         if self._is_closed:
             return
@@ -418,7 +418,7 @@ class UpstreamSender(Encryption):
         timer = asyncio.get_running_loop().call_later(seconds, self._decide, lane, job, outcome)
         self._timers[job.id] = timer
 
-    def _decide(self, lane: Lane, job: Job, outcome: PostUnknown) -> None:
+    def _decide(self, lane: PostLane, job: Job, outcome: PostUnknown) -> None:
         """End the wait for a status: the message fails, or is posted again."""
         del self._timers[job.id]
         try:

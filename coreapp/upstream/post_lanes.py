@@ -14,7 +14,7 @@ from tidings.storage.business.jobs import Job
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Lane:
+class PostLane:
     """Jobs to one recipient, in order. The first is the one being posted, if `is_busy`."""
 
     peer: str
@@ -29,7 +29,7 @@ class Lane:
         return bool(self.jobs) and self.jobs[0][0].id == job_id
 
 
-class Lanes:
+class PostLanes:
     """Lanes of one shard."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Lanes:
         pace: UpstreamPace,
         pair_rate: PairRate | None,
         *,
-        start: Callable[[Lane], None],
+        start: Callable[[PostLane], None],
         is_stopped: Callable[[], bool],
     ) -> None:
         """Create the lanes.
@@ -48,7 +48,7 @@ class Lanes:
         """
         self._pace, self._pair_rate = pace, pair_rate
         self._start, self._is_stopped = start, is_stopped
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, PostLane] = {}
         # Recipients whose first job may be posted now.
         self._ready: collections.deque[str] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -65,18 +65,18 @@ class Lanes:
         """Time of the oldest job, Unix milliseconds; None without jobs."""
         return min((lane.jobs[0][0].created_at for lane in self._lanes.values() if lane.jobs), default=None)
 
-    def find(self, peer: str) -> Lane | None:
+    def find(self, peer: str) -> PostLane | None:
         return self._lanes.get(peer)
 
-    def add(self, job: Job, content: bytes) -> Lane:
+    def add(self, job: Job, content: bytes) -> PostLane:
         """Add a job behind the others to its recipient, and return their lane."""
         lane = self._lanes.get(job.peer)
         if lane is None:
-            lane = self._lanes[job.peer] = Lane(job.peer)
+            lane = self._lanes[job.peer] = PostLane(job.peer)
         lane.jobs.append((job, content))
         return lane
 
-    def proceed(self, lane: Lane) -> None:
+    def proceed(self, lane: PostLane) -> None:
         """Start the first job of a lane as soon as that is permitted, or drop the empty lane."""
         if lane.is_busy or lane.is_delayed:
             return
@@ -86,7 +86,7 @@ class Lanes:
             self._ready.append(lane.peer)
             self._pump()
 
-    def put_back(self, lane: Lane, job: Job, content: bytes | None = None) -> None:
+    def put_back(self, lane: PostLane, job: Job, content: bytes | None = None) -> None:
         """Let a lane's first job, which is not in flight any more, start again in this form.
 
         content: None for the same content
@@ -96,7 +96,7 @@ class Lanes:
         lane.is_busy = False
         self.proceed(lane)
 
-    def hold(self, lane: Lane, seconds: float) -> None:
+    def hold(self, lane: PostLane, seconds: float) -> None:
         """Start no job of this lane for some time."""
         lane.is_delayed = True
         asyncio.get_running_loop().call_later(seconds, self._resume, lane)
@@ -152,7 +152,7 @@ class Lanes:
             lane.is_busy = True
             self._start(lane)
 
-    def _resume(self, lane: Lane) -> None:
+    def _resume(self, lane: PostLane) -> None:
         lane.is_delayed = False
         if self._lanes.get(lane.peer) is lane:
             self.proceed(lane)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coreapp.accepting.pair_rate import PairRate
 from coreapp.graph_api.pace import UpstreamPace
-from coreapp.upstream.lanes import Lane, Lanes
+from coreapp.upstream.post_lanes import PostLane, PostLanes
 from tests.manual_clock import ManualClock
 from tidings.storage.business.jobs import Job, JobForm
 
@@ -15,10 +15,10 @@ def job(n: int, peer: str = ANN) -> Job:
     return Job(f"job-{n}", 0, "15550000000", peer, JobForm.NEW, "", b"", created_at=1000 + n)
 
 
-def make_lanes(started: list[Lane], *, pair_rate: bool = False) -> Lanes:
+def make_lanes(started: list[PostLane], *, pair_rate: bool = False) -> PostLanes:
     clock = ManualClock()
-    return Lanes(
-        UpstreamPace(clock, limit=10),
+    return PostLanes(
+        UpstreamPace(clock, limit=100),
         PairRate(clock) if pair_rate else None,
         start=started.append,
         is_stopped=lambda: False,
@@ -26,7 +26,7 @@ def make_lanes(started: list[Lane], *, pair_rate: bool = False) -> Lanes:
 
 
 async def test_jobs_to_a_recipient_start_one_after_the_other_and_others_at_once() -> None:
-    started: list[Lane] = []
+    started: list[PostLane] = []
     lanes = make_lanes(started)
     for each in (job(1), job(2), job(3, BEN)):
         lanes.proceed(lanes.add(each, b""))
@@ -37,7 +37,7 @@ async def test_jobs_to_a_recipient_start_one_after_the_other_and_others_at_once(
 
 
 async def test_a_job_that_is_put_back_starts_again_in_its_new_form() -> None:
-    started: list[Lane] = []
+    started: list[PostLane] = []
     lanes = make_lanes(started)
     lane = lanes.add(job(1), b"old")
     lanes.proceed(lane)
@@ -48,7 +48,7 @@ async def test_a_job_that_is_put_back_starts_again_in_its_new_form() -> None:
 
 
 async def test_a_lane_that_waits_for_the_pair_rate_without_jobs_has_no_oldest_job() -> None:
-    started: list[Lane] = []
+    started: list[PostLane] = []
     lanes = make_lanes(started, pair_rate=True)
     for n in range(45):
         lanes.proceed(lanes.add(job(n), b""))
@@ -60,7 +60,7 @@ async def test_a_lane_that_waits_for_the_pair_rate_without_jobs_has_no_oldest_jo
 
 
 async def test_nothing_starts_after_the_lanes_were_closed() -> None:
-    started: list[Lane] = []
+    started: list[PostLane] = []
     lanes = make_lanes(started)
     lanes.close()
     lanes.proceed(lanes.add(job(1), b""))
