@@ -29,7 +29,8 @@ def reduce(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _essential(run: Mapping[str, Any]) -> dict[str, Any]:
-    latencies = dict(list(run["latencies_ms"].items())[:1])
+    name, found = next(iter(run["latencies_ms"].items()))
+    latencies = {name: {key: round(value, 2) for key, value in found.items()}}
     return {name: run[name] for name in _ESSENTIAL} | {"latencies_ms": latencies}
 
 
