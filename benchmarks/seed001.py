@@ -158,9 +158,9 @@ async def measure_group(
 
     until: time of `time.monotonic` from which no cell is started
     """
-    left = list(group)
+    left, name = list(group), group[0].name if len(group) == 1 else "grid"
     while left and time.monotonic() < until:
-        async with prepared.performance("grid") as scene:
+        async with prepared.performance(name) as scene:
             await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS))
             while left and time.monotonic() < until:
                 cell = left.pop(0)
