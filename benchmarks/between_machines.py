@@ -53,11 +53,11 @@ class Server:
 
 class Client:
     def __init__(self) -> None:
-        self.requests: Requests[core.Answer] = Requests()
+        self.requests: Requests[core.Response] = Requests()
 
     def opened(self, connection: wire.Connection) -> None: ...
 
-    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+    def received(self, connection: wire.Connection, frame: core.Response) -> None:
         self.requests.answered(frame.n, frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
@@ -66,16 +66,16 @@ class Client:
 
 async def serve(directory: Path) -> None:
     context = tls.server("link", files(directory, NAME), clients=Clients.REQUIRED)
-    plain = await wire.listen("127.0.0.1", 0, core.Question, Server)
+    plain = await wire.listen("127.0.0.1", 0, core.Request, Server)
     many = Handshakes("link", of_one=1000, of_all=1000)
-    secure = await wire.listen("127.0.0.1", 0, core.Question, Server, tls=context, handshakes=many)
+    secure = await wire.listen("127.0.0.1", 0, core.Request, Server, tls=context, handshakes=many)
     print(json.dumps([server.sockets[0].getsockname()[1] for server in (plain, secure)]), flush=True)
     await asyncio.Event().wait()
 
 
 async def exchange(port: int, context: tls.FileContext | None, size: int, options: argparse.Namespace) -> None:
     client = Client()
-    connection = await wire.connect("127.0.0.1", port, core.Answer, client, tls=context)
+    connection = await wire.connect("127.0.0.1", port, core.Response, client, tls=context)
     content = bytes(size)
 
     async def call(count: int) -> None:
@@ -94,7 +94,7 @@ async def exchange(port: int, context: tls.FileContext | None, size: int, option
 
 async def shake(port: int, context: tls.FileContext | None) -> None:
     for _ in range(HANDSHAKES):
-        (await wire.connect("127.0.0.1", port, core.Answer, Client(), tls=context)).close("done")
+        (await wire.connect("127.0.0.1", port, core.Response, Client(), tls=context)).close("done")
 
 
 def measure(child: psutil.Process, work: object, count: int) -> tuple[float, float, float]:

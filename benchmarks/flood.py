@@ -20,7 +20,7 @@ import uvloop
 
 from benchmarks.rig import contents
 from harness.client import Business
-from harness.http_connection import Connection, NoAnswer
+from harness.http_connection import Connection, NoResponse
 
 # Connections that are opened at a time: below the limit of unauthenticated connections per address.
 CONNECTING = 16
@@ -81,7 +81,7 @@ class Flood:
         self.happened = Happened([], [], 0)
 
     async def run(self) -> None:
-        """Connect, then send until the end. Raises `NoAnswer` when a client gets no connection."""
+        """Connect, then send until the end. Raises `NoResponse` when a client gets no connection."""
         slots = asyncio.Semaphore(CONNECTING)
         # Authenticates each connection, because unauthenticated ones are limited.
         request = self._business.request("GET", "/v1/settings/application", b"")
@@ -148,7 +148,7 @@ class Flood:
             if not connection.usable:
                 connection = await self._business.connect()
             status, _ = await connection.ask(self._business.request("GET", "/v1/health", b""))
-        except NoAnswer:
+        except NoResponse:
             status = 0
         self.happened.looks.append(Look(status, wall, time.perf_counter() - began))
         return connection
@@ -161,7 +161,7 @@ class Flood:
         try:
             if not connection.usable:
                 connection = await self._business.connect()
-        except NoAnswer:
+        except NoResponse:
             self.happened.requests.append(Request(number, message.digest, 0, "", time.time(), 0.0))
             return connection
         sent = await self._business.post(connection, message)

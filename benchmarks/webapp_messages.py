@@ -90,7 +90,7 @@ async def client(port: int, authorization: str, count: int, ids: list[str], late
 
 async def measure(options: argparse.Namespace) -> None:
     coreapp = Coreapp()
-    link = await wire.listen("127.0.0.1", 0, core.Question, lambda: coreapp)
+    link = await wire.listen("127.0.0.1", 0, core.Request, lambda: coreapp)
     with tempfile.TemporaryDirectory() as directory:
         read, write = os.pipe()
         child = subprocess.Popen(  # noqa: ASYNC220

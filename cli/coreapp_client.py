@@ -16,7 +16,7 @@ from tidings.net import exposure
 from tidings.net.exposure import LinkCalls
 from tidings.secrets import operator_key
 from tidings.wire import core, single_requests
-from tidings.wire.single_requests import NoAnswer, NoConnection
+from tidings.wire.single_requests import NoConnection, NoResponse
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -34,7 +34,7 @@ class CoreappClient:
         own = operator_key.derive(settings.secrets.master_key.keys[0])
         return cls(settings.secrets.link_key, calls_of(settings), operator_key=own)
 
-    async def call(self, address: str, make: Callable[[int], core.Question]) -> Any:
+    async def call(self, address: str, make: Callable[[int], core.Request]) -> Any:
         """Send one request to the Coreapp at `host:port`. Returns its response. Raises `CommandFailure`.
 
         make: returns the request with the given request number.
@@ -43,7 +43,7 @@ class CoreappClient:
             answer = await single_requests.ask(
                 address, make, calls=self.calls, link_key=self.key, operator_key=self.operator_key
             )
-        except (NoConnection, NoAnswer) as error:
+        except (NoConnection, NoResponse) as error:
             raise guard.CommandFailure(str(error)) from error
         if isinstance(answer, core.Refused):
             raise guard.CommandFailure(f"the Coreapp at {address} refuses: {answer.details}")
@@ -55,7 +55,7 @@ def calls_of(settings: InstallationSettings) -> LinkCalls:
     return exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
 
 
-def who() -> str:
+def operator() -> str:
     """Return `user@host` of the user who runs the command, for audit entries."""
     try:
         user = getpass.getuser()

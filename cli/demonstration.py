@@ -66,15 +66,15 @@ def free_ports(count: int) -> list[int]:
 class Demonstration:
     """Sends one message to a robot that reads and one to a robot that replies, and waits for all expected events."""
 
-    def __init__(self, where: Where, data_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, where: Where, data_dir: Path, print_line: Callable[[str], None]) -> None:
         self._where = where
         self._data_dir = data_dir
-        self._say = say
+        self._print_line = print_line
         self._message_id = ""
         self._statuses: set[tuple[str, str]] = set()
         self._shown = ""
         self._reply = ""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def missing(self) -> list[str]:
         """Return the expected events that have not happened yet."""
@@ -98,7 +98,7 @@ class Demonstration:
                 async with httpx.AsyncClient(base_url=self._where.api_url, timeout=timeout, trust_env=False) as http:
                     await self._send_messages(http, f"http://{host}:{port}/callback")
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._look_into_inbox())
+                    group.create_task(self._poll_inbox())
                     group.create_task(self._wait_for_all())
         except TimeoutError:
             pass
@@ -108,28 +108,28 @@ class Demonstration:
 
     async def _wait_for_all(self) -> None:
         while self.missing():
-            await self._news.wait()
-            self._news.clear()
+            await self._changed.wait()
+            self._changed.clear()
 
     async def _send_messages(self, http: httpx.AsyncClient, callback_url: str) -> None:
         body = {"new_password": NEW_PASSWORD}
         basic = urls.basic(f"{ADMINISTRATOR}:{self._where.first_password}")
         answer = await self._call(http, "POST", "/v1/users/login", basic, body)
-        self._say(f"logged in as {ADMINISTRATOR}, with the first password changed")
+        self._print_line(f"logged in as {ADMINISTRATOR}, with the first password changed")
         bearer = f"Bearer {answer['users'][0]['token']}"
         settings = {"webhooks": {"url": callback_url}, "sent_status": True}
         await self._call(http, "PATCH", "/v1/settings/application", bearer, settings)
-        self._say(f"callbacks go to {callback_url}")
+        self._print_line(f"callbacks go to {callback_url}")
         wanted = {"blocking": "wait", "contacts": [f"+{READER}", f"+{ECHO}"]}
         answer = await self._call(http, "POST", "/v1/contacts", bearer, wanted)
         for contact in answer["contacts"]:
-            self._say(f"contact {contact['input']} is {contact['status']}")
+            self._print_line(f"contact {contact['input']} is {contact['status']}")
         for to, text in ((READER, TEXT), (ECHO, ECHO_TEXT)):
             message = {"to": to, "type": "text", "text": {"body": text}}
             answer = await self._call(http, "POST", "/v1/messages", bearer, message)
             message_id = answer["messages"][0]["id"]
             self._message_id = self._message_id or message_id
-            self._say(f"message to {to} accepted as {message_id}: “{text}”")
+            self._print_line(f"message to {to} accepted as {message_id}: “{text}”")
 
     async def _call(
         self, http: httpx.AsyncClient, method: str, path: str, authorization: str, body: Any
@@ -143,16 +143,16 @@ class Demonstration:
     def _callback(self, content: bytes) -> None:
         body = json.loads(content)
         for status in body.get("statuses", []):
-            self._say(f"callback: {status['id']} is {status['status']}")
+            self._print_line(f"callback: {status['id']} is {status['status']}")
             self._statuses.add((status["id"], status["status"]))
         for message in body.get("messages", []):
             text = message.get("text", {}).get("body", "")
-            self._say(f"callback: {message['from']} wrote “{text}”")
+            self._print_line(f"callback: {message['from']} wrote “{text}”")
             if message["from"] == ECHO:
                 self._reply = text
-        self._news.set()
+        self._changed.set()
 
-    async def _look_into_inbox(self) -> None:
+    async def _poll_inbox(self) -> None:
         """Poll the recipient's database for the decrypted text, whose SHA-256 must also be in the robots' log."""
         database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
         secrets = process_secrets.read(HandsetSecrets, {}, self._data_dir)
@@ -169,11 +169,11 @@ class Demonstration:
                     text = vault.open_text(message.number, message.peer, message.id, message.content)
                     fingerprint = hashlib.sha256(text.encode()).hexdigest()
                     if fingerprint in logged:
-                        self._say(f"handset {READER} decrypted: “{text}” (in its log as {fingerprint[:12]}…)")
+                        self._print_line(f"handset {READER} decrypted: “{text}” (in its log as {fingerprint[:12]}…)")
                         self._shown = text
         finally:
             await database.close()
-        self._news.set()
+        self._changed.set()
 
 
 def _read(path: Path) -> str:

@@ -107,5 +107,5 @@ def _explain_os_error(error: OSError) -> str | None:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EADDRNOTAVAIL):
         return f"{error.filename or 'the system'}: {error.strerror}"
     if isinstance(error, ConnectionError):
-        return f"nobody answers: {error}"
+        return f"no process responds: {error}"
     return None

@@ -120,7 +120,7 @@ class Installation:
     variables: environment variables of the installation.
     """
 
-    def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(self, variables: Mapping[str, str], print_line: Callable[[str], None]) -> None:
         # `tidings up` has reported unread variables once; without them no child reports them again.
         unread = {variable.name for variable in unread_variables.find(variables)}
         variables = {name: value for name, value in variables.items() if name not in unread}
@@ -137,9 +137,9 @@ class Installation:
         self.opened = opened(variables, self._settings.api_address[0])
         self._variables |= self.opened
         self.data_dir = self._settings.data_dir
-        self._say = say
+        self._print_line = print_line
         self._lock = -1
-        self.supervisor = Supervisor(self.data_dir / "logs", say)
+        self.supervisor = Supervisor(self.data_dir / "logs", print_line)
 
     def read(self) -> None:
         """Lock the data directory. Raises `CommandFailure` when another installation runs on it."""
@@ -167,8 +167,8 @@ class Installation:
             await self.supervisor.prepare(self._child(command))
         if self._settings.handset_web:
             await self.supervisor.prepare(self._child("handset", "--web", entry="link"))
-        self._say("migrating the tables ...")
-        await tables.upgrade(self._settings.families, say=_silent)
+        self._print_line("migrating the tables ...")
+        await tables.upgrade(self._settings.families, print_line=_silent)
         database = Database(self._settings.business, "business")
         try:
             await accounts.require_number(database, self._settings.account)
@@ -236,17 +236,17 @@ class Installation:
     async def _start(
         self, command: str, variables: Mapping[str, str], once: Mapping[str, str] = NOTHING
     ) -> Mapping[str, Any]:
-        self._say(f"starting {command} ...")
+        self._print_line(f"starting {command} ...")
         return await self.supervisor.start(command, variables, once)
 
     async def _start_robots(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
-        self._say("starting robots ...")
+        self._print_line("starting robots ...")
         return await self.supervisor.start_or_keep_trying("robots", variables)
 
     async def _start_page(self, variables: Mapping[str, str]) -> Mapping[str, Any] | None:
         if not self._settings.handset_web:
             return None
-        self._say("starting the page with handsets ...")
+        self._print_line("starting the page with handsets ...")
         return await self.supervisor.start_or_keep_trying("handset", variables)
 
     def _child(self, command: str, *arguments: str, entry: str = "") -> Child:

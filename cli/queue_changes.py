@@ -46,7 +46,7 @@ class QueueChanges:
     replay_rate: float = core.REPLAYS_PER_SECOND  # callbacks replayed per second, after the first page
 
     def __post_init__(self) -> None:
-        self._who = coreapp_client.who()
+        self._who = coreapp_client.operator()
 
     async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
         """Make failing callbacks due now and dead letters pending again. Returns their number.
@@ -56,7 +56,7 @@ class QueueChanges:
         seqs: `seq` of the callbacks, by shard.
         """
 
-        def call(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
+        def call(shard: int, page: Sequence[int]) -> Callable[[int], core.Request]:
             return lambda n: core.ReplayCallbacks(n, list(page), self._who, shard)
 
         async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
@@ -76,7 +76,7 @@ class QueueChanges:
         choice: description of the selection, for the audit entry.
         """
 
-        def call(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
+        def call(shard: int, page: Sequence[int]) -> Callable[[int], core.Request]:
             return lambda n: core.PurgeCallbacks(n, list(page), self._who, choice, shard, list(statuses))
 
         async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
@@ -124,7 +124,7 @@ class QueueChanges:
     async def _change(
         self,
         seqs: Mapping[int, Sequence[int]],
-        call: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
+        call: Callable[[int, Sequence[int]], Callable[[int], core.Request]],
         alone: Callable[[Connection, int, Sequence[int]], Awaitable[Count]],
         *,
         rate: float = math.inf,
@@ -148,7 +148,7 @@ class QueueChanges:
         self,
         owner: Owner | None,
         shard: int,
-        call: Callable[[int], core.Question],
+        call: Callable[[int], core.Request],
         work: Callable[[Connection], Awaitable[Count]],
     ) -> Count:
         if owner is None or not owner.address:

@@ -30,17 +30,17 @@ class Child:
 class Supervisor:
     """Keeps children running.
 
-    say: prints one line on the console.
+    print_line: prints one line on the console.
     """
 
-    def __init__(self, log_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, log_dir: Path, print_line: Callable[[str], None]) -> None:
         self._log_dir = log_dir
-        self._say = say
+        self._print_line = print_line
         self._running: list[_Running] = []
 
     async def prepare(self, child: Child) -> None:
         """Start a child, which loads its program and then waits for `start`. Raises `OSError`."""
-        running = _Running(child, self._log_dir, self._say)
+        running = _Running(child, self._log_dir, self._print_line)
         self._running.append(running)
         await running.prepare()
 
@@ -67,7 +67,7 @@ class Supervisor:
         try:
             return await self.start(command, variables)
         except guard.CommandFailure as failure:
-            self._say(f"{failure}; continuing without {command}")
+            self._print_line(f"{failure}; continuing without {command}")
             self._find(command).keep()
             return None
 
@@ -98,11 +98,11 @@ class Supervisor:
 class _Running:
     """Child with its log; its events are printed on the console."""
 
-    def __init__(self, child: Child, log_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, child: Child, log_dir: Path, print_line: Callable[[str], None]) -> None:
         self.command = child.command
         self._entry = child.entry
-        self._log = ChildLog(log_dir / f"{child.command}.log", say)
-        self._say = say
+        self._log = ChildLog(log_dir / f"{child.command}.log", print_line)
+        self._print_line = print_line
         self._process = ChildProcess(child.command, child.environment, self, log=self._log, arguments=child.arguments)
         self._keeper: asyncio.Task[None] | None = None
 
@@ -128,13 +128,13 @@ class _Running:
 
     def ended(self, status: int, again: float) -> None:
         where = f"(see {self._log.path})"
-        self._say(f"{self.command} ended with status {status}; starting it again in {again:.0f} s {where}")
+        self._print_line(f"{self.command} ended with status {status}; starting it again in {again:.0f} s {where}")
 
     def not_started(self, error: Exception) -> None:
-        self._say(f"{self.command}: {error}")
+        self._print_line(f"{self.command}: {error}")
 
     def is_back(self, where: Mapping[str, Any]) -> None:
-        self._say(f"{self.command} is back{f': {where[self._entry]}' if self._entry else ''}")
+        self._print_line(f"{self.command} is back{f': {where[self._entry]}' if self._entry else ''}")
 
     def does_not_stop(self) -> None:
-        self._say(f"{self.command} does not stop; it is killed")
+        self._print_line(f"{self.command} does not stop; it is killed")

@@ -9,11 +9,11 @@ from tidings.storage import schema
 from tidings.storage.database import Database
 
 
-async def upgrade(databases: Mapping[str, DatabaseSettings], say: Callable[[str], None]) -> None:
+async def upgrade(databases: Mapping[str, DatabaseSettings], print_line: Callable[[str], None]) -> None:
     """Create missing databases, then upgrade each.
 
     databases: settings by family of tables.
-    say: called with one line per family, with the revisions before and after.
+    print_line: called with one line per family, with the revisions before and after.
     """
     for family, where in databases.items():
         await schema.create_database(where)
@@ -23,4 +23,4 @@ async def upgrade(databases: Mapping[str, DatabaseSettings], say: Callable[[str]
         finally:
             await database.close()
         change = f"{before or 'empty'} → {after}" if before != after else f"{after}, nothing to do"
-        say(f"{family:<9} {change}  ({describe_url(where.url)})")
+        print_line(f"{family:<9} {change}  ({describe_url(where.url)})")

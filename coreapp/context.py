@@ -52,7 +52,7 @@ class ShardWakeups:
 
     def wake(self, shard: int) -> None:
         """Wake the owner of `shard` in this process. An owner in another process finds the row at its next poll."""
-        self.of(shard).kick()
+        self.of(shard).wake()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

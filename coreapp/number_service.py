@@ -25,9 +25,9 @@ class NumberService(abc.ABC):
         self._context = context
         self._wakeup = Wakeup()
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Called when that on which the service acts may have changed."""
-        self._wakeup.kick()
+        self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises `LeaseLost`."""

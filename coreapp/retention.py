@@ -104,8 +104,8 @@ class KeptCollector:
         """Delete expired contents. Returns 0, because no row is deleted. Raises `LeaseLost`."""
         before = ids.bound(self.store.clock.now() - KEPT_SECONDS)
         while True:
-            forget = functools.partial(messages.forget_kept, after=self._after, before=before, limit=PAGE)
-            last = await self.store.persist(forget)
+            delete = functools.partial(messages.delete_kept, after=self._after, before=before, limit=PAGE)
+            last = await self.store.persist(delete)
             if last is None:
                 break
             self._after = last
@@ -254,7 +254,7 @@ class RetentionService:
     shard: int
     node: str  # name of this process in the report
     _asked: dict[str, None] = dataclasses.field(default_factory=dict, init=False)
-    _look: Wakeup = dataclasses.field(default_factory=Wakeup, init=False)
+    _wakeup: Wakeup = dataclasses.field(default_factory=Wakeup, init=False)
 
     def ask(self, kind: str) -> None:
         """Collect soon and report the result to the webhook. Raises `RequestRefused` for a kind that is not collected
@@ -262,13 +262,13 @@ class RetentionService:
         if kind not in self.collectors or kind not in (MESSAGE, MEDIA):
             raise RequestRefused(codes.NOT_READY, f"{kind} is not collected here")
         self._asked[kind] = None
-        self._look.kick()
+        self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
         interval = FIRST
-        with self._look.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
-                by_itself = not await self._look.wait(interval)
+                by_itself = not await self._wakeup.wait(interval)
                 await service.run_workers(stop, self.run_once(by_itself=by_itself))
                 if by_itself:
                     interval = INTERVAL

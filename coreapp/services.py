@@ -87,7 +87,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
         server = await _listen(settings, node, links, own)
         host, port = server.sockets[0].getsockname()[:2]
         media_watch = StoreWatch(media)
-        readiness = Readiness(CoreappNeeds(node.databases, node.shards, media_watch).look, SystemClock())
+        readiness = Readiness(CoreappNeeds(node.databases, node.shards, media_watch).check, SystemClock())
         metrics = await Exposition.start(
             *settings.metrics_address,
             key=settings.api_key,
@@ -150,7 +150,7 @@ async def _listen(
         return await connection.listen(
             host,
             port,
-            core.Question,
+            core.Request,
             lambda: LinkHandler(
                 keys,
                 settings.node,

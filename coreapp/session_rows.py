@@ -103,8 +103,8 @@ class SessionRows:
         rows = await sessions.list_sessions(connection, account, [key.peer for key in gone])
         stored = {row.peer: row for row in rows}
         for key in gone:
-            mine = self._whole.get((account, key.peer))
-            if mine is not None and stored.get(key.peer) == mine:
+            own = self._whole.get((account, key.peer))
+            if own is not None and stored.get(key.peer) == own:
                 # An earlier attempt at this transaction was committed.
                 continue
             key.was_gone = True

@@ -80,7 +80,7 @@ class UsedKeys:
         self._filter = None
         if _are_all(shards):
             self._filter = RotatingFilter(LIFETIME_MS / 1000, self._clock.now())
-            self._changed.kick()
+            self._changed.wake()
 
     def is_fresh(self, key: IdempotencyKey) -> bool:
         """Return whether the key is certainly unused; false when the database has to be queried."""
@@ -93,7 +93,7 @@ class UsedKeys:
             self._filter.add(form, self._clock.now())
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._changed.kicked_by(stop):
+        with self._changed.woken_by(stop):
             while not stop.is_set():
                 await self._changed.wait(None if await self.run_once(stop) else RETRY_SECONDS)
 

@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 5  # to find the group unchanged after its participants were sent the key
 KEYS_SECONDS = 30.0  # for the network to accept the keys for the participants
 RETRY_SECONDS = 1.0
-MAX_CHORES = 1000  # requests for keys; further ones are dropped, and the next unreadable message requests the key again
+MAX_KEY_REQUESTS = (
+    1000  # requests for keys; further ones are dropped, and the next unreadable message requests the key again
+)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -41,7 +43,7 @@ class FleetGroups:
     """Groups of a fleet's devices.
 
     Methods that call the network raise `NetworkAway`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored`.
-    At most `MAX_CHORES` requests for keys wait in memory. Messages that the network refused as stale stay in the
+    At most `MAX_KEY_REQUESTS` requests for keys wait in memory. Messages that the network refused as stale stay in the
     outbox, whose limit bounds them.
     """
 
@@ -53,9 +55,9 @@ class FleetGroups:
 
     def __post_init__(self) -> None:
         self._asked: UseLimit[tuple[str, str, str, str]] = UseLimit(
-            self.context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_CHORES
+            self.context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_KEY_REQUESTS
         )
-        self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
+        self._key_requests: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
         self._wakeup = Wakeup()
         self._preparing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
@@ -80,7 +82,7 @@ class FleetGroups:
         """Leave a group and delete its keys."""
         device = self.devices[number]
         await self._api(device).leave(group)
-        await self.sender.do(lambda keys, connection, _: keys.forget(connection, number, group))
+        await self.sender.do(lambda keys, connection, _: keys.delete(connection, number, group))
 
     async def list_mine(self, number: str) -> Sequence[DescribedGroup]:
         """Return the groups of this number as the network knows them."""
@@ -129,7 +131,7 @@ class FleetGroups:
             self.sender.give_up(device, envelope, "the group has changed")
             return
         self._stale[device.number, envelope.position] = (device, envelope)
-        self._wakeup.kick()
+        self._wakeup.wake()
 
     def reset(self) -> None:
         """Clear the stale messages. Called when the store is reopened, which sends the whole outbox again."""
@@ -137,11 +139,11 @@ class FleetGroups:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Process stale messages and requests for keys until `stop`."""
-        with self._wakeup.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
                 if not await self._run_once():
                     await wait_for(stop, RETRY_SECONDS)
-                elif not self._stale and not self._chores:
+                elif not self._stale and not self._key_requests:
                     await self._wakeup.wait()
 
     async def _run_once(self) -> bool:
@@ -154,16 +156,16 @@ class FleetGroups:
             except (ClientError, e2ee.E2EEError) as error:
                 self.sender.give_up(device, envelope, str(error))
             self._stale.pop(key, None)
-        while self._chores:
-            (kind, number, peer, group), device = next(iter(self._chores.items()))
+        while self._key_requests:
+            (kind, number, peer, group), device = next(iter(self._key_requests.items()))
             try:
-                await (self._ask if kind == "ask" else self._give)(device, peer, group)
+                await (self._request_key if kind == "ask" else self._send_key)(device, peer, group)
             except (NetworkAway, errors.NotStored):
                 return False
             except ClientError as error:
                 fields = {"number": number, "peer": peer, "group": group, "error": str(error)}
                 log.warning(f"sender_key.{kind}_failed", extra=fields)
-            self._chores.pop((kind, number, peer, group), None)
+            self._key_requests.pop((kind, number, peer, group), None)
         return True
 
     # Keys.
@@ -185,9 +187,9 @@ class FleetGroups:
         number = device.number
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:
-            there = await self._api(device).fetch(group)
+            fetched = await self._api(device).fetch(group)
             preparation: KeyDistribution = await self.sender.do(
-                lambda keys, connection, _: keys.prepare(connection, number, there)
+                lambda keys, connection, _: keys.prepare(connection, number, fetched)
             )
             if preparation.missing:
                 plaintext = content.encode_sender_key(group, preparation.distribution)
@@ -200,7 +202,7 @@ class FleetGroups:
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
             await self.sender.do(
-                lambda keys, connection, _: keys.mark_distributed(connection, number, group, there.epoch, preparation)
+                lambda keys, connection, _: keys.mark_distributed(connection, number, group, fetched.epoch, preparation)
             )
 
     async def _send_again(self, device: Device, envelope: outbox.OutboxRow) -> None:
@@ -216,14 +218,14 @@ class FleetGroups:
             await self._prepare(device, group)
         raise NetworkAway("the group changes faster than its key can be distributed")
 
-    async def _ask(self, device: Device, peer: str, group: str) -> None:
+    async def _request_key(self, device: Device, peer: str, group: str) -> None:
         await self.sender.send_each(device, [peer], content.encode_sender_key_request(group))
         log.info("sender_key.asked", extra={"number": device.number, "peer": peer, "group": group})
 
-    async def _give(self, device: Device, peer: str, group: str) -> None:
+    async def _send_key(self, device: Device, peer: str, group: str) -> None:
         """Send our key to a peer, if the network confirms that the peer is a participant."""
-        there = await self._api(device).fetch(group)
-        if all(participant.number != peer for participant in there.participants):
+        fetched = await self._api(device).fetch(group)
+        if all(participant.number != peer for participant in fetched.participants):
             log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
             return
         number = device.number
@@ -235,9 +237,9 @@ class FleetGroups:
 
     def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)
-        if self.network is not None and len(self._chores) < MAX_CHORES and self._asked.take(key):
-            self._chores[key] = device
-            self._wakeup.kick()
+        if self.network is not None and len(self._key_requests) < MAX_KEY_REQUESTS and self._asked.take(key):
+            self._key_requests[key] = device
+            self._wakeup.wake()
 
     async def _remember(self, device: Device, group: DescribedGroup) -> None:
         await self.sender.do(lambda keys, connection, _: keys.remember(connection, device.number, group))

@@ -48,14 +48,14 @@ class MessageText:
     lines: list[str] = dataclasses.field(default_factory=list)
     choices: list[ReplyChoice] = dataclasses.field(default_factory=list)
 
-    def say(self, *words: str) -> None:
+    def write(self, *words: str) -> None:
         line = " ".join(word for word in words if word)
         if line and len(self.lines) < MAX_LINES:
             self.lines += line.split("\n")
 
     def offer(self, choice: ChoicePart) -> None:
         self.choices.append(ReplyChoice(choice.label, choice.answer, choice.effect))
-        self.say(f"  {len(self.choices)}. {choice.label}", f"({choice.more})" if choice.more else "")
+        self.write(f"  {len(self.choices)}. {choice.label}", f"({choice.more})" if choice.more else "")
 
 
 def read(kind: str, raw: str) -> MessageText:
@@ -65,9 +65,9 @@ def read(kind: str, raw: str) -> MessageText:
     raw: content as JSON
     """
     reading = MessageText()
-    _say(reading, message_parts.read(kind, raw))
+    _write_parts(reading, message_parts.read(kind, raw))
     if not reading.lines:
-        reading.say(f"[{kind}]")
+        reading.write(f"[{kind}]")
     return reading
 
 
@@ -88,31 +88,31 @@ def describe(kind: str, raw: str) -> str:
     return "\n".join(read(kind, raw).lines)
 
 
-def _say(reading: MessageText, parts: Sequence[MessagePart]) -> None:
+def _write_parts(reading: MessageText, parts: Sequence[MessagePart]) -> None:
     for part in parts:
         match part:
             case ChoicePart():
                 reading.offer(part)
             case TextPart():
-                reading.say(f"[{part.text}]" if part.place == message_parts.LABEL else part.text)
+                reading.write(f"[{part.text}]" if part.place == message_parts.LABEL else part.text)
             case PlacePart():
                 point = f"{part.latitude}, {part.longitude}"
-                reading.say("[location]", part.words, f"({point})" if part.words else point)
+                reading.write("[location]", part.words, f"({point})" if part.words else point)
             case ContactPart():
-                reading.say("[contact]", ", ".join([part.person, *part.details]))
+                reading.write("[contact]", ", ".join([part.person, *part.details]))
             case FilePart():
-                reading.say(f"[{part.kind}]", part.label, f"({bytes_of(part.size)})" if part.size is not None else "")
+                reading.write(f"[{part.kind}]", part.label, f"({bytes_of(part.size)})" if part.size is not None else "")
             case CardPart():
-                reading.say(f"[card {part.number}]")
-                _say(reading, part.parts)
+                reading.write(f"[card {part.number}]")
+                _write_parts(reading, part.parts)
             case OfferPart():
-                reading.say("[offer]", part.text, f"(until {part.until})" if part.until else "")
+                reading.write("[offer]", part.text, f"(until {part.until})" if part.until else "")
             case OrderPart():
-                reading.say("[order]", ", ".join(part.items))
+                reading.write("[order]", ", ".join(part.items))
             case RequestPart():
-                reading.say(_REQUESTS[part.wanted])
+                reading.write(_REQUESTS[part.wanted])
             case MarkPart():
-                reading.say(f"[{part.label}]", part.text)
+                reading.write(f"[{part.label}]", part.text)
 
 
 def bytes_of(size: float) -> str:

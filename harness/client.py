@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from harness import ledger
-from harness.http_connection import Connection, NoAnswer
+from harness.http_connection import Connection, NoResponse
 
 PASSWORD = "Tidings-2026!"
 
@@ -96,7 +96,7 @@ class Business:
         return self._ports[0]
 
     async def connect(self) -> Connection:
-        """Connect to the next Webapp that accepts. Raises `NoAnswer`."""
+        """Connect to the next Webapp that accepts. Raises `NoResponse`."""
         loop, errors = asyncio.get_running_loop(), []
         for _ in range(len(self._ports)):
             port = self._ports[0]
@@ -107,7 +107,7 @@ class Business:
                 errors.append(str(error))
             else:
                 return connection
-        raise NoAnswer(errors[-1])
+        raise NoResponse(errors[-1])
 
     async def log_in(self, password: str = PASSWORD) -> None:
         """Log in as admin, and change the default password if it is still set. Raises `Unexpected`."""
@@ -130,7 +130,7 @@ class Business:
     async def call(
         self, method: str, path: str, body: Any = None, *, authorization: bytes | None = None
     ) -> tuple[int, Any]:
-        """Send one request on a new connection; returns status and decoded body. Raises `NoAnswer`."""
+        """Send one request on a new connection; returns status and decoded body. Raises `NoResponse`."""
         connection = await self.connect()
         try:
             payload = b"" if body is None else msgspec.json.encode(body)
@@ -223,7 +223,7 @@ class Business:
                 status = self.outcome(status, raw)
                 if 200 <= status < 300:
                     message_id = self.accepted_id(raw)
-        except NoAnswer:
+        except NoResponse:
             pass
         request = ledger.Request(message.number, message.digest, status, message_id)
         return Sent(request, wall, time.perf_counter() - started)
@@ -287,7 +287,7 @@ async def closed_loop(
 ) -> Load:
     """Send `work` from `clients` clients, each of which waits for its response before it sends the next message.
 
-    Raises `Unexpected` for any response other than success, and `NoAnswer`.
+    Raises `Unexpected` for any response other than success, and `NoResponse`.
 
     contacts_first: make a contacts call before each message; `Checks` for another kind of call than `wait`.
     patient: retry after 429 or 503.
@@ -364,7 +364,7 @@ async def open_loop(
     async def one(number: str, text: str) -> None:
         try:
             connection = await _idle_or_new(business, idle)
-        except NoAnswer:
+        except NoResponse:
             load.sent.append(Sent(ledger.Request(number, ledger.digest(text), None), time.time(), 0.0))
         else:
             load.sent.append(await business.send(connection, number, text))

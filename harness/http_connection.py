@@ -10,7 +10,7 @@ import httptools
 TIMEOUT = 60.0
 
 
-class NoAnswer(Exception):
+class NoResponse(Exception):
     """The connection failed before the whole response arrived; the request may or may not have been processed."""
 
 
@@ -52,9 +52,9 @@ class Connection(asyncio.Protocol):
         self._fail(str(error or "closed by the server"))
 
     async def ask(self, request: bytes, timeout: float = TIMEOUT) -> tuple[int, bytes]:
-        """Send a request; returns status and body. Raises `NoAnswer`. timeout: seconds."""
+        """Send a request; returns status and body. Raises `NoResponse`. timeout: seconds."""
         if not self.usable:
-            raise NoAnswer("not connected")
+            raise NoResponse("not connected")
         loop = asyncio.get_running_loop()
         self._answer = answer = loop.create_future()
         timer = loop.call_later(timeout, self._fail, f"silent for {timeout:.0f} s")
@@ -73,4 +73,4 @@ class Connection(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         self.close()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NoAnswer(reason))
+            self._answer.set_exception(NoResponse(reason))

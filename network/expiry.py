@@ -25,7 +25,7 @@ EXPIRED = Counter("tidings_network_expired_total", "Envelopes that expired befor
 BATCH = 200  # Expired envelopes per transaction.
 CODES_KEPT_MS = 24 * 3600 * 1000  # Milliseconds that a registration code is kept after it was issued.
 # Milliseconds between two deletions of old registration codes, and of records of group messages past their retention.
-FORGETTING_MS = 3600 * 1000
+DELETION_MS = 3600 * 1000
 _KINDS = frozenset((device.PREKEY, device.MESSAGE))
 
 
@@ -40,7 +40,7 @@ class Expiry:
     name = "expiry"
 
     context: NetworkContext
-    _forget_at: int = 0
+    _delete_at: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await wait_for(stop, self.context.settings.expiry_interval):
@@ -54,12 +54,12 @@ class Expiry:
     async def run_once(self) -> int:
         """Remove everything that has expired; return the number of removed envelopes."""
         database, now, ttl = self.context.database, self.context.now(), self.context.settings.message_ttl
-        if now >= self._forget_at:
+        if now >= self._delete_at:
             await database.persist(lambda c: groups.drop_sends(c, now - ttl * 1000), patience=20)
             await database.persist(
                 lambda c: challenges.delete_old(c, issued_before=now - CODES_KEPT_MS, full_before=now), patience=20
             )
-            self._forget_at = now + FORGETTING_MS
+            self._delete_at = now + DELETION_MS
         if not await database.query(lambda c: mailbox.has_expired(c, now), patience=20):
             return 0
         total = 0

@@ -51,7 +51,7 @@ class OperatorEndpoints:
     context: NetworkContext
     broadcast: Broadcast
     _storing: Batcher[Notice, bool] = dataclasses.field(init=False)
-    _turn: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     _waiting: int = 0
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class OperatorEndpoints:
             raise errors.Unavailable("too many broadcasts wait", retry_after=1)
         self._waiting += 1
         try:
-            async with self._turn:
+            async with self._lock:
                 devices, nodes = await self.broadcast(f"{device.ANNOUNCEMENT}.{secrets.token_hex(12)}", text)
         finally:
             self._waiting -= 1

@@ -145,7 +145,7 @@ async def _wire(
     limits, is_local = settings.limits, env.is_loopback(settings.http_address[0])
     delay, chats, kept = Delay(*settings.delay), Chats(context), KeptMessages(context)
     if await kept.settle_all():
-        routing.look_everywhere()
+        routing.read_all_mailboxes()
     unauthenticated = make_unauthenticated(clock, limits, settings.trusted_proxies)
     backend = Backend(context.router, Copies(context, kept), kept, directory, unauthenticated, delay, limits)
     connections = Connections(backend, settings.drain)

@@ -152,9 +152,9 @@ class Routing:
         """Connect the parts that must cooperate with other nodes."""
         self.connections = connections
         if self.node is not None:
-            self.node.tell_askers = registrations.tell_askers
+            self.node.notify_askers = registrations.notify_askers
 
-    def look_everywhere(self) -> None:
+    def read_all_mailboxes(self) -> None:
         """Request a check of all mailboxes: envelopes were stored for devices that may be attached to other nodes."""
         if self.node is not None:
             self.node.exchange.relocation_check.lost_track = True

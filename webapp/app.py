@@ -104,9 +104,9 @@ def create(
     if facade is not None:
         app.router.routes.extend(webapp.api.cloud.openapi.routes.router.routes)
     document.describe(app, webapp.api.metrics.routes.PATHS if open_metrics else ())
-    app.add_exception_handler(APIError, envelope.answer_error)
-    app.add_exception_handler(DatabaseError, envelope.answer_error)
-    app.add_exception_handler(HTTPException, envelope.answer_http_exception)
+    app.add_exception_handler(APIError, envelope.respond_with_error)
+    app.add_exception_handler(DatabaseError, envelope.respond_with_error)
+    app.add_exception_handler(HTTPException, envelope.respond_to_http_exception)
     layers = _counted(app, facade, testing)
     if only_login is not None:
         layers = only_login(layers)

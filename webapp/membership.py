@@ -44,11 +44,11 @@ class WebappMembership(Membership):
         """Join the installation's Webapps. Raises the database's errors."""
         async with self._database.transaction() as connection:
             await webapp_unreached.record_start(connection, self.webapp.incarnation)
-            await webapp_nodes.renew(connection, self.webapp, forget=FORGOTTEN)
+            await webapp_nodes.renew(connection, self.webapp, delete_after=FORGOTTEN)
         async with self._database.reading() as connection:
-            await self.look(connection)
+            await self.poll(connection)
 
-    async def look(self, connection: Connection) -> None:
+    async def poll(self, connection: Connection) -> None:
         """Count the live Webapps."""
         live = await webapp_nodes.list_live(connection, heartbeat_timeout=webapp_nodes.SILENCE)
         # This Webapp counts as live even if its heartbeat is late.
@@ -65,7 +65,7 @@ class WebappMembership(Membership):
 
     async def renew(self) -> None:
         async with self._database.transaction() as connection:
-            await webapp_nodes.renew(connection, self.webapp, forget=FORGOTTEN)
+            await webapp_nodes.renew(connection, self.webapp, delete_after=FORGOTTEN)
 
     async def remove(self) -> None:
         async with self._database.transaction(seconds=1.0) as connection:

@@ -79,21 +79,21 @@ SHOWN_ONCE = "First password of admin, to be changed at the first login and show
 class Maintenance:
     """Service that runs named maintenance tasks. A failed task does not prevent the others."""
 
-    name = "upkeep"
+    name = "maintenance"
 
-    def __init__(self, chores: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
-        self._chores = chores
+    def __init__(self, tasks: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+        self._tasks = tasks
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):
             await self.run_once()
 
     async def run_once(self) -> None:
-        for name, chore in self._chores.items():
+        for name, task in self._tasks.items():
             try:
-                await chore()
+                await task()
             except Exception as error:
-                log.warning("upkeep.failed", extra={"chore": name, "error": repr(error)[:200]})
+                log.warning("maintenance.failed", extra={"task": name, "error": repr(error)[:200]})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _common(context: WebappContext) -> Common:
     by_number = NumberLimits(limits)
     by_number.of(settings.account)
     membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
-    context.changes.look(membership.look)
+    context.changes.on_poll(membership.poll)
     return Common(membership=membership, leases=leases, limits=by_number, changes=context.changes)
 
 

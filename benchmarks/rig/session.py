@@ -21,7 +21,7 @@ from benchmarks.rig.run import Failed, Run
 from harness import database_server
 from harness.client import Unexpected
 from harness.control import ChildFailed
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
 from harness.processes import Ended
 
@@ -29,7 +29,7 @@ BUFFER_POOL_MB = 256
 # Options that do not make a benchmark partial.
 NEVER_SHORTENS = ("output", "keep_logs", "profile", "long", "again")
 # Errors of a run that are caused by the measured system rather than by this program.
-FAILURES = (Failed, Ended, ChildFailed, OSError, NoAnswer, Unexpected, ExceptionGroup)
+FAILURES = (Failed, Ended, ChildFailed, OSError, NoResponse, Unexpected, ExceptionGroup)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 async def _list(where: DatabaseSettings) -> int:
     database = Database(where, "business")
     try:
-        failing = await _print_pages(database, callbacks.list_failing, _comes_again)
+        failing = await _print_pages(database, callbacks.list_failing, _next_attempt)
         dead = await _print_pages(database, callbacks.list_dead, lambda _: "given up")
     finally:
         await database.close()
@@ -95,7 +95,7 @@ async def _print_pages(database: Database, read: Any, fate: Callable[[Callback],
         after = page[-1].seq
 
 
-def _comes_again(row: Callback) -> str:
+def _next_attempt(row: Callback) -> str:
     return f"again at {choices.utc(row.due_at)}"
 
 
@@ -141,13 +141,13 @@ async def _resend(settings: QueueSettings, options: argparse.Namespace) -> int:
     try:
         account = await chosen_number.find(database, settings.account, options.number)
         changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
-        await callback_resends.resend(database, changes, account, choice, _say_progress)
+        await callback_resends.resend(database, changes, account, choice, _print_progress)
     finally:
         await database.close()
     return 0
 
 
-def _say_progress(total: int, reached: int | None) -> None:
+def _print_progress(total: int, reached: int | None) -> None:
     back = f" back to {choices.utc(reached)}" if reached is not None else ""
     print(f"{total} callbacks are pending again{back}", flush=True)
 

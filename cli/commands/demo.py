@@ -39,18 +39,18 @@ async def _demo(directory: Path, timeout: float) -> int:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     started = time.monotonic()
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         print(f"{time.monotonic() - started:5.1f} s  {line}", flush=True)
 
-    installation = Installation(demonstration.environment(os.environ, directory), say)
+    installation = Installation(demonstration.environment(os.environ, directory), print_line)
     installation.read()
     try:
         where = await installation.start()
-        say(f"a whole system runs in {directory}, its API at {where.api_url}")
-        missing = await demonstration.Demonstration(where, directory, say).run(timeout)
+        print_line(f"a whole system runs in {directory}, its API at {where.api_url}")
+        missing = await demonstration.Demonstration(where, directory, print_line).run(timeout)
         if missing:
             raise guard.CommandFailure(f"missing after {timeout:.0f} s: {', '.join(missing)}")
-        say("everything came; stopping")
+        print_line("everything came; stopping")
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:

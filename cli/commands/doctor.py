@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
     wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
-    found = process.run_loop(_look(CheckPlan(os.environ, wanted)))
+    found = process.run_loop(_check_all(CheckPlan(os.environ, wanted)))
     if options.json:
         _print_object(found)
     else:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     return int(findings.worst(found))
 
 
-async def _look(plan: CheckPlan) -> Sequence[Finding]:
+async def _check_all(plan: CheckPlan) -> Sequence[Finding]:
     try:
         return await findings.run_groups(plan.groups())
     finally:

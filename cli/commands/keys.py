@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     found = CoreappSettings.read(os.environ)
     if options.action == "console":
-        _say(operator_key.derive(found.secrets.master_key.keys[0]))
+        _print_line(operator_key.derive(found.secrets.master_key.keys[0]))
         return 0
     return asyncio.run(_run(options, found))
 
@@ -47,7 +47,7 @@ async def _run(options: argparse.Namespace, found: CoreappSettings) -> int:
     database, files = Database(found.business, "business"), SecretFiles(found.data_dir)
     try:
         for name in (options.kind,) if options.kind else tuple(keys):
-            await _act(options.action, Rotation(name, database, files, keys=keys[name], say=_say))
+            await _act(options.action, Rotation(name, database, files, keys=keys[name], print_line=_print_line))
     except (CannotRotate, CorruptState) as error:
         raise guard.CommandFailure(str(error)) from None
     finally:
@@ -60,7 +60,7 @@ async def _act(action: str, rotation: Rotation) -> None:
         await rotation.rotate()
     elif action == "drop":
         await rotation.drop()
-    _say(_describe(await rotation.state()))
+    _print_line(_describe(await rotation.state()))
 
 
 def _describe(state: KeyState) -> str:
@@ -71,5 +71,5 @@ def _describe(state: KeyState) -> str:
     return f"{state.name} key: {known}; {state.left} rows under another; here: {' '.join(state.ids)} ({state.source})"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)

@@ -197,7 +197,7 @@ async def _list(database: Database) -> int:
 
 
 async def _pause(database: Database, number: str, *, is_paused: bool) -> int:
-    change = functools.partial(number_states.change, number=number, is_paused=is_paused, by=coreapp_client.who())
+    change = functools.partial(number_states.change, number=number, is_paused=is_paused, by=coreapp_client.operator())
     try:
         await _change(database, change)
     except number_states.NumberMissing:

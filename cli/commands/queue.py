@@ -193,7 +193,7 @@ async def _replay(options: argparse.Namespace, database: Database, changes: Queu
     async with database.reading() as connection:
         rows = await CALLBACKS.read(connection, choice)
     count = await changes.replay(by_shard(CALLBACKS, rows))
-    _say(options, {"replayed": count}, f"{count} callbacks are due now, with the same event ids")
+    _print_line(options, {"replayed": count}, f"{count} callbacks are due now, with the same event ids")
     return 0
 
 
@@ -202,7 +202,7 @@ async def _purge(options: argparse.Namespace, database: Database, changes: Queue
     rows = await _confirmed(options, database, CALLBACKS, choice, "They are deleted and never posted.")
     if rows:
         count = await changes.purge(by_shard(CALLBACKS, rows), choices.describe(choice), choice.statuses)
-        _say_purged(options, count, "callbacks are deleted", "have changed, and stay")
+        _print_purged(options, count, "callbacks are deleted", "have changed, and stay")
     return 0
 
 
@@ -215,7 +215,7 @@ async def _purge_jobs(options: argparse.Namespace, database: Database, changes: 
     if rows:
         count = await changes.purge_jobs(by_shard(_JOBS, rows), choices.describe(choice), choice.statuses)
         stays = "were sent, have changed or are not messages, and stay"
-        _say_purged(options, count, "messages are deleted and fail", stays)
+        _print_purged(options, count, "messages are deleted and fail", stays)
     return 0
 
 
@@ -226,7 +226,7 @@ async def _release(options: argparse.Namespace, database: Database, changes: Que
     items = [quarantine.name(row.kind, row.id) for row in rows]
     count = await database.persist(lambda connection: quarantine.release(connection, items))
     told = f"{count} items are handled again when their shards are next opened: restart the Coreapps"
-    _say(options, {"released": count}, told)
+    _print_line(options, {"released": count}, told)
     return 0
 
 
@@ -244,7 +244,7 @@ async def _confirmed(
     async with database.reading() as connection:
         rows = await queue.read(connection, choice)
     if not rows:
-        _say(options, {"purged": 0, "changed": 0}, f"no {queue.name} are {choices.describe(choice)}")
+        _print_line(options, {"purged": 0, "changed": 0}, f"no {queue.name} are {choices.describe(choice)}")
     elif not options.yes:
         _confirm(rows, choice, queue.name, effect)
     return rows
@@ -278,12 +278,12 @@ def _choose_jobs(options: argparse.Namespace) -> RowFilter:
     return choices.read(options, of=JOB_STATUSES, default=())
 
 
-def _say_purged(options: argparse.Namespace, count: Count, done: str, stays: str) -> None:
+def _print_purged(options: argparse.Namespace, count: Count, done: str, stays: str) -> None:
     stay = f"; {count.stay} {stays}" if count.stay else ""
-    _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} {done}{stay}")
+    _print_line(options, {"purged": count.done, "changed": count.stay}, f"{count.done} {done}{stay}")
 
 
-def _say(options: argparse.Namespace, found: dict[str, Any], line: str) -> None:
+def _print_line(options: argparse.Namespace, found: dict[str, Any], line: str) -> None:
     if options.json:
         _print_object(found)
     else:

@@ -27,7 +27,7 @@ CLOSE_SECONDS = 1.0
 
 
 class Console:
-    """Prints lines from a separate thread, so that `say` neither blocks nor raises.
+    """Prints lines from a separate thread, so that `print_line` neither blocks nor raises.
 
     Lines that could not be printed are counted. The count is printed before the next line that can be printed.
     """
@@ -49,7 +49,7 @@ class Console:
         """Number of lines that could not be printed and have not been reported yet."""
         return self._lost
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Queue one line for printing."""
         try:
             self._waiting.put_nowait(line)
@@ -106,18 +106,18 @@ def run(options: argparse.Namespace) -> int:
     console = Console()
     try:
         level = os.environ.get("TIDINGS_LOG_LEVEL") or "warning"
-        process.configure_logging("up", LogSettings.read({"TIDINGS_LOG_LEVEL": level}), console.say)
+        process.configure_logging("up", LogSettings.read({"TIDINGS_LOG_LEVEL": level}), console.print_line)
         unread_variables.report(os.environ)
-        installation = Installation(os.environ, console.say)
+        installation = Installation(os.environ, console.print_line)
         private_files.mend(installation.data_dir)
         installation.read()
-        asyncio.run(_stay(installation, console.say))
+        asyncio.run(_stay(installation, console.print_line))
     finally:
         console.close()
     return 0
 
 
-async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
+async def _stay(installation: Installation, print_line: Callable[[str], None]) -> None:
     started = time.monotonic()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -142,16 +142,16 @@ async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
         await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             where = starting.result()
-            say(describe(where, installation, time.monotonic() - started))
+            print_line(describe(where, installation, time.monotonic() - started))
             await stop.wait()
     finally:
         stopping.cancel()
         starting.cancel()
         if stop.is_set():
-            say("stopping ... (press Ctrl-C again to kill)")
+            print_line("stopping ... (press Ctrl-C again to kill)")
         await asyncio.wait([starting], timeout=START_GRACE)
         await installation.close()
-    say("stopped")
+    print_line("stopped")
 
 
 def describe(where: Where, installation: Installation, seconds: float) -> str:

@@ -75,7 +75,7 @@ class RecipientChecks:
         return None
 
     async def close(self) -> None:
-        """Answer the pending requests."""
+        """Response the pending requests."""
         await self._reached.close()
 
     async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:

@@ -45,7 +45,7 @@ class JobExpiry:
         # Earliest expiry of an unsent job, Unix milliseconds.
         self._earliest: float = math.inf
 
-    def look_in(self, places: Sequence[WaitingQueue], transmitter: Transmitter) -> None:
+    def set_queues(self, places: Sequence[WaitingQueue], transmitter: Transmitter) -> None:
         """Set all queues in which jobs wait. The transmitter's queue is added to `places`."""
         self._places = (*places, transmitter)
         self._transmitter = transmitter

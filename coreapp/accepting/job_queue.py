@@ -143,9 +143,9 @@ class JobQueue:
             return self._keys.once(question, lambda: self._accept(question))
         return self._accept(question)
 
-    def forget_messages(self) -> None:
+    def evict_messages(self) -> None:
         """Drop the messages without a job from memory, after their rows were deleted."""
-        self._tracker.forget()
+        self._tracker.evict()
 
     async def resume(self, jobs: Sequence[Job]) -> None:
         """Resume the jobs of an earlier owner: ciphertexts are sent as they are, contents are encrypted first.

@@ -68,7 +68,7 @@ class PreKeyMaintenance:
         self._left: tuple[int, int] | None = None
         # One-time pre-keys that are on disk and whose upload the network has not confirmed.
         self._unconfirmed = KeySet()
-        self._look = Wakeup()
+        self._wakeup = Wakeup()
         self._one_pass = asyncio.Lock()
 
     def low(self, left: int, kyber_left: int) -> None:
@@ -78,11 +78,11 @@ class PreKeyMaintenance:
         kyber_left: number of one-time Kyber pre-keys
         """
         self._left = (left, kyber_left)
-        self._look.kick()
+        self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run passes until `stop` is set. Raises `LeaseLost`."""
-        await service.repeat(stop, self._look, self._pass, failed=_failed)
+        await service.repeat(stop, self._wakeup, self._pass, failed=_failed)
 
     async def _pass(self) -> float:
         await self.run_once()
@@ -105,7 +105,7 @@ class PreKeyMaintenance:
                     # Unless the network has notified again, the next pass repeats it.
                     self._left = self._left or left
                     raise
-            await prekey_pool.forget_used(self._database, self._device)
+            await prekey_pool.delete_used(self._database, self._device)
             account_ = self._device.number
             lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
             if is_due(lasting, self._clock.now_ms()):

@@ -17,7 +17,7 @@ from tidings.wire.device import Deliver
 log = logging.getLogger(__name__)
 
 
-async def forget_used(database: Database, own: OwnDevice) -> None:
+async def delete_used(database: Database, own: OwnDevice) -> None:
     """Drop one-time pre-keys from memory that another shard has used: their rows are gone."""
     for kind in (accounts.ONE_TIME, accounts.KYBER_ONE_TIME):
         kept = own.one_time_of(kind)

@@ -135,7 +135,7 @@ class AccountRequests:
             _fail(unanswered, _unanswered())
         self._device = None
         self._lease = None
-        self._changed.kick()
+        self._changed.wake()
 
     def login_refused(self) -> None:
         """Register the number again because the network rejects its token, at most once a day.
@@ -189,7 +189,7 @@ class AccountRequests:
         except LeaseLost as lost:
             raise RequestRefused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1) from lost
         finally:
-            self._changed.kick()
+            self._changed.wake()
 
     async def export_keys(self, account: str, password: str) -> str:
         """Return the keys sealed under a password. Raises `RequestRefused` while the number is not registered and in
@@ -199,7 +199,7 @@ class AccountRequests:
         if self._device is None:
             raise RequestRefused(codes.NOT_READY, "the number is not registered, or not active", 1)
         device = self._device
-        await prekey_pool.forget_used(self._registrar.database, device)
+        await prekey_pool.delete_used(self._registrar.database, device)
         keys = Keys.of(device)
         return await asyncio.to_thread(key_backup.seal, keys, password)
 
@@ -220,7 +220,7 @@ class AccountRequests:
         self._restoration = _Restoration(keys, asyncio.get_running_loop().create_future())
         done = self._restoration.done
         self.reopen.set()
-        self._changed.kick()
+        self._changed.wake()
         try:
             async with asyncio.timeout(RESTORE_SECONDS):
                 await asyncio.shield(done)

@@ -1,7 +1,7 @@
 """Client of the Graph API over kept-alive HTTP/1.1 connections, through the egress guard.
 
-Its errors tell whether the request may have had an effect: `NotPosted` before its first byte was sent, `AnswerMissing`
-after it. A request is never repeated here.
+Its errors show whether the request may have had an effect: `NotPosted` before its first byte was sent,
+`ResponseMissing` after it. A request is never repeated here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NotPosted(Exception):
     """Nothing was sent, so the request may be repeated."""
 
 
-class AnswerMissing(Exception):
+class ResponseMissing(Exception):
     """The request was sent, at least in part, and no valid response came. Whether it had an effect is unknown."""
 
 
@@ -62,18 +62,18 @@ class GraphClient:
         self._idle: collections.deque[tuple[float, _GraphConnection]] = collections.deque()
 
     async def post(self, url: str, token: str, body: bytes) -> CloudResponse:
-        """Post a JSON body. Raises `NotPosted` and `AnswerMissing`."""
+        """Post a JSON body. Raises `NotPosted` and `ResponseMissing`."""
         return await self._call("POST", url, token, body, RESPONSE_LIMIT)
 
     async def post_bytes(self, url: str, token: str, content: bytes) -> CloudResponse:
-        """Post the bytes of a resumable upload, from its start. Raises `NotPosted` and `AnswerMissing`."""
+        """Post the bytes of a resumable upload, from its start. Raises `NotPosted` and `ResponseMissing`."""
         head = {"Authorization": f"OAuth {token}", "Content-Type": "application/octet-stream", "file_offset": "0"}
         return await self._call("POST", url, token, content, RESPONSE_LIMIT, head)
 
     async def upload(
         self, url: str, token: str, form: FileForm, size: int, chunks: AsyncIterable[bytes]
     ) -> CloudResponse:
-        """Post a file as a form, with bounded memory. Raises `NotPosted`, `AnswerMissing`, and the errors of `chunks`.
+        """Post a file as a form, with bounded memory. Raises `NotPosted`, `ResponseMissing`, and errors of `chunks`.
 
         size: bytes of the file
         """
@@ -90,22 +90,22 @@ class GraphClient:
                 await connection.stream(head, chunks, after, limit=RESPONSE_LIMIT)
             return self._answered(connection, RESPONSE_LIMIT)
         except TimeoutError:
-            raise AnswerMissing(f"no answer within {UPLOAD_SECONDS:g} s") from None
+            raise ResponseMissing(f"no answer within {UPLOAD_SECONDS:g} s") from None
         except StreamCut as error:
-            raise AnswerMissing(str(error)) from None
+            raise ResponseMissing(str(error)) from None
         finally:
             if connection.is_lost or not connection.is_reusable:
                 connection.abort()
 
     async def get(self, url: str, token: str, *, limit: int = RESPONSE_LIMIT) -> CloudResponse:
-        """Get an object. Raises `NotPosted` and `AnswerMissing`.
+        """Get an object. Raises `NotPosted` and `ResponseMissing`.
 
         limit: bytes of the response
         """
         return await self._call("GET", url, token, b"", limit)
 
     async def delete(self, url: str, token: str) -> CloudResponse:
-        """Delete an object. Raises `NotPosted` and `AnswerMissing`."""
+        """Delete an object. Raises `NotPosted` and `ResponseMissing`."""
         return await self._call("DELETE", url, token, b"", RESPONSE_LIMIT)
 
     def close(self) -> None:
@@ -133,21 +133,21 @@ class GraphClient:
                 await connection.ask(request, limit=limit)
         except TimeoutError:
             connection.abort()
-            raise AnswerMissing(f"no answer within {self.answer_seconds:g} s") from None
+            raise ResponseMissing(f"no answer within {self.answer_seconds:g} s") from None
         except OSError as error:
             connection.abort()
-            raise AnswerMissing(str(error) or type(error).__name__) from None
+            raise ResponseMissing(str(error) or type(error).__name__) from None
         except BaseException:
             connection.abort()
             raise
         return self._answered(connection, limit)
 
     def _answered(self, connection: _GraphConnection, limit: int) -> CloudResponse:
-        """Return the response, and keep the connection for the next request. Raises `AnswerMissing`."""
+        """Return the response, and keep the connection for the next request. Raises `ResponseMissing`."""
         parser = connection.content
         if not parser.is_complete or parser.size > limit:
             connection.abort()
-            raise AnswerMissing("the response is too long, or broke off")
+            raise ResponseMissing("the response is too long, or broke off")
         response = CloudResponse(parser.status, parser.headers, parser.take_content())
         if connection.is_reusable and len(self._idle) < MAX_IDLE:
             self._idle.append((time.monotonic(), connection))

@@ -123,7 +123,7 @@ class Arrivals:
         if not group_id:
             raise e2ee.InvalidMessage("a group message without a group")
         awaited = self._events.requests
-        awaited.require_turn(delivery)
+        awaited.require_first(delivery)
         try:
             plaintext = sender_keys.read(record, delivery.body, spend)
         except (e2ee.NoSession, e2ee.TooFarAhead) as error:
@@ -229,7 +229,7 @@ class Arrivals:
             for number in notice.numbers:
                 if not self._is_member(group_id, number):
                     self._records.get(number, {}).pop(group_id, None)
-                    self._events.peers.forget(number, group_id)
+                    self._events.peers.evict(number, group_id)
                     self._used.pop((group_id, number), None)
                     self._dropped.append((group_id, number))
         log.info("group.changed", extra={"group": group_id, "change": notice.change, "epoch": notice.epoch})
@@ -262,7 +262,7 @@ class Arrivals:
     def committed(self) -> None:
         """Start the follow-up work once the batch is on disk, or if there was nothing to write."""
         for member in self._late:
-            self._events.lost_keys.give_again_soon(member)
+            self._events.lost_keys.resend_soon(member)
         for group_id in self._unfinished:
             self._events.replicas.refresh_soon(group_id)
         for group_id, author in dict.fromkeys(self._lacking):
@@ -272,7 +272,7 @@ class Arrivals:
             if group_id in self._asked:
                 self._events.sender.hand_over(group_id)
             else:
-                self._events.sender.kick(group_id)
+                self._events.sender.wake(group_id)
 
     def _lost(self, group_id: str, member: str) -> None:
         """Mark a participant as lacking our key."""

@@ -82,9 +82,9 @@ class CrossShardReader:
     _in_hand: set[str] = dataclasses.field(default_factory=set, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
-        bell = self.context.shared.wakeups.of(self.context.shard)
+        wakeup = self.context.shared.wakeups.of(self.context.shard)
         stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: bell.kick())
+        stopping.add_done_callback(lambda _: wakeup.wake())
         try:
             while not stop.is_set():
                 seconds = None
@@ -102,11 +102,11 @@ class CrossShardReader:
                         raise
                     log.warning("shard_notes.unreadable", extra={"error": repr(error)})
                     seconds = RETRY_SECONDS
-                await bell.wait(seconds)
+                await wakeup.wait(seconds)
         finally:
             stopping.cancel()
             # The next owner of the shard reads the remaining messages.
-            bell.kick()
+            wakeup.wake()
 
     async def run_once(self) -> None:
         """Read the pending messages and start handling them."""
@@ -158,7 +158,7 @@ class SentElsewhere:
         """Watch jobs that were left for other shards. They are on disk."""
         self._waiting.update(ids)
         if self._waiting and self._task is None and not self._closing.is_set():
-            self._task = asyncio.create_task(self._look(), name="sent elsewhere")
+            self._task = asyncio.create_task(self._poll(), name="sent elsewhere")
             self._task.add_done_callback(self._ended)
 
     async def still_there(self, ids: Collection[str]) -> set[str]:
@@ -171,7 +171,7 @@ class SentElsewhere:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while self._waiting and not await service.wait_for(self._closing, POLL_SECONDS):
             left = await self.still_there(list(self._waiting))
             gone = self._waiting - left

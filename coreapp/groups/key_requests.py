@@ -59,7 +59,7 @@ class KeyRequests:
         REQUESTS.labels("received").inc()
         return self._answers.take((group_id, member))
 
-    def require_turn(self, delivery: Deliver) -> None:
+    def require_first(self, delivery: Deliver) -> None:
         """Raise `KeyOnItsWay` for a message behind a waiting one of the same author."""
         queue = self._waiting.get((delivery.group, delivery.sender))
         if not queue:

@@ -27,7 +27,7 @@ class LostKeys:
     notes: CrossShardMessages
     _background: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
 
-    async def give_again(self, member: str) -> None:
+    async def resend(self, member: str) -> None:
         """Send our keys to a participant to whom they were refused while their identity was unacknowledged."""
         if not self.context.lease.is_first:
             note = self.notes.to_first(cross_shard.LOST, member)
@@ -40,9 +40,9 @@ class LostKeys:
         if holders:
             await self._write(GroupChanges(self.context.account, holders=holders))
 
-    def give_again_soon(self, member: str) -> None:
-        """Call `give_again` in the background."""
-        task = asyncio.create_task(self.give_again(member), name=f"keys of {member}")
+    def resend_soon(self, member: str) -> None:
+        """Call `resend` in the background."""
+        task = asyncio.create_task(self.resend(member), name=f"keys of {member}")
         self._background.add(task)
         task.add_done_callback(self._ended)
 

@@ -46,7 +46,7 @@ class PeerKeys:
         # An empty dict in memory must be returned itself: later batches find the keys added to it.
         return {} if known is None else known
 
-    def forget(self, sender: str, group_id: str) -> None:
+    def evict(self, sender: str, group_id: str) -> None:
         """Drop the key of a participant who left."""
         known = self._known.get(sender)
         if known is not None:

@@ -43,7 +43,7 @@ class GroupRequests:
         """Raise `RequestRefused` unless a message to this group may be accepted."""
         self._find(group_id)
 
-    async def answer(self, question: core.GroupQuestion) -> core.GroupAnswer:
+    async def answer(self, question: core.GroupRequest) -> core.GroupResponse:
         """Carry out a request."""
         with _as_refusals():
             if isinstance(question, core.CreateGroup):

@@ -57,7 +57,7 @@ class _Line:
     in_flight: dict[str, int] = dataclasses.field(default_factory=dict)
     refused: int = -1  # highest epoch that the network refused
     asked: bool = False  # whether a member needs the key, even without messages
-    look: bool = False  # whether there may be work
+    is_due: bool = False  # whether there may be work
     task: asyncio.Task[None] | None = None
 
 
@@ -110,7 +110,7 @@ class GroupSender:
         """Queue a job for a group. The job is on disk as `NEW`, or already in the journal."""
         if not self._closing.is_set():
             self._put(job, content)
-            self.kick(job.peer)
+            self.wake(job.peer)
 
     def returned(self, job: Job) -> None:
         """Encrypt a message again that the network refused because the group has changed."""
@@ -125,7 +125,7 @@ class GroupSender:
             self.sending.transmitter.fail([job], codes.MESSAGE_FAILED, "the stored message cannot be read")
         else:
             self._put(again, content)
-        self.kick(job.peer)
+        self.wake(job.peer)
 
     def finished(self, ids: Sequence[str]) -> None:
         """Called when these jobs have left the queue; the deletion is in the journal."""
@@ -139,21 +139,21 @@ class GroupSender:
             changes = self.keys.handed_over(jobs, group_id)
             if changes is not None:
                 self.context.journal.put(Change(self.context.account, groups=changes))
-            self.kick(group_id)
+            self.wake(group_id)
         for group_id in {self._land(job_id) for job_id in ids if job_id in self._in_flight}:
-            self.kick(group_id)
+            self.wake(group_id)
 
     def hand_over(self, group_id: str) -> None:
         """Send the key to the members of the group who lack it, if there is one."""
         self._line(group_id).asked = True
-        self.kick(group_id)
+        self.wake(group_id)
 
-    def kick(self, group_id: str) -> None:
+    def wake(self, group_id: str) -> None:
         """Start the group's loop, or another round of it."""
         if self._closing.is_set():
             return
         line = self._line(group_id)
-        line.look = True
+        line.is_due = True
         if line.task is None:
             line.task = asyncio.create_task(self._serve(line), name=f"group {group_id}")
             line.task.add_done_callback(lambda task: self._served(line, task))
@@ -206,21 +206,21 @@ class GroupSender:
         if (error := task.exception()) is not None:
             # Keys in memory may be ahead of the disk: the shard must be reopened.
             self.context.journal.fail(error)
-        elif line.look:
-            self.kick(line.id)
+        elif line.is_due:
+            self.wake(line.id)
         elif not line.waiting and not line.in_flight and not line.asked:
             self._lines.pop(line.id, None)
 
     async def _serve(self, line: _Line) -> None:
-        while line.look and not self._closing.is_set():
-            line.look = False
+        while line.is_due and not self._closing.is_set():
+            line.is_due = False
             try:
-                line.look = await self._round(line) or line.look
+                line.is_due = await self._round(line) or line.is_due
             except NetworkAway as error:
                 log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
                 self.sending.failures.note([job_id for job_id, _, _ in line.waiting], failures.no_answer(error))
                 await service.wait_for(self._closing, RETRY_SECONDS)
-                line.look = True
+                line.is_due = True
 
     async def _round(self, line: _Line) -> bool:
         """Run one round. Returns whether there is more to do now. Raises `NetworkAway`."""

@@ -65,7 +65,7 @@ class Downloads:
         # Downloads whose end is in the journal. They stay until it is on disk, so that no page loads them again.
         self._ending: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
-        self._look = service.Wakeup()
+        self._wakeup = service.Wakeup()
 
     def wants(self, message: inbound.Inbound) -> bool:
         """Return whether the callback of this message must wait for its file."""
@@ -127,7 +127,7 @@ class Downloads:
         """Start downloads that are on disk."""
         if downloads:
             self._waiting.offer(downloads)
-            self._look.kick()
+            self._wakeup.wake()
 
     def withdraw(self, message_id: str, sender: str, fresh: list[Download]) -> Sequence[Callback] | None:
         """Return the callbacks without the file if the sender revokes a message whose file is still pending; otherwise
@@ -155,12 +155,12 @@ class Downloads:
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
-            with self._look.kicked_by(stop):
+            with self._wakeup.woken_by(stop):
                 while not stop.is_set():
                     await self.run_once()
                     # With every slot taken, the next event is the end of a download.
                     free = len(self._running) < self.context.settings.media_transfers
-                    await self._look.wait(self._waiting.seconds() if free else None)
+                    await self._wakeup.wait(self._waiting.seconds() if free else None)
         finally:
             await service.cancel(self._running)
 
@@ -182,7 +182,7 @@ class Downloads:
             # The download exists on disk only: the shard must be reopened.
             log.error("download.broken", exc_info=error)
             self.context.journal.fail(error)
-        self._look.kick()
+        self._wakeup.wake()
 
     async def _load(self) -> None:
         asked = self._waiting.loading()
@@ -192,7 +192,7 @@ class Downloads:
             )
         except Exception:
             log.exception("downloads.load_failed")
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._look.kick)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wakeup.wake)
             return
         self._waiting.loaded(page, asked)
 

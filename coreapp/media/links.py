@@ -253,9 +253,9 @@ class _Real:
         self._is_pdf = source.in_template and source.kind == kinds.DOCUMENT
         self._named = content_type
         try:
-            self._said: kinds.MediaType | None = kinds.parse(content_type)
+            self._declared: kinds.MediaType | None = kinds.parse(content_type)
         except UnusableType:
-            self._said = None
+            self._declared = None
 
     def __call__(self, head: bytes) -> None:
         if self._is_pdf:
@@ -263,16 +263,16 @@ class _Real:
             self.mime_type = kinds.PDF
             return
         if self._kind == kinds.DOCUMENT:
-            if self._said is not None:
-                dataclasses.replace(self._said, kind=kinds.DOCUMENT).check(head[: kinds.HEAD])
-                self.mime_type = self._said.text
+            if self._declared is not None:
+                dataclasses.replace(self._declared, kind=kinds.DOCUMENT).check(head[: kinds.HEAD])
+                self.mime_type = self._declared.text
             return
         names = kinds.types_of(self._kind)
         # The server's type is tried first, because several types can have the same first bytes.
-        said = [self._said.text] if self._said is not None and self._said.text in names else []
+        declared = [self._declared.text] if self._declared is not None and self._declared.text in names else []
         # Text: a variable with an exception would keep its frames, and so the connection, until a collection.
         problem = f"the file is of none of the types of {self._kind}: {', '.join(names)}"
-        for name in [*said, *names]:
+        for name in [*declared, *names]:
             try:
                 kinds.parse(name).check(head[: kinds.HEAD])
             except UnusableType as error:

@@ -107,10 +107,10 @@ class Preparation:
                 parsed.point(path, found)
         finally:
             for source in named:
-                self._forget(source, held_up)
+                self._remove_listener(source, held_up)
         return parsed.encoded()
 
-    def forget(self, blobs: Iterable[str]) -> None:
+    def invalidate(self, blobs: Iterable[str]) -> None:
         """Use no pointers to these blobs any more: they do not exist, and their files are uploaded again."""
         for blob in blobs:
             self.lost.put(blob, True)
@@ -147,18 +147,18 @@ class Preparation:
             return pointer
         origin = self.stored if source.id else self.linked
         try:
-            found = await origin.find(source, lambda why: self._say(source, why))
+            found = await origin.find(source, lambda why: self._report_delay(source, why))
         except SourceFailed as failed:
             return SourceFailed(failed.code, failed.part, failed.why)
         self._known.put(source, found)
         _made.inc()
         return found.pointer
 
-    def _say(self, source: MediaSource, why: str) -> None:
+    def _report_delay(self, source: MediaSource, why: str) -> None:
         for held_up in self._listeners.get(source, ()):
             held_up(why)
 
-    def _forget(self, source: MediaSource, held_up: HeldUp) -> None:
+    def _remove_listener(self, source: MediaSource, held_up: HeldUp) -> None:
         listeners = self._listeners[source]
         listeners.remove(held_up)
         if not listeners:

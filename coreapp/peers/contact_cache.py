@@ -104,7 +104,7 @@ class ContactCache:
         elif missing:
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
-            self._start(self._ask_and_tell(missing, waiting, request_id))
+            self._start(self._check_and_report(missing, waiting, request_id))
         pending = "failed" if wait else "processing"
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
@@ -265,7 +265,7 @@ class ContactCache:
                 future.cancel()
         return [None if future.cancelled() else future.exception() or future.result() for future in futures]
 
-    async def _ask_and_tell(
+    async def _check_and_report(
         self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]], request_id: str
     ) -> None:
         try:
@@ -284,7 +284,7 @@ class ContactCache:
         try:
             await self.context.journal.write(Change(self.context.account, new_callbacks=(callback,)))
         except Exception as error:
-            log.warning("contacts.not_told", extra={"numbers": len(waiting), "error": repr(error)})
+            log.warning("contacts.not_reported", extra={"numbers": len(waiting), "error": repr(error)})
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))

@@ -82,7 +82,7 @@ class SessionStore:
         """Put a record in memory in place of the present one. The peer must be pinned."""
         self._sessions.pinned[peer].record = record
 
-    def forget(self, peer: str) -> None:
+    def evict(self, peer: str) -> None:
         """Drop the session. The peer must be pinned, and `hold` must keep it until its row is deleted."""
         session = self._sessions.pinned[peer]
         session.record = None

@@ -60,7 +60,7 @@ class BatchEffects:
         self.held: list[Deliver] = []  # Deliveries to be tried again a little later, and not acknowledged before.
         self._waited_for: list[Undecrypted] = []
         self._counted: dict[str, Undecrypted] = {}
-        self._came: list[str] = []
+        self._arrived: list[str] = []
         self._renamed: dict[str, str] = {}
         self._messages: list[MessageRow] = []
 
@@ -92,7 +92,7 @@ class BatchEffects:
         statistics.received(kind, self.context.account).inc()
         self.tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._renamed[delivery.message_id] = kind
-        self._came.append(delivery.message_id)
+        self._arrived.append(delivery.message_id)
 
     def asked_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
         """Request a message again that could not be decrypted.
@@ -133,8 +133,8 @@ class BatchEffects:
         report = reports.report(self.reached)
         groups = self.groups.changes() if self.groups is not None else None
         checked = contacts.met((*self.heard, *self.registered)) if self.heard or self.registered else ()
-        news = report.statuses or self._messages or self._renamed or self._counted or jobs
-        if not (news or self.records or self.dropped or groups or self.learnt.rows or checked):
+        has_changes = report.statuses or self._messages or self._renamed or self._counted or jobs
+        if not (has_changes or self.records or self.dropped or groups or self.learnt.rows or checked):
             return None
         steps = self.groups.steps if self.groups is not None else ReceiptSteps({})
         return Change(
@@ -144,7 +144,7 @@ class BatchEffects:
             kept=self.kept,
             renamed=self._renamed,
             new_undecrypted=[*self._waited_for, *self._counted.values()],
-            ended_undecrypted=self._came,
+            ended_undecrypted=self._arrived,
             whole_sessions=[sessions.seal_whole(peer, record) for peer, record in self.records.items()],
             dropped_sessions=self.dropped,
             used_prekeys=self.used_prekeys,

@@ -67,7 +67,7 @@ class InboundMessages:
             self._lose(delivery, error, effects, is_known=is_known)
             return
         if is_known:
-            waited_for = self.recovery.retry_requests.came(delivery.message_id)
+            waited_for = self.recovery.retry_requests.arrived(delivery.message_id)
             if waited_for is not None:
                 # The time of the original message, not of its repetition.
                 delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
@@ -150,7 +150,7 @@ class InboundMessages:
         if not is_known and not self._is_blocked(delivery):
             if asks:
                 waited_for = self.recovery.retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
-            if waited_for is None and not self.recovery.retry_requests.tells_of(sender):
+            if waited_for is None and not self.recovery.retry_requests.admit_report(sender):
                 counted = self.recovery.retry_requests.count(sender, delivery.timestamp)
                 if counted is not None:
                     effects.counted(counted)

@@ -250,7 +250,7 @@ class Inbox:
             await self.context.prekeys.load(deliveries)
             await self._set_ups.load(deliveries)
         if device.RETRY in kinds:
-            loaded.callback(self.recovery.resending.forget)
+            loaded.callback(self.recovery.resending.evict)
             await self.recovery.resending.load(deliveries)
         groups: Arrivals | None = None
         if not kinds <= inspection.STATUSES.keys() or any(delivery.group for delivery in deliveries):
@@ -272,8 +272,8 @@ class Inbox:
             peer, seconds = tracker.peer(message_id), delivery.timestamp // 1000
             if delivery.group and peer == delivery.group and status is not Status.FAILED:
                 effects.reached.append((message_id, Status.SENT, seconds, None))
-                news = effects.arrivals.receipt(delivery, message_id, status)
-                inspection.count(delivery, "noted" if news else "duplicate")
+                is_new = effects.arrivals.receipt(delivery, message_id, status)
+                inspection.count(delivery, "noted" if is_new else "duplicate")
             elif peer == delivery.sender:
                 inspection.count(delivery, "noted")
                 effects.reached.append((message_id, status, seconds, error))
@@ -288,13 +288,13 @@ class Inbox:
         if not inspection.subjects(delivery) or delivery.id in self.statuses.tracker:
             inspection.count(delivery, "duplicate")
             return
-        said = effects.arrivals.changed(delivery)
-        if said is None:
+        content = effects.arrivals.changed(delivery)
+        if content is None:
             inspection.count(delivery, "unusable")
             return
         inspection.count(delivery, "noted")
         effects.received(delivery, inbound.SYSTEM)
-        message, seconds = inbound.Inbound(inbound.SYSTEM, said), delivery.timestamp // 1000
+        message, seconds = inbound.Inbound(inbound.SYSTEM, content), delivery.timestamp // 1000
         effects.callbacks += events.inbound(
             self.context, delivery.id, delivery.sender, seconds, message, group_id=delivery.group
         )
@@ -375,7 +375,7 @@ class Inbox:
         if over:
             committed = self.context.journal.put(Change(self.context.account, dropped_sessions=over))
             for peer in over:
-                self.peers.sessions.forget(peer)
+                self.peers.sessions.evict(peer)
                 self.peers.sessions.hold(peer, committed)
 
 

@@ -65,4 +65,4 @@ class KeyChanges:
         effects.arrivals.start_over(peer)
         effects.records.pop(peer, None)
         effects.dropped.append(peer)
-        self.store.forget(peer)
+        self.store.evict(peer)

@@ -52,7 +52,7 @@ class Resending:
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Read the kept contents that the retry requests among these deliveries name."""
-        self.forget()
+        self.evict()
         asked = {
             ref
             for delivery in deliveries
@@ -65,7 +65,7 @@ class Resending:
             )
             self._kept = {row.id: (row, KeptContents.decode(row.kept)) for row in rows}
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         """Drop what was loaded for a batch."""
         self._kept, self._renewing = {}, set()
 

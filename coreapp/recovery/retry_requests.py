@@ -27,7 +27,7 @@ COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages t
 PATIENCE_SECONDS = 300.0  # seconds that a requested message is waited for
 INTERVAL = 5.0  # seconds between two passes
 LIMIT = 10_000  # waiting messages; further ones are reported at once and may still arrive
-TOLD_EACH = 10  # errors about single messages of one sender per period; further ones are counted
+REPORTED_EACH = 10  # errors about single messages of one sender per period; further ones are counted
 PERIOD = 3600.0  # seconds
 SUMMARY_SECONDS = 60.0  # seconds from the first counted message until their number is reported
 MAX_SUMMARIES = 1_000  # senders whose messages are being counted; those of further senders are only logged
@@ -48,7 +48,9 @@ class RetryRequests:
         self._waiting = {message.id: message for message in left if not message.counted}
         # Counted messages, by sender.
         self._counted = {message.sender: message for message in left if message.counted}
-        self._told: UseLimit[str] = UseLimit(self.context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
+        self._reported: UseLimit[str] = UseLimit(
+            self.context.clock, limit=REPORTED_EACH, period=PERIOD, remembered=REMEMBERED
+        )
 
     def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:
         """Wait for a requested message. Returns the row to commit with the request; None if too many are waited for."""
@@ -59,15 +61,15 @@ class RetryRequests:
         self._waiting[message_id] = message
         return message
 
-    def came(self, message_id: str) -> Undecrypted | None:
+    def arrived(self, message_id: str) -> Undecrypted | None:
         """Stop waiting for a message that arrived. Returns the row to delete; None if it was not waited for."""
         return self._waiting.pop(message_id, None)
 
-    def tells_of(self, sender: str) -> bool:
+    def admit_report(self, sender: str) -> bool:
         """Return whether one more message of this sender is reported by its id, and count it against the limit.
         Otherwise the caller must `count` it.
         """
-        return self._told.take(sender)
+        return self._reported.take(sender)
 
     def count(self, sender: str, timestamp: int) -> Undecrypted | None:
         """Count one more message that is reported by number only. Returns the row to commit; None if it is only logged.
@@ -116,7 +118,7 @@ class RetryRequests:
         newly_counted: dict[str, Undecrypted] = {}
         for message in due:
             del self._waiting[message.id]
-            if self.tells_of(message.sender):
+            if self.admit_report(message.sender):
                 callbacks += self.error(message.id, message.sender, message.request_id)
                 continue
             counted_one = self.count(message.sender, message.timestamp)

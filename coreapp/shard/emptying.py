@@ -55,7 +55,7 @@ async def empty(shard: Shard) -> int:
             break
     while await context.persist(lambda connection: messages.delete_unqueued(connection, context.shard, PAGE)):
         pass
-    shard.accepting.jobs.forget_messages()
+    shard.accepting.jobs.evict_messages()
     if context.lease.is_first:
         await HistoryCollector(context, 0)()
     return deleted

@@ -128,8 +128,8 @@ def publish(shard: Shard) -> None:
         _LIMIT.labels(queue, *labels).set(limit)
     for gauge, read in _GAUGES:
         gauge.labels(*labels).set_function(functools.partial(read, shard))
-    for queue, look in _QUEUES.items():
-        QUEUES.watch(queue, functools.partial(look, shard), shard=labels[0], number=labels[1])
+    for queue, measure in _QUEUES.items():
+        QUEUES.watch(queue, functools.partial(measure, shard), shard=labels[0], number=labels[1])
 
 
 def withdraw(shard: Shard) -> None:
@@ -141,7 +141,7 @@ def withdraw(shard: Shard) -> None:
     for gauge, _ in _GAUGES:
         gauge.remove(*labels)
     for queue in _QUEUES:
-        QUEUES.forget(queue, shard=labels[0], number=labels[1])
+        QUEUES.remove(queue, shard=labels[0], number=labels[1])
 
 
 def _jobs(shard: Shard) -> QueueReading:

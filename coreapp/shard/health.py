@@ -67,7 +67,7 @@ class CoreappNeeds:
         self._shards = shards
         self._media = media
 
-    async def look(self) -> Mapping[str, str]:
+    async def check(self) -> Mapping[str, str]:
         """Return `OK` or `AWAY` for each dependency."""
         away = await self._databases.away()
         connected = all(shard.link.connected for shard in self._shards)

@@ -141,8 +141,8 @@ class LinkHandler:
         took.observe((time.perf_counter() - started) * 1000)
         connection.send(answer)
 
-    async def _try(self, question: Any) -> core.Answer:
-        answer: core.Answer
+    async def _try(self, question: Any) -> core.Response:
+        answer: core.Response
         try:
             answer = await self._ask(question)
         except _NotLookedUp as refused:
@@ -172,7 +172,7 @@ class LinkHandler:
                 answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not complete the request")
         return answer
 
-    async def _ask(self, question: Any) -> core.Answer:
+    async def _ask(self, question: Any) -> core.Response:
         if isinstance(question, core.AcceptMessage):
             # The most frequent request. Groups belong to the first shard.
             shard = self._of(question.account, question.to if question.recipient_type != GROUP else "")
@@ -182,7 +182,7 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             return await self._health(question.n, question.account)
-        if isinstance(question, core.UpstreamQuestion):
+        if isinstance(question, core.UpstreamRequest):
             return await self._ask_upstream(question)
         if isinstance(question, _ABOUT_THE_NUMBER):
             if self._number(question.account).config.upstream is not None:
@@ -215,7 +215,7 @@ class LinkHandler:
             if question.typing and sender:
                 await sending.typing_indicators.show(sender, question.id, question.request_id)
             return core.Done(question.n)
-        if isinstance(question, core.GroupQuestion):
+        if isinstance(question, core.GroupRequest):
             shard = self._of(question.account)
             if shard.upstream is not None:
                 raise RequestRefused(codes.ACCESS_DENIED, NO_GROUPS)
@@ -230,7 +230,7 @@ class LinkHandler:
             return core.Contacts(question.n, contacts)
         raise RequestRefused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
-    async def _ask_about_callbacks(self, question: _ABOUT_CALLBACKS) -> core.Answer:
+    async def _ask_about_callbacks(self, question: _ABOUT_CALLBACKS) -> core.Response:
         """Carry out a request of a number's administrator or test about its callbacks."""
         if isinstance(question, core.QueueWebhook):
             first = self._of(question.account)
@@ -246,7 +246,7 @@ class LinkHandler:
         letters, seqs = shard.webhook.dead_letters, question.seqs[:1000]
         return core.Replayed(question.n, await letters.replay(seqs, question.by, accepted=question.accepted))
 
-    async def _ask_upstream(self, question: core.UpstreamQuestion) -> core.Answer:
+    async def _ask_upstream(self, question: core.UpstreamRequest) -> core.Response:
         """Carry out a request about a number that sends through the Cloud API."""
         events = question.events if isinstance(question, core.TakeUpstreamEvents) else ()
         shard = self._of(question.account, next((event.peer for event in events if event.peer), ""))
@@ -318,7 +318,7 @@ class LinkHandler:
         return core.Health(n, status, self.node, owned, dropped, away, is_elsewhere)
 
 
-async def _operate(shard: Shard, question: _OPERATIONS) -> core.Answer:
+async def _operate(shard: Shard, question: _OPERATIONS) -> core.Response:
     """Carry out an operator's request about the queues or stored contents."""
     if isinstance(question, core.ShowMessage):
         return await contents.show(shard, question)
@@ -334,16 +334,16 @@ async def _operate(shard: Shard, question: _OPERATIONS) -> core.Answer:
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
 
 
-async def _ask_about_a_contact(shard: Shard, question: core.GetIdentity | core.AcknowledgeIdentity) -> core.Answer:
+async def _ask_about_a_contact(shard: Shard, question: core.GetIdentity | core.AcknowledgeIdentity) -> core.Response:
     if isinstance(question, core.GetIdentity):
         identity = await shard.peers.identity_requests.describe(question.wa_id)
         return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
     await shard.peers.identity_requests.acknowledge(question.wa_id, question.hash)
-    await shard.groups.lost_keys.give_again(question.wa_id)
+    await shard.groups.lost_keys.resend(question.wa_id)
     return core.Done(question.n)
 
 
-async def _ask_about_the_number(requests: AccountRequests, question: Any) -> core.Answer:
+async def _ask_about_the_number(requests: AccountRequests, question: Any) -> core.Response:
     if isinstance(question, core.ExportKeys):
         return core.Exported(question.n, await requests.export_keys(question.account, question.password))
     if isinstance(question, core.RequestCode):

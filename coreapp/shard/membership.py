@@ -140,7 +140,7 @@ class CoreappMembership(Membership):
         await self._database.commit(functools.partial(nodes.leave, node=self._node))
 
     async def _list(self, connection: Connection) -> None:
-        await nodes.forget_lost(connection, FORGET_SECONDS)
+        await nodes.delete_lost(connection, FORGET_SECONDS)
         await nodes.join(connection, self._node)
 
     async def _wait_for_namesake(self) -> None:

@@ -111,7 +111,7 @@ class ShardNode:
         self._layout_change = LayoutChange(database, settings)
         self._terms: dict[int, tuple[Term, asyncio.Task[None]]] = {}
         self._own_reach = OwnReach(settings.node)
-        self._look = service.Wakeup()
+        self._wakeup = service.Wakeup()
         self._is_leaving = False
         # Loop times: before which a shard that was just lost is not claimed, since when a shard has been free, and
         # since when the set of live processes has not changed.
@@ -143,9 +143,9 @@ class ShardNode:
             asyncio.create_task(self.numbers.run(left), name=self.numbers.name),
             asyncio.create_task(self._changes.run(left), name=self._changes.name),
         ]
-        looking = asyncio.create_task(self._keep_looking(stop), name="look")
+        polling = asyncio.create_task(self._keep_polling_shards(stop), name="shards")
         try:
-            either = [looking, self._failure, beating, *beside]
+            either = [polling, self._failure, beating, *beside]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             for done in either:
                 if done.done():
@@ -153,9 +153,9 @@ class ShardNode:
         finally:
             # Not cancelled: it may be claiming a shard, which would stay claimed.
             self._is_leaving = True
-            self._look.kick()
+            self._wakeup.wake()
             leaving.set()
-            await asyncio.gather(looking, beating, return_exceptions=True)
+            await asyncio.gather(polling, beating, return_exceptions=True)
             # Leaving comes first, so that no process hands over a shard to us during this. The terms renew their leases
             # themselves.
             await self._membership.leave()
@@ -163,21 +163,21 @@ class ShardNode:
             left.set()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _keep_looking(self, stop: asyncio.Event) -> None:
-        with self._look.kicked_by(stop):
+    async def _keep_polling_shards(self, stop: asyncio.Event) -> None:
+        with self._wakeup.woken_by(stop):
             while not stop.is_set() and not self._is_leaving:
-                await self._look.wait(await self.run_once())
+                await self._wakeup.wait(await self.run_once())
 
     async def _announce_limits(self) -> None:
         """Called when limits of a number in the Cloud API were changed."""
         for shard in self.shards:
-            shard.webhook.limit_events.kick()
-            shard.accepting.tier_rises.kick()
+            shard.webhook.limit_events.wake()
+            shard.accepting.tier_rises.wake()
 
     async def _report_templates(self) -> None:
         """Called when templates of a number were changed."""
         for shard in self.shards:
-            shard.webhook.template_events.kick()
+            shard.webhook.template_events.wake()
 
     async def run_once(self) -> float:
         """Poll once and act on the result. Returns the seconds until the next poll."""
@@ -233,7 +233,7 @@ class ShardNode:
             if shard_blocks.block_of(holding.shard) == block
         )
         if is_free and not terms and await self._layout_change.attempt(lambda: self._is_leaving, block):
-            self._look.kick()
+            self._wakeup.wake()
 
     async def _follow(self, survey: Survey) -> None:
         me, now = self._settings.node, asyncio.get_running_loop().time()
@@ -340,7 +340,7 @@ class ShardNode:
             if lease.shard in self._terms and self._terms[lease.shard][0] is term:
                 del self._terms[lease.shard]
             self._note_owned()
-            self._look.kick()
+            self._wakeup.wake()
 
     async def _can_reopen(self, shard: int, error: Exception) -> bool:
         """Count an attempt for the items whose handling ended the shard. Returns whether the shard can be reopened:

@@ -99,7 +99,7 @@ class CoreappNumbers:
                 log.info("number.found", extra={"number": number, "block": block})
         if self._by_block != before:
             self._by_number = {parts.number: parts for parts in self}
-            self._changed.kick()
+            self._changed.wake()
 
     async def load(self) -> None:
         """Read the settings of all numbers and put them in force."""
@@ -113,7 +113,7 @@ class CoreappNumbers:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the services of all numbers until `stop` is set. Raises the first error of a service."""
-        with self._changed.kicked_by(stop):
+        with self._changed.woken_by(stop):
             try:
                 while not stop.is_set():
                     self._start()

@@ -69,7 +69,7 @@ class StatusTracker:
         """Release one hold of each message."""
         self._entries.unpin(ids)
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         """Drop all messages from memory that are not held."""
         self._entries.clear()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, GraphClient, NotPosted
+from coreapp.graph_api.client import CloudResponse, GraphClient, NotPosted, ResponseMissing
 from coreapp.upstream import outcomes
 from coreapp.upstream_access import UpstreamAccess
 
@@ -74,7 +74,7 @@ async def run(client: GraphClient, access: UpstreamAccess, now: float) -> Sequen
         problems += _of_waba(answer, upstream.waba_id, upstream.phone_number_id)
         answer = await client.get(access.url(f"{upstream.waba_id}/subscribed_apps"), access.token)
         problems += _of_subscription(answer)
-    except (NotPosted, AnswerMissing) as error:
+    except (NotPosted, ResponseMissing) as error:
         remedy = "check --base-url and the way to it; a private address must be in TIDINGS_OUTGOING_ALLOW_WEBHOOKS"
         return [UpstreamProblem(f"{upstream.base_url} cannot be called: {error}", remedy)]
     return problems

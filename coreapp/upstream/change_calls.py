@@ -13,7 +13,7 @@ import msgspec
 
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, GraphClient, NotPosted
+from coreapp.graph_api.client import CloudResponse, GraphClient, NotPosted, ResponseMissing
 from coreapp.upstream import call_errors
 from coreapp.upstream.templates import PAGE_BYTES, MirrorFailed, decode
 from coreapp.upstream_access import UpstreamAccess
@@ -68,7 +68,7 @@ class ChangeCalls:
         return self.words.get(self.effect, self.effect.value)
 
     async def fetch(self, path: str, kind: type[Any]) -> Any:
-        """Get an object. Raises `RequestRefused`, `MirrorFailed`, `NotPosted` and `AnswerMissing`."""
+        """Get an object. Raises `RequestRefused`, `MirrorFailed`, `NotPosted` and `ResponseMissing`."""
         return _object(await self.client.get(self.access.url(path), self.access.token, limit=PAGE_BYTES), kind)
 
     async def prepare(self, call: Awaitable[CloudResponse], kind: type[_Object]) -> _Object:
@@ -116,7 +116,7 @@ class ChangeCalls:
             reason = refused.details
         except TimeoutError:
             reason = f"the Cloud API does not answer within {CHANGE_SECONDS:g} s"
-        except (NotPosted, AnswerMissing, MirrorFailed) as error:
+        except (NotPosted, ResponseMissing, MirrorFailed) as error:
             reason = f"the Cloud API: {error}"
         except LeaseLost:
             reason = "this Coreapp has just lost its shard"

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from coreapp.context import ShardContext
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, FileForm, GraphClient, NotPosted
+from coreapp.graph_api.client import CloudResponse, FileForm, GraphClient, NotPosted, ResponseMissing
 from coreapp.graph_api.pace import MAX_BACKOFF
 from coreapp.graph_api.refused_files import FileRefusal, RefusedFiles
 from coreapp.media.errors import DownloadFailed, SourceFailed
@@ -90,7 +90,7 @@ async def upload_again(preparation: Preparation, content: bytes, held_up: HeldUp
     held_up: called for each attempt that will be repeated
     """
     original, blobs = _without_pointers(content)
-    preparation.forget(blobs)
+    preparation.invalidate(blobs)
     return await preparation.prepare(original, held_up)
 
 
@@ -204,7 +204,7 @@ class UpstreamUploader(Uploader):
             form = FileForm({"messaging_product": "whatsapp", "type": mime_type}, filename or "file", mime_type)
             url = access.url(f"{access.upstream.phone_number_id}/media")
             return await self.client.upload(url, access.token, form, size, _pieces(reader))
-        except (NotPosted, AnswerMissing) as error:
+        except (NotPosted, ResponseMissing) as error:
             log.warning("media.waiting", extra={"error": str(error)[:200]})
             return None
         finally:
@@ -252,7 +252,7 @@ class UpstreamFetcher(Fetcher):
         path = f"{pointer.blob}?phone_number_id={access.upstream.phone_number_id}"
         try:
             answer = await self.client.get(access.url(path), access.token)
-        except (NotPosted, AnswerMissing) as error:
+        except (NotPosted, ResponseMissing) as error:
             raise NetworkUnreached(str(error)) from error
         url = _url_of(answer)
         headers = {"Authorization": f"Bearer {access.token}"}

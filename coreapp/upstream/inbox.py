@@ -88,7 +88,7 @@ class UpstreamInbox:
         """Commit events of this shard's recipients. Raises `RequestRefused` if one belongs to another shard."""
         posted = [event for event in given if event.kind != core.TEMPLATE_EVENT]
         if len(posted) < len(given):
-            self.mirror.kick()
+            self.mirror.wake()
         for event in posted:
             if event.peer and not self.context.owns(event.peer):
                 raise RequestRefused(codes.NOT_PRIMARY_COREAPP, "an event belongs to another shard", 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client import Counter
 
 from coreapp.config import Config
-from coreapp.graph_api.client import AnswerMissing, NotPosted
+from coreapp.graph_api.client import NotPosted, ResponseMissing
 from coreapp.graph_api.number import NumberConnections
 from coreapp.graph_api.pace import backoff
 from coreapp.network_connection import DeliveryListener, SendListener
@@ -138,7 +138,7 @@ class UpstreamLink:
             return None
         try:
             answer = await self._number.client.post(access.messages_url, access.token, body)
-        except (NotPosted, AnswerMissing):
+        except (NotPosted, ResponseMissing):
             return None
         if 200 <= answer.status < 300:
             return PostAccepted("")

@@ -44,7 +44,7 @@ class PostLanes:
 
         pair_rate: rates of the recipients; None for no limit
         start: starts the post of a lane's first job, which holds a permit of the pace
-        is_stopped: returns whether no job may be started any more
+        is_stopped: returns whether no further job may be started
         """
         self._pace, self._pair_rate = pace, pair_rate
         self._start, self._is_stopped = start, is_stopped
@@ -87,7 +87,7 @@ class PostLanes:
             self._pump()
 
     def put_back(self, lane: PostLane, job: Job, content: bytes | None = None) -> None:
-        """Let a lane's first job, which is not in flight any more, start again in this form.
+        """Let a lane's first job, which is no longer in flight, start again in this form.
 
         content: None for the same content
         """

@@ -88,7 +88,7 @@ class ProfileChanges:
             CHANGES.labels("failed" if isinstance(refused, ChangeUnfinished) else "refused").inc()
             log.warning("upstream.profile_not_changed", extra={**words, "error": str(refused)})
             if calls.effect is not ChangeEffect.NONE:
-                self.mirror.kick()
+                self.mirror.wake()
             raise
         finally:
             self._running -= 1

@@ -101,21 +101,21 @@ class ProfileMirror:
     client: GraphClient
 
     def __post_init__(self) -> None:
-        self._look = Wakeup()
+        self._wakeup = Wakeup()
         self.lock = asyncio.Lock()  # held during a change, and while a read is stored
         self._photo_error = ""  # of the last read; empty for none
         self.changes = 0  # changes since the start, also those that failed: a read that began before one is discarded
         guard = EgressGuard(self.context.settings.outgoing_webhooks)
         self._downloader = Downloader(guard, pace=self.context.shared.media_reads)
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Read the profile soon."""
-        self._look.kick()
+        self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._look.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
-                await self._look.wait(INTERVAL if await self.run_once() else RETRY_SECONDS)
+                await self._wakeup.wait(INTERVAL if await self.run_once() else RETRY_SECONDS)
 
     async def run_once(self) -> bool:
         """Read the profile once. Returns whether that succeeded. Texts are stored without an unreadable photo."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from prometheus_client import Counter
 
 from coreapp.accepting.pair_rate import PairRate
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, NotPosted
+from coreapp.graph_api.client import CloudResponse, NotPosted, ResponseMissing
 from coreapp.graph_api.number import NumberConnections
 from coreapp.graph_api.pace import backoff
 from coreapp.graph_api.refused_files import FileRefusal
@@ -284,7 +284,7 @@ class UpstreamSender(Encryption):
             answer: CloudResponse = await self.number.client.post(access.messages_url, access.token, body)
         except NotPosted as error:
             return PostDelayed(str(error))
-        except AnswerMissing as error:
+        except ResponseMissing as error:
             return PostUnknown(str(error))
         return outcomes.of_response(answer.status, answer.content, answer.headers.get("retry-after", ""))
 

@@ -86,11 +86,11 @@ class TemplateChanges:
         except RequestRefused as refused:
             CHANGES.labels("failed" if isinstance(refused, ChangeUnfinished) else "refused").inc()
             if calls.effect is not ChangeEffect.NONE:
-                self.mirror.kick()
+                self.mirror.wake()
             raise
         if change.action == core.DELETE_TEMPLATE:
             # A template that messages still use stays for a while, with another status.
-            self.mirror.kick()
+            self.mirror.wake()
 
     async def _make(self, change: core.ChangeTemplate, calls: ChangeCalls) -> Work:
         """Change the WABA. Returns the work that changes the mirrored templates likewise."""

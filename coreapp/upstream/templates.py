@@ -14,7 +14,7 @@ import msgspec
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.graph_api.client import AnswerMissing, CloudResponse, GraphClient, NotPosted
+from coreapp.graph_api.client import CloudResponse, GraphClient, NotPosted, ResponseMissing
 from coreapp.upstream import outcomes
 from coreapp.upstream_access import UpstreamAccess
 from tidings.aio.service import Wakeup
@@ -183,7 +183,7 @@ async def get_object(client: GraphClient, access: UpstreamAccess, path: str, kin
     """Get a path of the Cloud API. Returns its object of the given type. Raises `MirrorFailed`."""
     try:
         answer = await client.get(access.url(path), access.token, limit=PAGE_BYTES)
-    except (NotPosted, AnswerMissing) as error:
+    except (NotPosted, ResponseMissing) as error:
         raise MirrorFailed(str(error)) from error
     if answer.status != 200:
         found = outcomes.find_error(answer.content)
@@ -211,16 +211,16 @@ class TemplateMirror:
     client: GraphClient
 
     def __post_init__(self) -> None:
-        self._look = Wakeup()
+        self._wakeup = Wakeup()
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Read the templates soon."""
-        self._look.kick()
+        self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._look.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
-                await self._look.wait(INTERVAL if await self.run_once() else RETRY_SECONDS)
+                await self._wakeup.wait(INTERVAL if await self.run_once() else RETRY_SECONDS)
 
     async def run_once(self) -> bool:
         """Read the templates once. Returns whether that succeeded."""

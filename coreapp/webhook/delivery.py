@@ -81,7 +81,7 @@ class Deliveries:
         self._batch = 1  # largest number of callbacks in one post
         self._splits = BatchSplits()
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Read the target again, because it may have changed."""
         self._changed.set()
 
@@ -154,7 +154,7 @@ class Deliveries:
             raise
         except (BatcherFull, BatcherClosed):
             for callback in batch:
-                self._come_again(callback)
+                self._repeat(callback)
         except Exception as error:
             # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
             # forever.
@@ -166,9 +166,9 @@ class Deliveries:
                 try:
                     self._settle([callback], self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
                 except Exception as failure:
-                    self._come_again(callback, failure)
+                    self._repeat(callback, failure)
 
-    def _come_again(self, callback: Callback, failure: Exception | None = None) -> None:
+    def _repeat(self, callback: Callback, failure: Exception | None = None) -> None:
         """Post a callback again whose outcome could not be written, which is no fault of the webhook's."""
         log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
         callback.due_at = int((self.clock.now() + UNMARKED_SECONDS) * 1000)

@@ -71,7 +71,7 @@ class ReadyCallbacks:
     def __init__(self) -> None:
         self._queues: dict[str, collections.deque[Callback]] = {}
         # Each key of `_queues` once.
-        self._turns: collections.deque[str] = collections.deque()
+        self._order: collections.deque[str] = collections.deque()
         self._count = 0
 
     def __len__(self) -> int:
@@ -82,17 +82,17 @@ class ReadyCallbacks:
         queue = self._queues.get(callback.recipient)
         if queue is None:
             self._queues[callback.recipient] = collections.deque((callback,))
-            self._turns.append(callback.recipient)
+            self._order.append(callback.recipient)
         else:
             queue.append(callback)
 
     def pop(self) -> Callback:
         self._count -= 1
-        recipient = self._turns.popleft()
+        recipient = self._order.popleft()
         queue = self._queues[recipient]
         callback = queue.popleft()
         if queue:
-            self._turns.append(recipient)
+            self._order.append(recipient)
         else:
             del self._queues[recipient]
         return callback
@@ -103,18 +103,18 @@ class ReadyCallbacks:
         """
         taken: list[Callback] = []
         passed: list[str] = []
-        while self._turns and len(taken) < limit and len(passed) < limit:
-            recipient = self._turns.popleft()
+        while self._order and len(taken) < limit and len(passed) < limit:
+            recipient = self._order.popleft()
             queue = self._queues[recipient]
             if not admits(queue[0]):
                 passed.append(recipient)
                 continue
             taken.append(queue.popleft())
             if queue:
-                self._turns.append(recipient)
+                self._order.append(recipient)
             else:
                 del self._queues[recipient]
-        self._turns.extendleft(reversed(passed))
+        self._order.extendleft(reversed(passed))
         self._count -= len(taken)
         return taken
 

@@ -99,8 +99,8 @@ def wire_webhook(context: ShardContext) -> Webhook:
         is_cloud=True,
     )
     config.on_change(admission.settings_changed)
-    config.on_change(deliveries.kick)
-    config.on_change(cloud_deliveries.kick)
+    config.on_change(deliveries.wake)
+    config.on_change(cloud_deliveries.wake)
     return Webhook(
         delay=delay,
         queue=queue,

@@ -36,10 +36,10 @@ class PreKeyRefill(DeviceObserver):
         count, kyber = self._one_time - remaining, self._kyber_one_time - kyber_remaining
         if count > 0 or kyber > 0:
             self._wanted[device.number] = (device, max(0, count), max(0, kyber))
-            self._wakeup.kick()
+            self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._wakeup.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
                 if not self._wanted:
                     await self._wakeup.wait()

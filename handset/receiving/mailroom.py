@@ -38,12 +38,12 @@ from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, TRANSIE
 log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 30_000  # deliveries; above it the connection is dropped, and the network keeps them
-CHORE_SECONDS = 0.5  # seconds that the row of an accepted envelope stays at most
+MAINTENANCE_SECONDS = 0.5  # seconds that the row of an accepted envelope stays at most
 INBOX_DAYS = 45  # longer than the network keeps an envelope, so that every redelivery is detected
 PAGE = 1000
 MAX_ASKED = 500  # messages that are requested again from one peer per hour
 
-_CHORES = None
+_MAINTENANCE = None
 _BY_SESSION = (MESSAGE, PREKEY, IDENTITY, RETRY, TRANSIENT)
 
 # Arguments: device, peer, and whether the peer has replied on the present session.
@@ -79,7 +79,7 @@ class Mailroom:
         )
         self._receipt_ids = ReceiptIds()
         self.dispatcher = Dispatcher(self.context.clock, limit=self.context.limits.outbox)
-        self._chores: asyncio.TimerHandle | None = None
+        self._maintenance_timer: asyncio.TimerHandle | None = None
         self._shown = self._shown_saved = 0
         self._closing = False
         self._batcher: Batcher[Item, Any] = Batcher(
@@ -118,7 +118,7 @@ class Mailroom:
             device.outbox.clear()
         opened.dispatcher.dispatch([(devices[e.number], e) for e in envelopes if e.number in devices])
         await opened._show_remaining(shown)
-        opened._schedule_chores()
+        opened._schedule_maintenance()
         for number, peer in sent_messages.waiting_for:
             if number in devices:
                 renew_session(devices[number], peer, True)
@@ -158,17 +158,17 @@ class Mailroom:
     def accepted(self, positions: Iterable[int]) -> None:
         """Count envelopes as finished. Their rows are deleted with one of the next commits."""
         self.dispatcher.settled(positions)
-        self._schedule_chores()
+        self._schedule_maintenance()
 
     async def close(self) -> None:
         """Commit the queued items, and do the maintenance tasks."""
         self._closing = True
         self.dispatcher.close()
         if not self.failed.is_set():
-            self._batcher.put(_CHORES)
+            self._batcher.put(_MAINTENANCE)
         await self._batcher.close()
-        if self._chores is not None:
-            self._chores.cancel()
+        if self._maintenance_timer is not None:
+            self._maintenance_timer.cancel()
 
     async def _flush(self, items: Sequence[Item]) -> Sequence[Any]:
         await self.dispatcher.wait_for_room()
@@ -188,9 +188,9 @@ class Mailroom:
         async with self.context.database.transaction() as connection:
             results = await self._work(connection, items, batch)
             envelopes = await self._save(connection, batch)
-            chores = self._chores is None or any(item is _CHORES for item in items)
-            done = await self._do_chores(connection) if chores else 0
-        if chores:
+            is_due = self._maintenance_timer is None or any(item is _MAINTENANCE for item in items)
+            done = await self._maintain(connection) if is_due else 0
+        if is_due:
             del self.dispatcher.accepted[:done]
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         self._publish(items, batch, envelopes)
@@ -227,7 +227,7 @@ class Mailroom:
                     result = await encryptor.send(connection, item)
                 except e2ee.E2EEError as error:
                     result = error
-            elif item is not _CHORES:
+            elif item is not _MAINTENANCE:
                 result = await item(self._sender_keys, connection, batch.outbox)
             results.append(result)
         return results
@@ -267,8 +267,8 @@ class Mailroom:
         for renewal in batch.to_renew:
             self.renew_session(*renewal)
         self.exchange_keys(batch.to_ask, batch.to_give)
-        if self._has_chores:
-            self._schedule_chores()
+        if self._has_maintenance:
+            self._schedule_maintenance()
 
     async def _show_remaining(self, after: int) -> None:
         """Show messages that were committed after this position and, by the application's record, were not shown."""
@@ -289,13 +289,13 @@ class Mailroom:
             after = self._shown = rows[-1].position
 
     # Maintenance tasks: deleting rows and storing the last shown position. They are part of the next commit, or of a
-    # separate one after `CHORE_SECONDS`.
+    # separate one after `MAINTENANCE_SECONDS`.
 
     @property
-    def _has_chores(self) -> bool:
+    def _has_maintenance(self) -> bool:
         return bool(self.dispatcher.accepted) or self._shown != self._shown_saved
 
-    async def _do_chores(self, connection: Connection) -> int:
+    async def _maintain(self, connection: Connection) -> int:
         """Execute the maintenance tasks. Returns the number of deleted rows of accepted envelopes."""
         accepted = list(self.dispatcher.accepted)
         if accepted:
@@ -306,15 +306,17 @@ class Mailroom:
             self._shown_saved = self._shown
         return len(accepted)
 
-    def _schedule_chores(self) -> None:
-        if self._chores is None and not self._closing:
-            self._chores = asyncio.get_running_loop().call_later(CHORE_SECONDS, self._request_chores)
+    def _schedule_maintenance(self) -> None:
+        if self._maintenance_timer is None and not self._closing:
+            self._maintenance_timer = asyncio.get_running_loop().call_later(
+                MAINTENANCE_SECONDS, self._request_maintenance
+            )
 
-    def _request_chores(self) -> None:
+    def _request_maintenance(self) -> None:
         """Queue the maintenance tasks, unless a batch is waiting, which includes them."""
-        self._chores = None
-        if not self._closing and not self.failed.is_set() and not self._batcher.pending and self._has_chores:
-            self._batcher.put(_CHORES)
+        self._maintenance_timer = None
+        if not self._closing and not self.failed.is_set() and not self._batcher.pending and self._has_maintenance:
+            self._batcher.put(_MAINTENANCE)
 
 
 def _acknowledge(items: Iterable[Item]) -> None:

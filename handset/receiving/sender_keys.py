@@ -112,7 +112,7 @@ class SenderKeyStore:
         """Apply a group change that the network has announced. Applying it repeatedly has no further effect."""
         gone = change.numbers if change.change in GONE else ()
         if number in gone:
-            await self.forget(connection, number, group)
+            await self.delete(connection, number, group)
             return
         known = await self._group(connection, number, group)
         if gone:
@@ -124,7 +124,7 @@ class SenderKeyStore:
                 self._changed.add(key)
             await groups.delete_holders(connection, number, group)
             for peer in gone:
-                await self._forget_key(connection, number, group, peer)
+                await self._delete_key(connection, number, group, peer)
         elif change.change == JOINED:
             holders = await groups.list_holders(connection, number, group)
             await groups.delete_holders(connection, number, group)
@@ -218,7 +218,7 @@ class SenderKeyStore:
         known = await self._group(connection, number, group.id)
         await groups.save_group(connection, dataclasses.replace(known, subject=group.subject[:100]))
 
-    async def forget(self, connection: Connection, number: str, group: str) -> None:
+    async def delete(self, connection: Connection, number: str, group: str) -> None:
         """Delete a group that the number is no longer in, with its keys."""
         for key in [key for key in self._keys if key[:2] == (number, group)]:
             self._keys.pop(key)
@@ -231,7 +231,7 @@ class SenderKeyStore:
         found = await groups.find_group(connection, number, group)
         return found or GroupRow(number, group, "", 0, 0)
 
-    async def _forget_key(self, connection: Connection, number: str, group: str, sender: str) -> None:
+    async def _delete_key(self, connection: Connection, number: str, group: str, sender: str) -> None:
         key = (number, group, sender)
         self._keys.pop(key)
         self._loaded.pop(key, None)

@@ -50,10 +50,10 @@ class SessionRenewal:
             return
         if (answered or not self._use_limit.used(key)) and self._use_limit.take(key):
             self._waiting[key] = device
-            self._wakeup.kick()
+            self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._wakeup.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
                 await self._wakeup.wait()
                 while self._waiting and not stop.is_set():

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tidings.wire import recipients
-from tidings.wire.recipients import RecipientAnswer, RecipientCall, RecipientFailure
+from tidings.wire.recipients import RecipientCall, RecipientFailure, RecipientResponse
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class RecipientControl:
 
     name = "recipients"
 
-    def __init__(self, directory: Path, answer: Callable[[RecipientCall], Awaitable[RecipientAnswer]]) -> None:
+    def __init__(self, directory: Path, answer: Callable[[RecipientCall], Awaitable[RecipientResponse]]) -> None:
         """directory: data directory"""
         self._directory = directory
         self._answer = answer
@@ -78,7 +78,7 @@ class RecipientControl:
         line = await reader.readline()
         if not line:
             return
-        answer: RecipientAnswer
+        answer: RecipientResponse
         try:
             answer = await self._answer(recipients.decode_call(line))
         except msgspec.MsgspecError as error:

@@ -28,7 +28,7 @@ from tidings.media.reading import local
 from tidings.storage.handset import inbox
 from tidings.testing import numbers
 from tidings.wire import recipients
-from tidings.wire.recipients import RecipientAnswer, RecipientDone, RecipientFailure, ShownMessage
+from tidings.wire.recipients import RecipientDone, RecipientFailure, RecipientResponse, ShownMessage
 
 MAX_ENROLLED = 1000  # test numbers that one process registers; further ones are refused
 ENROL_SECONDS = 10.0  # for the network to register a test number
@@ -54,7 +54,7 @@ class TestRecipients:
         self._enrolled = sum(map(numbers.is_test_number, self.fleet.devices))
         self._enrolling = asyncio.Lock()
 
-    async def answer(self, call: recipients.RecipientCall) -> RecipientAnswer:
+    async def answer(self, call: recipients.RecipientCall) -> RecipientResponse:
         """Carry out a call."""
         try:
             match call:
@@ -65,8 +65,8 @@ class TestRecipients:
                     return RecipientDone(shown=shown, typing=self.typing.list_of(call.number))
                 case recipients.EnrolRecipient():
                     await self._find(call.number)
-                case recipients.ForgetShown():
-                    await self._forget()
+                case recipients.DropShown():
+                    await self._drop_shown()
         except _Unusable as error:
             return RecipientFailure(error.reason, str(error))
         except _AWAY as error:
@@ -124,7 +124,7 @@ class TestRecipients:
             group=message.group,
         )
 
-    async def _forget(self) -> None:
+    async def _drop_shown(self) -> None:
         """Delete the rows of shown messages, and end typing indicators.
 
         Redeliveries are still detected by their ids in memory.

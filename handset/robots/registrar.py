@@ -97,10 +97,10 @@ class Reregistration(DeviceObserver):
             return
         self._renewed.add(device.number)
         self._waiting[device.number] = device
-        self._wakeup.kick()
+        self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        with self._wakeup.kicked_by(stop):
+        with self._wakeup.woken_by(stop):
             while not stop.is_set():
                 await self._wakeup.wait()
                 if self._waiting and not await wait_for(stop, GATHER_SECONDS):

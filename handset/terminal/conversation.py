@@ -92,9 +92,9 @@ class TerminalConversation:
         try:
             await self.files.save(argument)
         except commands.Misused as error:
-            self.screen.say(str(error))
+            self.screen.print_lines(str(error))
         except ClientError as error:
-            self.screen.say(f"! not saved: {error}")
+            self.screen.print_lines(f"! not saved: {error}")
 
     async def _send(self, line: str) -> None:
         peer, (command, _, argument) = self.screen.to, line.partition(" ")
@@ -117,8 +117,8 @@ class TerminalConversation:
         except KeyError:
             self.console.write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:
-            self.screen.say(str(error))
+            self.screen.print_lines(str(error))
         except commands.NothingToSend as done:
-            self.screen.say(f"  {done}")
+            self.screen.print_lines(f"  {done}")
         except ClientError as error:
-            self.screen.say(f"! not sent: {error}")
+            self.screen.print_lines(f"! not sent: {error}")

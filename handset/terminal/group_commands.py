@@ -35,37 +35,37 @@ class GroupCommands:
                 self._choose(await self._groups.create(self._number, rest.strip()))
             elif word == "invite" and self._screen.to in self._screen.groups:
                 code = await self._groups.get_code(self._number, self._screen.to)
-                self._screen.say(f"Others join with /group join {code}")
+                self._screen.print_lines(f"Others join with /group join {code}")
             elif word == "leave" and self._screen.to in self._screen.groups:
                 await self._leave(self._screen.to)
             elif found := pick(argument.strip(), self._screen.groups):
                 self._screen.to = found
-                self._screen.say(f"What you type goes to {self._screen.groups[found]}.")
+                self._screen.print_lines(f"What you type goes to {self._screen.groups[found]}.")
             else:
-                self._screen.say("There is no such group. Use", *HELP.splitlines())
+                self._screen.print_lines("There is no such group. Use", *HELP.splitlines())
         except ClientError as error:
-            self._screen.say(f"! {error}")
+            self._screen.print_lines(f"! {error}")
 
     async def _list(self) -> None:
         found: Sequence[DescribedGroup] = await self._groups.list_mine(self._number)
         self._screen.groups.clear()
         self._screen.groups.update((group.id, group.subject) for group in found)
         if not found:
-            self._screen.say("You are in no group. Use /group join CODE or /group new SUBJECT.")
+            self._screen.print_lines("You are in no group. Use /group join CODE or /group new SUBJECT.")
         for index, (id_, subject) in enumerate(self._screen.groups.items(), 1):
-            self._screen.say(f"  {index}. {subject} ({id_})")
+            self._screen.print_lines(f"  {index}. {subject} ({id_})")
 
     async def _leave(self, group: str) -> None:
         subject = self._screen.groups[group]
         await self._groups.leave(self._number, group)
         self._screen.groups.pop(group, None)
         self._screen.to = ""
-        self._screen.say(f"You have left {subject}.")
+        self._screen.print_lines(f"You have left {subject}.")
 
     def _choose(self, group: DescribedGroup) -> None:
         self._screen.groups[group.id] = group.subject
         self._screen.to = group.id
-        self._screen.say(f"You are in {group.subject} ({group.id}). What you type goes there.")
+        self._screen.print_lines(f"You are in {group.subject} ({group.id}). What you type goes there.")
 
 
 def pick(argument: str, groups: Mapping[str, str]) -> str | None:

@@ -97,9 +97,9 @@ class Screen(DeviceObserver):
         read = reading.read(message.type, message.raw)
         if read.choices:
             thread.choices, thread.offered = read.choices, message.id
-            read.say("(/pick N answers)")
+            read.write("(/pick N answers)")
         for number in self.files.put(message):
-            read.say(f"(/save {number} saves it)")
+            read.write(f"(/save {number} saves it)")
         return read.lines
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
@@ -114,7 +114,7 @@ class Screen(DeviceObserver):
             if self._typing.begin(event.number, event.peer):
                 self._show(f"  {peer} is typing")
             return
-        told = {
+        texts = {
             "delivered": f"  delivered to {peer}",
             "read": f"  read by {peer}",
             "expired": f"! {peer} was offline too long; a message was never delivered",
@@ -122,9 +122,9 @@ class Screen(DeviceObserver):
             "identity": f"! {peer} has a new identity key: it has registered again",
             "undecryptable": f"! a message from {peer} could not be decrypted",
         }
-        self._show(told.get(event.kind, f"  {event.kind} {peer}"))
+        self._show(texts.get(event.kind, f"  {event.kind} {peer}"))
 
-    def say(self, *rows: str) -> None:
+    def print_lines(self, *rows: str) -> None:
         """Print lines about the input."""
         self.write("\n".join(lines.folded([one_line(row)], self.columns()) for row in rows))
 
@@ -135,7 +135,7 @@ class Screen(DeviceObserver):
         by, who = f"+{one_line(event.peer)}", ", ".join(f"+{one_line(number)}" for number in event.refs)
         self.groups[event.group] = event.subject
         name = self._subject(event.group)
-        told = {
+        texts = {
             "created": f"* {by} has created the group {name}",
             "joined": f"* {who} has joined {name}",
             "left": f"* {who} has left {name}",
@@ -146,7 +146,7 @@ class Screen(DeviceObserver):
         if event.detail in ("left", "removed") and event.number in event.refs:
             del self.groups[event.group]
             self.to = "" if self.to == event.group else self.to
-        self._show(told.get(event.detail, f"* {name} has changed: {one_line(event.detail)}"))
+        self._show(texts.get(event.detail, f"* {name} has changed: {one_line(event.detail)}"))
 
     def connected(self) -> None:
         if not self._was_connected:

@@ -102,7 +102,7 @@ class ChatRecorder:
         for message in messages:
             if not message.group:
                 self.typing.end(message.number, message.peer)
-        self._wakeup.kick()
+        self._wakeup.wake()
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         return {(message.number, message.id) for message in messages}
@@ -120,18 +120,18 @@ class ChatRecorder:
         elif event.kind == "refused":
             self._put_state(_StateChange(event.refs, chats.FAILED, detail=event.detail[:MAX_DETAIL]))
         elif event.kind in _NOTICES:
-            said = {"event": event.kind, "detail": event.detail, "by": event.peer, "numbers": list(event.refs)}
-            raw = msgspec.json.encode({**said, "subject": event.subject}).decode()
+            fields = {"event": event.kind, "detail": event.detail, "by": event.peer, "numbers": list(event.refs)}
+            raw = msgspec.json.encode({**fields, "subject": event.subject}).decode()
             now = self._context.now()
             self._put_draft(_Draft(event.group or event.peer, "", "", NOTICE, now, raw, chats.SEEN))
-        self._wakeup.kick()
+        self._wakeup.wake()
 
     def accepted(self, envelopes: Sequence[OutboxRow]) -> None:
         """Record that the network has accepted messages."""
         ids = [envelope.id for envelope in envelopes if envelope.kind in _MESSAGES]
         if ids:
             self._put_state(_StateChange(ids, chats.SENT))
-            self._wakeup.kick()
+            self._wakeup.wake()
 
     # Recording.
 
@@ -147,7 +147,7 @@ class ChatRecorder:
         self._last = last
 
     async def run(self, stop: asyncio.Event) -> None:
-        self._wakeup.kick()
+        self._wakeup.wake()
         await service.repeat(stop, self._wakeup, self._run_once, failed=self._failed)
 
     async def record(self) -> None:
@@ -162,7 +162,7 @@ class ChatRecorder:
             await self.record()
         except DatabaseError as error:
             self._failed(error)
-            self._wakeup.kick()
+            self._wakeup.wake()
 
     async def record_group_message(self, group: str, message_id: str, raw: bytes) -> None:
         """Record a message that the number has sent to a group."""

@@ -155,11 +155,11 @@ async def find(phone: OpenPhone, position: int) -> tuple[ChatItemRow, str] | Non
 
 def preview(kind: str, raw: str) -> str:
     """Return the start of a message on one line."""
-    said = reading.read(kind, raw).lines[0] if kind not in strings.KINDS else strings.KINDS[kind]
+    text = reading.read(kind, raw).lines[0] if kind not in strings.KINDS else strings.KINDS[kind]
     if kind in kinds.KINDS:
         caption = message_parts.words(recorder.decoded(raw), kind, "caption")
-        said = f"{said}: {caption}" if caption else said
-    return one_line(said, JOINERS)[:PREVIEW]
+        text = f"{text}: {caption}" if caption else text
+    return one_line(text, JOINERS)[:PREVIEW]
 
 
 # Types that a page embeds, by the element that shows them. Their content is checked before it is sent.
@@ -221,18 +221,18 @@ def _chat(
     row = summary.last
     raw = phone.own.context.vault.open_chat(row)
     if row.kind == recorder.NOTICE:
-        said = _notice(recorder.decoded(raw))
+        text = _notice(recorder.decoded(raw))
     elif row.kind == content.DELETED:
-        said = strings.DELETED_BY_YOU if row.author == phone.number else strings.DELETED
+        text = strings.DELETED_BY_YOU if row.author == phone.number else strings.DELETED
     else:
-        said = preview(row.kind, raw)
+        text = preview(row.kind, raw)
     title = _title(summary.chat, subjects.get(summary.chat, ""))
     return ShownChat(
         summary.chat,
         title,
         _initials(title),
         colour_of(summary.chat),
-        said[:PREVIEW],
+        text[:PREVIEW],
         _when(row.at),
         summary.unread,
         summary.chat in typing,
@@ -271,16 +271,16 @@ def _quoted(decoded: Any) -> str:
     return message_parts.words(decoded, "context", "id")
 
 
-def _notice(said: Any) -> str:
+def _notice(notice: Any) -> str:
     """Return the words of a notice."""
     event, peer, detail, subject = (
-        one_line(message_parts.words(said, name)) for name in ("event", "by", "detail", "subject")
+        one_line(message_parts.words(notice, name)) for name in ("event", "by", "detail", "subject")
     )
     if event == "identity":
         return strings.IDENTITY.format(peer=peer)
     if event == "undecryptable":
         return strings.UNDECRYPTABLE.format(peer=peer)
-    numbers = message_parts.at(said, "numbers") or []
+    numbers = message_parts.at(notice, "numbers") or []
     who = ", ".join(f"+{one_line(str(number))}" for number in numbers)
     template = strings.GROUP_CHANGES.get(detail, strings.GROUP_CHANGED)
     return template.format(by=peer, who=who, subject=subject, detail=detail)

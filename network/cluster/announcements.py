@@ -27,7 +27,7 @@ class Announcements:
     membership: NodeMembership
     outbox: Outbox
     # Not all nodes have processed an announcement; their caches must be cleared when that is possible.
-    untold: bool = False
+    incomplete: bool = False
     _numbers: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
     # By number: the nodes that have not responded, the counts of those that have, and the event set at the end.
     _waiting: dict[int, tuple[set[str], list[int], asyncio.Event]] = dataclasses.field(default_factory=dict)
@@ -41,7 +41,7 @@ class Announcements:
             # A node that joined just now may have read the previous state.
             await self.membership.beat()
         except RedisAway:
-            self.untold = True
+            self.incomplete = True
             return 0
         others = set(self.membership.nodes) - {self.membership.me}
         if not others:
@@ -54,12 +54,12 @@ class Announcements:
             frame = make(n)
             for node in list(others):
                 if not self.outbox.put(node, frame):
-                    self.untold = True
+                    self.incomplete = True
             async with asyncio.timeout(PATIENCE):
                 await noted.wait()
         except TimeoutError:
-            self.untold = True
-            log.warning("news.not_noted", extra={"nodes": sorted(others)})
+            self.incomplete = True
+            log.warning("change.not_announced", extra={"nodes": sorted(others)})
         finally:
             del self._waiting[n]
         return sum(counts)
@@ -74,7 +74,7 @@ class Announcements:
             if not others:
                 noted.set()
 
-    def gone(self, nodes: frozenset[str]) -> None:
+    def nodes_left(self, nodes: frozenset[str]) -> None:
         """Stop waiting for nodes that have left."""
         for others, _, noted in self._waiting.values():
             others -= nodes

@@ -116,7 +116,7 @@ class Exchange:
             locations=self._locations,
             clock=clock,
             patience=self._patience,
-            read_here=self.router.look_again,
+            read_here=self.router.read_mailbox,
         )
 
     # Calls by the router.
@@ -212,15 +212,15 @@ class Exchange:
             self.router.send_here(older.origin, older.frame)
         is_recent = self._recent_senders.has(frame.sender) or self._recent_recipients.has(frame.to)
         if is_recent and self._take_first(stream_of(frame)):
-            self.router.look_before(frame)
+            self.router.require_read_before(frame)
 
     def _forward(self, forward: PendingForward, node: str) -> None:
         for older in self._forwards.take_older(forward.frame, forward.rank, not_at=node):
             MOVED.inc()
-            self._give(older, node)
-        self._give(forward, node)
+            self._post(older, node)
+        self._post(forward, node)
 
-    def _give(self, forward: PendingForward, node: str) -> None:
+    def _post(self, forward: PendingForward, node: str) -> None:
         frame = forward.frame
         if not self._forwards.has_room(frame):
             admission.refuse(forward.origin, frame, device.OVERLOADED)
@@ -228,11 +228,11 @@ class Exchange:
         forward.node, forward.due = node, self.router.clock.monotonic() + self._patience
         forward.tries += 1
         n = self._forwards.add(forward)
-        look = self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame))
-        if not self.outbox.put(node, frames.Forward(n, frame, look)):
-            self._not_given(n, node)
+        read_first = self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame))
+        if not self.outbox.put(node, frames.Forward(n, frame, read_first)):
+            self._not_posted(n, node)
 
-    def _not_given(self, n: int, node: str) -> None:
+    def _not_posted(self, n: int, node: str) -> None:
         forward = self._forwards.take(n, node)
         if forward is not None:
             UNSENT.inc()
@@ -316,7 +316,7 @@ class Exchange:
         self._silent.discard(source)
         if isinstance(frame, frames.Forward):
             frame.send.n = frame.n
-            self._deliver(source, frame.send, look=frame.look)
+            self._deliver(source, frame.send, read_first=frame.read_first)
         elif isinstance(frame, frames.Accepted):
             for n in frame.n:
                 self._answered(source, n, lambda forward: forward.origin.accepted(forward.n))
@@ -330,28 +330,28 @@ class Exchange:
         elif isinstance(frame, frames.Stored):
             # During the repetition of a claim other nodes may have stored envelopes that they could announce to no
             # node.
-            self.router.look_again(frame.number, () if self.presence.is_repeating(frame.number) else frame.rows)
+            self.router.read_mailbox(frame.number, () if self.presence.is_repeating(frame.number) else frame.rows)
         else:
             return False
         return True
 
-    def _deliver(self, source: str, frame: device.Send, *, look: bool) -> None:
+    def _deliver(self, source: str, frame: device.Send, *, read_first: bool) -> None:
         origin = self._origins.get(source)
         if origin is None:
             origin = self._origins[source] = NodeOrigin(functools.partial(self.outbox.put, source))
         if self.presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
             is_first = self._recent_recipients.has(frame.to) and self._recent_recipients.take_first(stream_of(frame))
-            if look or is_first or self.presence.is_repeating(frame.to):
-                self.router.look_before(frame)
+            if read_first or is_first or self.presence.is_repeating(frame.to):
+                self.router.require_read_before(frame)
             self.router.send_here(origin, frame)
         elif self.router.is_storing(frame) or self.relocation_check.is_behind(frame.to):
             # Envelopes in flight when the device detached come before this one, wherever the device is now.
-            say = functools.partial(self._say_moved, source, frame.n)
-            self.relocation_check.settled(frame.to).add_done_callback(say)
+            report = functools.partial(self._report_moved, source, frame.n)
+            self.relocation_check.settled(frame.to).add_done_callback(report)
         else:
-            self._say_moved(source, frame.n)
+            self._report_moved(source, frame.n)
 
-    def _say_moved(self, source: str, n: int, _: object = None) -> None:
+    def _report_moved(self, source: str, n: int, _: object = None) -> None:
         self.outbox.put(source, frames.Moved(n))
 
     def _answered(self, source: str, n: int, answer: Callable[[PendingForward], None]) -> None:
@@ -363,7 +363,7 @@ class Exchange:
     def _moved(self, source: str, n: int) -> None:
         forward = self._forwards.take(n, source)
         if forward is not None:
-            self._locations.forget(forward.frame.to)
+            self._locations.evict(forward.frame.to)
             self._recent_senders.put_back(stream_of(forward.frame))
             # Together with the younger ones of its stream; otherwise they would stay behind later envelopes until they
             # move, too.
@@ -398,7 +398,7 @@ class Exchange:
         waiting = self.outbox.waiting(node)
         for frame in itertools.chain(some, waiting):
             if isinstance(frame, frames.Forward):
-                self._not_given(frame.n, node)
+                self._not_posted(frame.n, node)
         if any(isinstance(frame, frames.Stored | frames.ReadAll) for frame in some):
             self.relocation_check.unsent(node)
             for frame in waiting:
@@ -408,12 +408,12 @@ class Exchange:
 
     def changed(self, gone: frozenset[str]) -> None:
         """Handle a change of membership; store the envelopes that the departed nodes had."""
-        self._locations.forget_all()
-        self.outbox.forget(gone)
+        self._locations.clear()
+        self.outbox.drop(gone)
         self._silent -= gone
         for node in gone:
             self._origins.pop(node, None)
-        self.relocation_check.gone(gone)
+        self.relocation_check.nodes_left(gone)
         for forward in sorted(self._forwards.take_of(gone), key=_rank_of):
             LATE.inc()
             self._store(forward)

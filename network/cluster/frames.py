@@ -25,7 +25,9 @@ class Forward(Frame, tag="forward"):
 
     n: int  # Number of the sending node, which the response names. The envelope's own number is its sender's.
     send: device.Send
-    look: bool = False  # Read the mailbox before the delivery: it may hold older envelopes of the stream.
+    read_first: bool = msgspec.field(
+        name="look", default=False
+    )  # Read the mailbox before the delivery: it may hold older envelopes of the stream.
 
 
 class Accepted(Frame, tag="accepted"):

@@ -107,9 +107,9 @@ class NodeLinks:
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._hear_no_more()
+        self._stop_listening()
 
-    def _hear_no_more(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listening is not None:
             self._listening.close()
         for connection in list(self._callers.values()):
@@ -127,7 +127,7 @@ class NodeLinks:
             link = self._links[node] = _Link(self._membership, node, self._calling)
         await link.post(packet)
 
-    def forget(self, node: str) -> None:
+    def drop(self, node: str) -> None:
         """Close the link to a node that has left."""
         link = self._links.pop(node, None)
         if link is not None:
@@ -135,9 +135,9 @@ class NodeLinks:
 
     def close(self) -> None:
         """Close all connections."""
-        self._hear_no_more()
+        self._stop_listening()
         for node in list(self._links):
-            self.forget(node)
+            self.drop(node)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -150,14 +150,14 @@ class _Link:
     _address: LinkAddress | None = None
     _connection: Connection | None = None
     _answer: asyncio.Future[None] | None = None
-    _turn: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     _rests_until: float = 0.0
     _is_away: bool = False
 
     async def post(self, packet: bytes) -> None:
         """Send one batch. Raises `NodeAway`."""
         # If a node left and has returned, a batch from before may still be in progress.
-        async with self._turn:
+        async with self._lock:
             await self._post(packet)
 
     async def _post(self, packet: bytes) -> None:
@@ -249,7 +249,7 @@ class _Caller:
 
     def received(self, connection: Connection, frame: frames.FromCaller) -> None:
         if isinstance(frame, frames.Call):
-            self._greet(connection, frame)
+            self._authenticate(connection, frame)
         elif not self._source:
             self.unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         else:
@@ -262,7 +262,7 @@ class _Caller:
             del self.callers[self._source]
             log.debug("node.hung_up", extra={"node": self._source, "reason": reason})
 
-    def _greet(self, connection: Connection, call: frames.Call) -> None:
+    def _authenticate(self, connection: Connection, call: frames.Call) -> None:
         if not hmac.compare_digest(call.token.encode(), self.token.encode()):
             self.unauthenticated_links.refuse(connection, unauthenticated.WRONG_KEY)
             return

@@ -43,11 +43,11 @@ class LocationCache:
         until = math.inf if is_whole else self._clock.monotonic() + AWAY_SECONDS
         self._found.put(number, _Found(claims, until))
 
-    def forget(self, number: str) -> None:
+    def evict(self, number: str) -> None:
         """Drop a number whose device is not where it was found."""
         self._found.pop(number)
 
-    def forget_all(self) -> None:
+    def clear(self) -> None:
         """Drop all numbers after a change of membership."""
         self._found.clear()
 

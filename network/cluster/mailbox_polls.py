@@ -75,7 +75,7 @@ class MailboxPolls:
             else:
                 found = await self.mailboxes.list_filled(list(idle)) if idle else set()
             for number in (*draining, *found):
-                self.router.look_again(number)
+                self.router.read_mailbox(number)
             await asyncio.sleep(SPREAD / len(some) if filled is None else 0.0)
 
     async def _list_all(self) -> set[str] | None:
@@ -93,5 +93,5 @@ class MailboxPolls:
         """Read the mailboxes of all attached devices."""
         for page in pages(list(self.router.attached()), TOGETHER):
             for number in page:
-                self.router.look_again(number)
+                self.router.read_mailbox(number)
             await asyncio.sleep(PAUSE)

@@ -40,8 +40,8 @@ _decoder = msgspec.json.Decoder(Load)
 class MembershipChange:
     """Result of a heartbeat."""
 
-    came: frozenset[str]  # Incarnations that have joined.
-    gone: frozenset[str]  # Incarnations that have left.
+    joined: frozenset[str]  # Incarnations that have joined.
+    left: frozenset[str]  # Incarnations that have left.
     was_away: bool  # The others considered this node dead, or Redis was away or replaced.
 
 
@@ -153,7 +153,7 @@ class NodeMembership(Membership):
         self._servers = servers
         before, now = self._change, found - self.nodes
         self._change = MembershipChange(
-            (before.came | now) & found, before.gone | (self.nodes - found), before.was_away or was_away
+            (before.joined | now) & found, before.left | (self.nodes - found), before.was_away or was_away
         )
         self.nodes = found
         await self._exchange_loads()

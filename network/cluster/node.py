@@ -51,21 +51,21 @@ class ClusterNode(OtherNodes):
     directory: Directory
     mailboxes: FilledMailboxes
     # Called with the identity keys, by number, of devices registered on other nodes; `None` for no call.
-    tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
+    notify_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self._mailbox_polls = MailboxPolls(self.router, self.mailboxes)
         self._outbox = Outbox(self.links, self._unsent, self._is_wanted)
         # Other nodes that stored envelopes while they could not find a claim could not announce them.
-        first, then = self.router.look_first, self.router.look_again
+        first, then = self.router.require_read, self.router.read_mailbox
         self.presence = Presence(
             self.server, self.membership, self._replaced, self._lost, before_repeat=first, on_repeated=then
         )
         self.exchange = Exchange(self.router, self.membership, self.presence, self._outbox)
         self._announcements = Announcements(self.membership, self._outbox)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._returning: asyncio.Task[None] | None = None
-        self._greeting: asyncio.Task[bool] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[bool] | None = None
         # Expulsions that were not sent, by node, number and partition.
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         self._ticks = 0
@@ -84,7 +84,7 @@ class ClusterNode(OtherNodes):
         self._to_all(frames.Hello())
         while not await wait_for(stop, TICK):
             self.run_once()
-        for task in (*self._tasks, *filter(None, (self._returning, self._greeting))):
+        for task in (*self._tasks, *filter(None, (self._catching_up, self._heartbeat))):
             task.cancel()
 
     def run_once(self) -> None:
@@ -93,12 +93,12 @@ class ClusterNode(OtherNodes):
         self.exchange.sweep()
         if not self.membership.in_touch:
             return
-        self._say_expels_again()
+        self._repeat_expels()
         if self._ticks % RENEWAL == 0:
             self._start(self.presence.renew())
-        pressing = self._ticks % PRESSING == 0 and (self._announcements.untold or self.presence.unclaimed)
+        pressing = self._ticks % PRESSING == 0 and (self._announcements.incomplete or self.presence.unclaimed)
         if pressing or self.exchange.relocation_check.lost_track:
-            self._return()
+            self._start_catch_up()
 
     async def close(self) -> None:
         """Wait up to 2 s for responses to forwarded envelopes; store the rest."""
@@ -175,7 +175,7 @@ class ClusterNode(OtherNodes):
 
     def _received(self, source: str, frame: FromNode) -> None:
         if source not in self.membership.nodes:
-            self._greet()
+            self._send_heartbeat()
         if self.exchange.received(source, frame):
             return
         if isinstance(frame, frames.Noted):
@@ -185,7 +185,7 @@ class ClusterNode(OtherNodes):
             self._outbox.put(source, frames.Noted(frame.n))
         elif isinstance(frame, frames.ReadAll):
             # Later envelopes wait until the mailboxes have been read, a page of devices at a time.
-            self.router.look_first()
+            self.router.require_read()
             self._start(self._mailbox_polls.make())
         elif isinstance(frame, frames.Expel):
             self._expel((frame.number, frame.partition), frame.token)
@@ -197,10 +197,10 @@ class ClusterNode(OtherNodes):
         elif isinstance(frame, frames.Broadcast):
             self._start(self._announce(source, frame))
 
-    def _greet(self) -> None:
+    def _send_heartbeat(self) -> None:
         """Send a heartbeat at once, because an unknown node has joined since the last one."""
-        if self._greeting is None or self._greeting.done():
-            self._greeting = asyncio.get_running_loop().create_task(self.membership.run_once(), name="greet")
+        if self._heartbeat is None or self._heartbeat.done():
+            self._heartbeat = asyncio.get_running_loop().create_task(self.membership.run_once(), name="heartbeat")
 
     def _note(self, frame: frames.Changed) -> None:
         directory = self.directory
@@ -212,8 +212,8 @@ class ClusterNode(OtherNodes):
             directory.registrations_changed(frame.expelled)
         for number in frame.expelled:
             self.router.expel(number, device.REPLACED)
-        if frame.keys and self.tell_askers is not None:
-            self._start(self.tell_askers(frame.keys))
+        if frame.keys and self.notify_askers is not None:
+            self._start(self.notify_askers(frame.keys))
 
     async def _announce(self, source: str, frame: frames.Broadcast) -> None:
         count = await self.router.announce(frame.id, frame.body)
@@ -240,7 +240,7 @@ class ClusterNode(OtherNodes):
             # That node notices when it repeats its claims.
             log.warning("expel.dropped", extra={"node": node, "number": frame.number})
 
-    def _say_expels_again(self) -> None:
+    def _repeat_expels(self) -> None:
         expels, self._expels = self._expels, {}
         for (node, _, _), frame in expels.items():
             if node in self.membership.nodes:
@@ -252,45 +252,45 @@ class ClusterNode(OtherNodes):
     # Changes of membership, and returns of Redis.
 
     async def _changed(self, change: MembershipChange) -> None:
-        self.exchange.changed(change.gone)
-        self._announcements.gone(change.gone)
+        self.exchange.changed(change.left)
+        self._announcements.nodes_left(change.left)
         if change.was_away:
             self.directory.recipients.changed_all()
-            self._announcements.untold = self.presence.unclaimed = True
-            self._return()
+            self._announcements.incomplete = self.presence.unclaimed = True
+            self._start_catch_up()
 
-    def _return(self) -> None:
-        if self._returning is None or self._returning.done():
-            self._returning = asyncio.get_running_loop().create_task(self._come_back(), name="return")
+    def _start_catch_up(self) -> None:
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(), name="catch-up")
 
-    async def _come_back(self) -> None:
+    async def _catch_up(self) -> None:
         """Catch up after an outage.
 
         Repeat the claims of this node, search for envelopes stored in the meantime, and have the other nodes clear
         their caches if they missed announcements.
         """
-        untold, lost, unclaimed = (
-            self._announcements.untold,
+        incomplete, lost, unclaimed = (
+            self._announcements.incomplete,
             self.exchange.relocation_check.lost_track,
             self.presence.unclaimed,
         )
-        self._announcements.untold = self.exchange.relocation_check.lost_track = self.presence.unclaimed = False
+        self._announcements.incomplete = self.exchange.relocation_check.lost_track = self.presence.unclaimed = False
         if lost:
             # Sent before any envelope, which would overtake those that the notice is about.
             self.exchange.relocation_check.request_read_all()
         try:
             if unclaimed:
-                await self.presence.say_again()
+                await self.presence.repeat_claims()
         except (RedisAway, BatcherFull) as error:
-            log.warning("claims.not_said_again", extra={"error": str(error)})
+            log.warning("claims.not_repeated", extra={"error": str(error)})
             # Flags that were set in the meantime stay set.
-            self._announcements.untold |= untold
+            self._announcements.incomplete |= incomplete
             self.exchange.relocation_check.lost_track |= lost
             self.presence.unclaimed |= unclaimed
             return
-        if untold:
+        if incomplete:
             await self._announcements.announce(lambda n: frames.Changed(n, everything=True))
-        if untold or lost or unclaimed:
+        if incomplete or lost or unclaimed:
             await self._mailbox_polls.make()
 
     def _is_wanted(self, node: str, frame: FromNode) -> bool:

@@ -53,11 +53,11 @@ class Outbox:
         batcher = self._nodes.get(node)
         return () if batcher is None else list(batcher.waiting())
 
-    def forget(self, nodes: Iterable[str]) -> None:
+    def drop(self, nodes: Iterable[str]) -> None:
         """Drop nodes that have left."""
         for node in nodes:
             self._nodes.pop(node, None)
-            self.links.forget(node)
+            self.links.drop(node)
 
     async def close(self) -> None:
         """Send waiting frames and accept no more."""

@@ -147,7 +147,7 @@ class Presence:
 
     def release(self, place: DevicePart) -> None:
         """Release the claim of a device that has detached."""
-        claim = self._forget(place)
+        claim = self._remove(place)
         if claim is not None:
             self._end(place, claim)
 
@@ -155,7 +155,7 @@ class Presence:
         with contextlib.suppress(BatcherFull, BatcherClosed):
             self._releases.put((place, claim))
 
-    def _forget(self, place: DevicePart) -> Claim | None:
+    def _remove(self, place: DevicePart) -> Claim | None:
         number, partition = place
         held = self._held.get(number)
         if held is None:
@@ -185,21 +185,21 @@ class Presence:
                 ]
                 are_kept = await self.server.run_all(_RENEW, steps)
                 lost = [one for one, is_kept in zip(page, are_kept, strict=True) if not is_kept]
-                await asyncio.gather(*[self._say_again(place, claim) for place, claim in lost])
+                await asyncio.gather(*[self._repeat_claim(place, claim) for place, claim in lost])
                 await asyncio.sleep(PAUSE)
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_renewed", extra={"error": str(error)})
             self.unclaimed = True
 
-    async def say_again(self) -> None:
+    async def repeat_claims(self) -> None:
         """Repeat all claims of this node; a claim that another node made since stays in force. Raises `RedisAway`."""
         for page in pages(self._all_held(), BATCH):
-            await asyncio.gather(*[self._say_again(place, claim) for place, claim in page])
+            await asyncio.gather(*[self._repeat_claim(place, claim) for place, claim in page])
 
     def _all_held(self) -> Sequence[tuple[DevicePart, Claim]]:
         return [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
 
-    async def _say_again(self, place: DevicePart, claim: Claim) -> None:
+    async def _repeat_claim(self, place: DevicePart, claim: Claim) -> None:
         if self.token_of(place) != claim.token:
             return
         number = place[0]
@@ -209,7 +209,7 @@ class Presence:
             await self._put(place, claim, again=True)
         except Held:
             if self.token_of(place) == claim.token:
-                self._forget(place)
+                self._remove(place)
                 self.on_lost(place)
         else:
             if not self.token_of(place):
@@ -282,8 +282,8 @@ class Presence:
         if not nodes <= self.membership.nodes:
             # Nodes may have joined since the last heartbeat.
             await self.membership.beat()
-        there = self.membership.nodes
-        return [{partition: claim for partition, claim in claims.items() if claim.node in there} for claims in found]
+        live = self.membership.nodes
+        return [{partition: claim for partition, claim in claims.items() if claim.node in live} for claims in found]
 
     def _key(self, number: str) -> str:
         return self.server.key("at", number)

@@ -24,7 +24,7 @@ from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 
 # Numbers that are located at a time after something was stored for them, and numbers that may wait for it.
-LOOKS, MAX_LOOKS = 1000, 100_000
+READS, MAX_READS = 1000, 100_000
 
 _EVERYTHING: Sequence[Envelope] = ()
 
@@ -69,7 +69,7 @@ class RelocationCheck:
     # Stored rows by number; empty when not all of them are known.
     _stored: dict[str, Sequence[Envelope]] = dataclasses.field(default_factory=dict)
     # By number, envelopes that are being stored or whose notice has not been queued.
-    _untold: dict[str, int] = dataclasses.field(default_factory=dict)
+    _unannounced: dict[str, int] = dataclasses.field(default_factory=dict)
     # By number, the future that is done when there are none left, and the monotonic seconds at which it gives up.
     _waiting: dict[str, tuple[asyncio.Future[bool], float]] = dataclasses.field(default_factory=dict)
     # Nodes that have been notified of everything stored here, or will be before this node sends them anything else.
@@ -91,7 +91,7 @@ class RelocationCheck:
         rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
         """
         is_known = number in self._stored
-        if not self.membership.in_touch or (not is_known and len(self._stored) >= MAX_LOOKS):
+        if not self.membership.in_touch or (not is_known and len(self._stored) >= MAX_READS):
             self.lost_track = True
             return
         found = tuple(rows)
@@ -102,13 +102,13 @@ class RelocationCheck:
         elif not is_known or self._stored[number]:
             self._stored[number] = (*self._stored.get(number, ()), *found)
         if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read_stored(), name="look")
+            self._reading = asyncio.get_running_loop().create_task(self._read_stored(), name="read stored")
 
     # Later envelopes.
 
     def is_behind(self, number: str) -> bool:
         """Return whether an envelope for this number would overtake a stored one."""
-        return number in self._untold
+        return number in self._unannounced
 
     def is_blind(self, node: str) -> bool:
         """Return whether an envelope for any device on this node would overtake a stored one.
@@ -123,7 +123,7 @@ class RelocationCheck:
         """Record that this node has joined the cluster and has stored nothing yet."""
         self._informed = set(self.membership.nodes)
 
-    def gone(self, nodes: Iterable[str]) -> None:
+    def nodes_left(self, nodes: Iterable[str]) -> None:
         """Record that these nodes have left: on their return they have missed notices."""
         self._informed.difference_update(nodes)
 
@@ -139,14 +139,14 @@ class RelocationCheck:
         return waiting[0]
 
     def _begin(self, number: str) -> None:
-        self._untold[number] = self._untold.get(number, 0) + 1
+        self._unannounced[number] = self._unannounced.get(number, 0) + 1
 
     def _end(self, number: str) -> None:
-        left = self._untold[number] - 1
+        left = self._unannounced[number] - 1
         if left:
-            self._untold[number] = left
+            self._unannounced[number] = left
             return
-        del self._untold[number]
+        del self._unannounced[number]
         self._settle(number)
 
     def _settle(self, number: str) -> None:
@@ -159,7 +159,7 @@ class RelocationCheck:
     async def _read_stored(self) -> None:
         try:
             while self._stored:
-                numbers = list(self._stored)[:LOOKS]
+                numbers = list(self._stored)[:READS]
                 rows = {number: self._stored.pop(number) for number in numbers}
                 try:
                     found = await self.presence.find_all(numbers)
@@ -168,19 +168,19 @@ class RelocationCheck:
                     found = {}
                 for number, claims in found.items():
                     self.locations.learn(number, claims)
-                    self._give(number, claims, rows[number])
+                    self._notify(number, claims, rows[number])
                 self._distribute(rows)
         finally:
             self._reading = None
 
-    def _distribute(self, looked: Mapping[str, Sequence[Envelope]]) -> None:
-        for number, rows in looked.items():
+    def _distribute(self, read: Mapping[str, Sequence[Envelope]]) -> None:
+        for number, rows in read.items():
             if not rows:
                 self._end(number)
-            elif number not in self._untold:
+            elif number not in self._unannounced:
                 self._settle(number)
 
-    def _give(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
+    def _notify(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
         for node in {claim.node for claim in claims.values()}:
             if node == self.membership.me:
                 # The device attached to this node in the meantime.

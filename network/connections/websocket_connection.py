@@ -168,7 +168,7 @@ class WebSocketConnection(Connection):
         except Exception as error:
             log.exception("connection.handler_failed", extra={"peer": self.peer})
             self._reason = f"handler failed: {error!r}"
-            self._say_goodbye(websocket_frames.INTERNAL_ERROR, "")
+            self._send_close(websocket_frames.INTERNAL_ERROR, "")
         finally:
             view.release()
         del incoming[:position]
@@ -324,7 +324,7 @@ class WebSocketConnection(Connection):
     def _violated(self, violation: Violation) -> None:
         if self.is_open:
             self._reason = self._reason or str(violation)
-            self._say_goodbye(violation.code, "")
+            self._send_close(violation.code, "")
         self._end()
 
     def close(self, reason: str) -> None:
@@ -332,9 +332,9 @@ class WebSocketConnection(Connection):
         if not self.is_open:
             return
         self._reason = self._reason or reason
-        self._say_goodbye(CLOSE_CODES.get(self._reason, websocket_frames.POLICY_VIOLATION), self._reason)
+        self._send_close(CLOSE_CODES.get(self._reason, websocket_frames.POLICY_VIOLATION), self._reason)
 
-    def _say_goodbye(self, code: int, reason: str) -> None:
+    def _send_close(self, code: int, reason: str) -> None:
         """Send a `CLOSE` and read until the peer's `CLOSE`; otherwise a TCP reset would lose ours."""
         self._last(websocket_frames.closing(code, reason))
         if self._transport is not None:
@@ -353,7 +353,7 @@ class WebSocketConnection(Connection):
 
     def _peer_closes(self, payload: bytes) -> None:
         if self.is_open:
-            self._last(websocket_frames.closing(websocket_frames.answer_to_closing(payload), ""))
+            self._last(websocket_frames.closing(websocket_frames.response_to_closing(payload), ""))
         self._end()
 
     def _end(self) -> None:

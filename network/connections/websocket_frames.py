@@ -93,7 +93,7 @@ def head_of(opcode: int, size: int) -> bytes:
     return bytes((0x80 | opcode, 127)) + size.to_bytes(8, "big")
 
 
-def answer_to_closing(payload: bytes) -> int:
+def response_to_closing(payload: bytes) -> int:
     """Return the status code for the response to a peer's `CLOSE`: its own, or the error in it (section 7.4)."""
     if not payload:
         return NORMAL

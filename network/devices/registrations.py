@@ -105,14 +105,13 @@ class Registrations:
                 await prekeys.put(connection, ordinary)
                 await prekeys.put_kyber(connection, kyber)
                 pairs = await prekeys.take_fetchers(connection, list(changed))
-                await reservations.store(
-                    connection, [Notice(device.IDENTITY, who, fetcher, body=changed[who]) for who, fetcher in pairs]
-                )
+                notices = [Notice(device.IDENTITY, owner, fetcher, body=changed[owner]) for owner, fetcher in pairs]
+                await reservations.store(connection, notices)
 
             await self.context.database.persist(work, patience=20)
         keys = {body.number: body.identity_key for body in devices}
         await self._changed(numbers, keys)
-        await self.tell_askers(keys)
+        await self.notify_askers(keys)
         REGISTRATIONS.inc(len(devices))
         log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
         return issued
@@ -137,7 +136,7 @@ class Registrations:
         await self._changed([number], {})
         log.info("device.unregistered", extra={"number": number})
 
-    async def tell_askers(self, keys: Mapping[str, bytes]) -> None:
+    async def notify_askers(self, keys: Mapping[str, bytes]) -> None:
         """Notify the numbers that checked these numbers while they were not registered.
 
         Called after the commit, so that a check made during the registration is included. When an outage or the end of
@@ -146,7 +145,7 @@ class Registrations:
         keys: new identity keys by number.
         """
         pairs = self.context.directory.lookups.missing_numbers.take(keys)
-        due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in pairs]
+        due = [Notice(device.IDENTITY, number, asker, body=keys[number]) for number, asker in pairs]
         if not due:
             return
         with self.context.reservations() as reservations:
@@ -155,7 +154,7 @@ class Registrations:
             except Exception as error:
                 if not outages.is_outage(error):
                     raise
-                log.warning("askers.not_told", extra={"count": len(due), "error": outages.brief(error)})
+                log.warning("askers.not_notified", extra={"count": len(due), "error": outages.brief(error)})
 
     async def _changed(self, numbers: Sequence[str], keys: Mapping[str, bytes]) -> None:
         """Void the previous tokens of these numbers on all nodes. keys: identity keys of those that were registered."""

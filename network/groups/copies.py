@@ -201,7 +201,7 @@ class Copies:
                 )
             except BaseException:
                 self._uncount(tries)
-                self.kept.doubt(tries.kept)
+                self.kept.suspect(tries.kept)
                 raise
             if batch.rows or batch.kept:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED, frames[0].to)
@@ -326,7 +326,7 @@ class Copies:
             for number in addressed[frame.to].members if frame.to in addressed else ():
                 usage = usages.get(number)
                 if usage is not None and mailboxes.is_doubtful(usage, frame.sender, size):
-                    mailboxes.forget(number)
+                    mailboxes.evict(number)
                     del usages[number]
         if unknown := sorted(numbers - usages.keys()):
             found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)

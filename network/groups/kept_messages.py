@@ -77,7 +77,7 @@ class KeptMessages:
         """Return the `seq` of each message that may or may not have been stored."""
         return frozenset(self._doubtful)
 
-    def doubt(self, seqs: Collection[int]) -> None:
+    def suspect(self, seqs: Collection[int]) -> None:
         """Record that a transaction failed that was to store these messages."""
         self._doubtful.update(seqs)
         while len(self._doubtful) > DOUBTFUL:

@@ -32,8 +32,8 @@ def notice(note: GroupAnnouncement, state: GroupState) -> bytes:
     admins = [member.number for member in state.members if member.admin] if note.change == groups.ADMINS else []
     has_icon = bool(state.chat.icon_type) if note.change == groups.ICON else None
     chat = state.chat
-    said = GroupNotice(note.change, note.by, list(note.numbers), chat.subject, chat.epoch, admins, has_icon)
-    return msgspec.json.encode(said)
+    notice = GroupNotice(note.change, note.by, list(note.numbers), chat.subject, chat.epoch, admins, has_icon)
+    return msgspec.json.encode(notice)
 
 
 def _show(chat: Chat, participants: list[Participant]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class DeliveryQueues:
                 self.get(number, slot).expect(seq, slot)
             queue.storing = {}
 
-    def forget_if_unused(self, queue: DeliveryQueue) -> None:
+    def drop_if_unused(self, queue: DeliveryQueue) -> None:
         """Drop a queue if no state is lost."""
         if not queue.unused:
             return
@@ -208,11 +208,11 @@ class DeliveryQueues:
         """Deliver or read what a queue can, behind the queues that wait for the same connection."""
         session = queue.session
         if session is None:
-            self.forget_if_unused(queue)
+            self.drop_if_unused(queue)
         elif (queue.backlog or queue.held) and not queue.reading and self.takes(queue, session):
             self._advance(queue, session)
 
-    def give_turns(self, session: RecipientConnection) -> None:
+    def continue_waiting(self, session: RecipientConnection) -> None:
         """Continue the queues that wait for room on this connection."""
         while session.waiting and 2 * session.in_flight_bytes <= self.limits.session_bytes:
             queue = next(iter(session.waiting))

@@ -123,7 +123,7 @@ class Mailboxes:
             if now - usage.counted_at < (SHARED_COUNT_SECONDS if self.is_shared else COUNT_SECONDS):
                 return self.judge.full(share, frame.id, now)
             if self._known.get(frame.to) is usage:
-                self._forget(frame.to)
+                self._evict(frame.to)
             return COUNT_AGAIN
         self.judge.passed(share, now)
         usage.add(share, size)
@@ -157,10 +157,10 @@ class Mailboxes:
         now = self._clock.monotonic()
         return now - usage.counted_at >= SHARED_COUNT_SECONDS and not self.has_room(usage, sender, size)
 
-    def forget(self, recipient: str) -> None:
+    def evict(self, recipient: str) -> None:
         """Drop the usage of a recipient, which is counted again when needed."""
         if recipient in self._known:
-            self._forget(recipient)
+            self._evict(recipient)
 
     def add(self, recipient: str, sender: str, size: int) -> None:
         """Count `size` bytes that another transaction has stored."""
@@ -195,10 +195,10 @@ class Mailboxes:
     def trim(self) -> None:
         """Drop the oldest usages while there are too many, or too many pairs of sender and mailbox."""
         while len(self._known) > REMEMBERED or (self._total.shares > MAX_SHARES and len(self._known) > 1):
-            self._forget(next(iter(self._known)))
+            self._evict(next(iter(self._known)))
         SHARES.set(self._total.shares)
 
-    def _forget(self, recipient: str) -> None:
+    def _evict(self, recipient: str) -> None:
         self._total.shares -= len(self._known.pop(recipient).shares)
 
     async def _flush(self, recipients: Sequence[str]) -> Sequence[Usage]:

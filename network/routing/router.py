@@ -196,7 +196,7 @@ class Router:
         """
         queue = self._queues.get_for(frame)
         if queue.session is None or self._closed:
-            self._queues.forget_if_unused(queue)
+            self._queues.drop_if_unused(queue)
             return False
         now, due = self.clock.now_ms(), self.clock.monotonic() + self.limits.store_after
         size = mailbox.size_of(frame.body, frame.refs)
@@ -304,7 +304,7 @@ class Router:
                 queues.add(queue)
         for queue in queues:
             self._queues.pump(queue)
-        self._queues.give_turns(session)
+        self._queues.continue_waiting(session)
         return strays
 
     def is_removing(self, seq: int) -> bool:
@@ -335,9 +335,9 @@ class Router:
                 queue.expect(transit.seq, transit.slot)
         self._online -= not self.is_online(queue.number)
         self._queues.put_away_held(queue)
-        self._queues.forget_if_unused(queue)
+        self._queues.drop_if_unused(queue)
         session.detached(queue.number, reason)
-        self._queues.give_turns(session)
+        self._queues.continue_waiting(session)
 
     # Mailbox.
 

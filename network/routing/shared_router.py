@@ -94,7 +94,7 @@ class SharedRouter(Router):
             if queue.session is not None and queue.part.partition == partition:
                 self._detach(queue, reason)
 
-    def look_again(self, number: str, rows: Sequence[mailbox.Envelope] = ()) -> None:
+    def read_mailbox(self, number: str, rows: Sequence[mailbox.Envelope] = ()) -> None:
         """Read the mailbox of a number for which another node has stored envelopes.
 
         rows: the stored envelopes; empty when they are not known.
@@ -108,17 +108,17 @@ class SharedRouter(Router):
                 queue.again = queue.backlog = True
                 self._queues.pump(queue)
 
-    def look_first(self, number: str = "") -> None:
+    def require_read(self, number: str = "") -> None:
         """Request a read of mailboxes from the start before anything else is delivered, of this number or of all
         attached devices.
 
-        The read starts with the next envelope or with `look_again`.
+        The read starts with the next envelope or with `read_mailbox`.
         """
         for queue in self._queues.of(number) if number else self._queues:
             if queue.session is not None:
                 queue.again = queue.backlog = True
 
-    def look_before(self, frame: device.Send) -> None:
+    def require_read_before(self, frame: device.Send) -> None:
         """Request a read of the mailbox from the start before this envelope is delivered."""
         queue = self._queues.find_for(frame)
         if queue is not None and queue.session is not None:
@@ -126,7 +126,7 @@ class SharedRouter(Router):
 
     def _before_copy(self, sender: str, number: str) -> None:
         if self._peers is not None and self._peers.take_first_copy(sender, number):
-            self.look_first(number)
+            self.require_read(number)
 
     def is_draining(self, number: str) -> bool:
         """Return whether the mailbox of this number is being read or about to be."""

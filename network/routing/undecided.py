@@ -100,7 +100,7 @@ class Undecided:
         if transit.original is not None:
             _settle(transit)
             return
-        if self._forget(transit):
+        if self._drop(transit):
             _log(transit, "accepted")
             self._decided.put((transit.frame.sender, transit.frame.id), True)
             if transit.origin is not None:
@@ -112,7 +112,7 @@ class Undecided:
         if transit.original is not None:
             _settle(transit)
             return
-        if self._forget(transit, reason):
+        if self._drop(transit, reason):
             _log(transit, reason)
             REFUSED.labels(reason).inc()
             if transit.origin is not None:
@@ -133,7 +133,7 @@ class Undecided:
         if span is not None:
             span.end(error=refusal)
 
-    def _forget(self, transit: Transit, refusal: str = "") -> bool:
+    def _drop(self, transit: Transit, refusal: str = "") -> bool:
         waiting = self._waiting.pop((transit.frame.sender, transit.frame.id), None)
         if waiting is None:
             return False

@@ -29,7 +29,7 @@ def test_a_watched_queue_is_read_at_each_scrape_until_it_is_removed() -> None:
     assert values(metrics, "jobs", "3", "15550000001") == (0, 0, 0, 0)
     reading = QueueReading(depth=5, left=2, oldest=1.5)
     assert values(metrics, "jobs", "3", "15550000001") == (5, 1.5, 7, 2)
-    metrics.forget("jobs", shard="3", number="15550000001")
+    metrics.remove("jobs", shard="3", number="15550000001")
     assert values(metrics, "jobs", "3", "15550000001") == (None, None, None, None)
 
 

@@ -54,7 +54,7 @@ async def test_it_runs_at_once_and_after_each_kick() -> None:
     await runs.reach(1)
     await asyncio.sleep(0.05)
     assert runs.count == 1
-    runs.wakeup.kick()
+    runs.wakeup.wake()
     await runs.reach(2)
     runs.stop.set()
     async with asyncio.timeout(5):

@@ -106,8 +106,8 @@ async def test_cancelling_the_runner_stops_every_service() -> None:
 
 async def test_a_kick_before_the_wait_is_kept_and_consumed_by_it() -> None:
     wakeup = Wakeup()
-    wakeup.kick()
-    wakeup.kick()
+    wakeup.wake()
+    wakeup.wake()
     assert await wakeup.wait(timeout=60)
     assert not await wakeup.wait(timeout=0.001)
 
@@ -116,7 +116,7 @@ async def test_a_kick_ends_the_wait() -> None:
     wakeup = Wakeup()
     waiting = asyncio.create_task(wakeup.wait())
     await asyncio.wait([waiting], timeout=0.001)
-    wakeup.kick()
+    wakeup.wake()
     assert await waiting
 
 

@@ -146,7 +146,7 @@ async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard(database
         (1, 0),
         (1_000, 2),
     ]
-    assert {request.by for request in coreapp.requests} == {coreapp_client.who()}
+    assert {request.by for request in coreapp.requests} == {coreapp_client.operator()}
     assert [seq for request in coreapp.requests for seq in request.seqs] == [*range(2_001), *range(5_000, 6_000)]
 
 

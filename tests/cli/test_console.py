@@ -15,7 +15,7 @@ def test_lines_are_written_in_order_and_close_waits_for_them() -> None:
     reading, writing = os.pipe()
     printer = Console(writing)
     for number in range(100):
-        printer.say(f"line {number} ☂")
+        printer.print_line(f"line {number} ☂")
     printer.close()
     os.close(writing)
     with os.fdopen(reading, "r", encoding="utf-8") as end:
@@ -28,8 +28,8 @@ def test_a_closed_terminal_or_a_full_device_raises_nothing() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     for descriptor in (theirs, full):
         printer = Console(descriptor)
-        printer.say("one")
-        printer.say("two")
+        printer.print_line("one")
+        printer.print_line("two")
         printer.close()
         assert printer.lost == 2
         os.close(descriptor)
@@ -41,7 +41,7 @@ def test_a_blocked_terminal_delays_nothing_and_later_shows_the_lost_lines() -> N
     printer = Console(writing)
     started = time.monotonic()
     for _ in range(up.LIMIT + 200):
-        printer.say("x" * 4000)
+        printer.print_line("x" * 4000)
     assert time.monotonic() - started < 30
     assert printer.lost > 100
 
@@ -53,7 +53,7 @@ def test_a_blocked_terminal_delays_nothing_and_later_shows_the_lost_lines() -> N
     seen = b""
     while seen.count(b"x\n") < up.LIMIT:
         seen += read()
-    printer.say("after")
+    printer.print_line("after")
     while b"after" not in seen:
         seen += read()
     assert b" lines could not be shown)\n" in seen

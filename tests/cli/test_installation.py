@@ -45,7 +45,7 @@ class Console:
         self.lines: list[str] = []
         self._news = asyncio.Event()
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self.lines.append(line)
         self._news.set()
 
@@ -95,7 +95,7 @@ async def make(console: Console, tmp_path: Path) -> AsyncIterator[Make]:
     base = demonstration.environment(os.environ, tmp_path)
 
     async def build(variables: dict[str, str]) -> Installation:
-        installation = Installation({**base, **variables}, console.say)
+        installation = Installation({**base, **variables}, console.print_line)
         made.append(installation)
         installation.read()
         return installation
@@ -116,7 +116,7 @@ async def test_a_message_is_delivered_and_read_and_a_restart_keeps_the_password(
     installation = await make(variables)
     where = await installation.start()
     assert where.first_password == "secret"
-    assert await Demonstration(where, tmp_path, console.say).run(60) == []
+    assert await Demonstration(where, tmp_path, console.print_line).run(60) == []
     await installation.close()
     again = await make(variables)
     assert not (await again.start()).first_password

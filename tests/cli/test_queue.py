@@ -144,7 +144,7 @@ class Coreapp:
             connection.send(core.Done(frame.n))
 
     def _run(self) -> None:
-        server = self._loop.run_until_complete(wire.listen("127.0.0.1", 0, core.Question, lambda: self))
+        server = self._loop.run_until_complete(wire.listen("127.0.0.1", 0, core.Request, lambda: self))
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._listening.set()
         self._loop.run_forever()

@@ -158,7 +158,7 @@ class World:
         server = await wire.listen(
             "127.0.0.1",
             0,
-            core.Question,
+            core.Request,
             lambda: LinkHandler(
                 LinkKeys.of(LINK_KEY, (MASTER_KEY,)),
                 chosen.node,
@@ -176,7 +176,7 @@ class World:
 
         task = asyncio.create_task(run())
         client = Client()
-        await wire.connect(*server.sockets[0].getsockname()[:2], core.Answer, client)
+        await wire.connect(*server.sockets[0].getsockname()[:2], core.Response, client)
         await client.hello()
         running = Running(node, client, stop, task, server, self.database)
         self.running.append(running)

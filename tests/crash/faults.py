@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import polling
 from harness.client import Business
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
 from tests.crash.scene import Phase, Scene
 
@@ -112,7 +112,7 @@ async def _health(business: Business, path: str) -> tuple[int, Any]:
     try:
         async with asyncio.timeout(HEALTH_TIMEOUT):
             return await business.call("GET", path)
-    except (NoAnswer, TimeoutError):
+    except (NoResponse, TimeoutError):
         return 0, None
 
 

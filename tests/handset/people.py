@@ -87,7 +87,7 @@ class Person:
             self._fleet = self._store = None
             await database.close()
 
-    async def say(self, group: str, text: str) -> str:
+    async def write(self, group: str, text: str) -> str:
         return await self.fleet.groups.send(self.number, group, encode_text(text))
 
     async def reads(self, *texts: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from handset.robots.control import RecipientControl
 from harness import polling
 from tidings.wire import codes, recipients
-from tidings.wire.recipients import RecipientAnswer, RecipientCall, RecipientDone
+from tidings.wire.recipients import RecipientCall, RecipientDone, RecipientResponse
 from webapp.api.testing.robots_link import RobotsLink
 from webapp.http.errors import InvalidRequest, Overloaded
 
@@ -26,9 +26,9 @@ class Robots:
         self.calls: list[RecipientCall] = []
         self.released = asyncio.Event()
         self.released.set()
-        self.response: RecipientAnswer = RecipientDone("gBEG")
+        self.response: RecipientResponse = RecipientDone("gBEG")
 
-    async def answer(self, call: RecipientCall) -> RecipientAnswer:
+    async def answer(self, call: RecipientCall) -> RecipientResponse:
         self.calls.append(call)
         await self.released.wait()
         return self.response
@@ -84,15 +84,15 @@ async def test_a_line_that_is_no_call_is_refused_and_one_over_4_mib_closes_the_c
         for line in (b"{\n", b"{}\n", b'{"t":"nothing"}\n', b'{"t":"send"}\n'):
             assert b'"failed"' in await read(tmp_path, line)
         assert await read(tmp_path, b"x" * (5 * 1024 * 1024)) == b""
-        assert (await RobotsLink(tmp_path).call(recipients.ForgetShown())).id == "gBEG"
-    assert robots.calls == [recipients.ForgetShown()]
+        assert (await RobotsLink(tmp_path).call(recipients.DropShown())).id == "gBEG"
+    assert robots.calls == [recipients.DropShown()]
 
 
 async def test_the_33rd_connection_is_closed(tmp_path: Path) -> None:
     robots = Robots()
     robots.released.clear()
     async with listening(tmp_path, robots), asyncio.TaskGroup() as tasks:
-        line = recipients.encode(recipients.ForgetShown()) + b"\n"
+        line = recipients.encode(recipients.DropShown()) + b"\n"
         pending = [tasks.create_task(read(tmp_path, line)) for _ in range(32)]
         await polling.until(lambda: len(robots.calls) == 32, seconds=30)
         assert await read(tmp_path, line) == b""
@@ -109,14 +109,14 @@ async def test_a_failed_call_is_an_error_of_the_request(tmp_path: Path, reason: 
     robots.response = recipients.RecipientFailure(reason, "why")
     async with listening(tmp_path, robots):
         with pytest.raises(InvalidRequest, match=f"{code} why"):
-            await RobotsLink(tmp_path).call(recipients.ForgetShown())
+            await RobotsLink(tmp_path).call(recipients.DropShown())
 
 
 async def test_robots_that_do_not_run_or_cannot_work_now_are_an_overload(tmp_path: Path) -> None:
     with pytest.raises(Overloaded, match="do not run"):
-        await RobotsLink(tmp_path).call(recipients.ForgetShown())
+        await RobotsLink(tmp_path).call(recipients.DropShown())
     robots = Robots()
     robots.response = recipients.RecipientFailure(recipients.AWAY, "the network is away")
     async with listening(tmp_path, robots):
         with pytest.raises(Overloaded, match="the network is away"):
-            await RobotsLink(tmp_path).call(recipients.ForgetShown())
+            await RobotsLink(tmp_path).call(recipients.DropShown())

@@ -74,7 +74,7 @@ async def test_robots_join_a_group_by_link_and_send_read_receipts(
         for robot in robots:
             await phone.send(ADA, robot, f"Come to lunch: {link} !")
             await ada.hears("joined", robot)
-        sent = [await ada.say(group, f"{n}") for n in range(3)]
+        sent = [await ada.write(group, f"{n}") for n in range(3)]
         expected = {(robot, "delivered") for robot in robots} | {(robot, "read") for robot in robots[:2]}
         for message_id in sent:
             await ada.until(lambda message_id=message_id: set(ada.events(message_id)) >= expected)  # type: ignore[misc]
@@ -104,7 +104,7 @@ async def test_robots_killed_in_an_active_group_show_each_message_once(
             await ada.hears("joined", reader)
         sent = []
         for n in range(30):
-            sent.append(await ada.say(group, f"{n}"))
+            sent.append(await ada.write(group, f"{n}"))
             if n == 14:
                 process.kill()
                 await die(process)

@@ -51,14 +51,14 @@ async def test_a_group_message_is_read_by_all_members_and_acknowledged_by_receip
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
-        first = await ada.say(group, "Hello all")
+        first = await ada.write(group, "Hello all")
         await bob.reads("Hello all")
         await cid.reads("Hello all")
         assert (bob.messages[0].peer, bob.messages[0].group, bob.messages[0].id) == (ADA, group, first)
         expected = {(who, what) for who in (BOB, CID) for what in ("delivered", "read")}
         await ada.until(lambda: set(ada.events(first)) == expected)
         assert {notice.group for notice in ada.notices if first in notice.refs} == {group}
-        await bob.say(group, "Hello Ada")
+        await bob.write(group, "Hello Ada")
         await ada.reads("Hello Ada")
         await cid.reads("Hello all", "Hello Ada")
         # Messages about keys are never shown, and their secrets are not in the inbox.
@@ -72,7 +72,7 @@ async def test_the_sender_key_is_distributed_once_per_member(person: MakePerson)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
         for n in range(5):
-            await ada.say(group, f"{n}")
+            await ada.write(group, f"{n}")
         await bob.reads("0", "1", "2", "3", "4")
         await cid.reads("0", "1", "2", "3", "4")
         for who in (bob, cid):
@@ -83,7 +83,7 @@ async def test_many_concurrent_messages_are_all_read(person: MakePerson) -> None
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
-        await asyncio.gather(*(ada.say(group, f"{n}") for n in range(30)))
+        await asyncio.gather(*(ada.write(group, f"{n}") for n in range(30)))
         await bob.until(lambda: len(bob.messages) == 30)
         assert sorted(int(message.text) for message in bob.messages) == list(range(30))
         assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
@@ -95,14 +95,14 @@ async def test_an_offline_phone_reads_later_and_a_sender_may_be_disconnected(
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")
     async with ada.phone():
-        await ada.say(group, "two")
+        await ada.write(group, "two")
         await ada.fleet.wait_until_sent()
         await live_network.stop()
         # All participants have the key, so the message is safe in the outbox.
-        await ada.say(group, "three")
+        await ada.write(group, "three")
     await live_network.start()
     async with phones(ada, bob):
         await bob.reads("one", "two", "three")
@@ -112,12 +112,12 @@ async def test_a_new_member_reads_messages_after_joining(person: MakePerson) -> 
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob)
-        await ada.say(group, "before")
+        await ada.write(group, "before")
         await bob.reads("before")
         code = await ada.fleet.groups.get_code(ADA, group)
         # Ada has no notice of the join when she sends: the network reports that the group has changed.
         await cid.fleet.groups.join(CID, code)
-        await ada.say(group, "after")
+        await ada.write(group, "after")
         await cid.reads("after")
         await bob.reads("before", "after")
         assert [message.kind for message in await received(bob)].count(inbox.CONTROL) == 1
@@ -130,11 +130,11 @@ async def test_a_message_queued_while_the_group_changed_is_encrypted_again(
     async with phones(ada, bob, cid):
         group = await meet(ada, bob)
         code = await ada.fleet.groups.get_code(ADA, group)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")
         await ada.fleet.wait_until_sent()
         await live_network.stop()
-        message_id = await ada.say(group, "two")
+        message_id = await ada.write(group, "two")
     await live_network.start()
     async with cid.phone():
         await cid.fleet.groups.join(CID, code)
@@ -149,7 +149,7 @@ async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: 
     ada, bob, cid = person(ADA), person(BOB), person(CID)
     async with phones(ada, bob, cid):
         group = await meet(ada, bob, cid)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")
         await cid.reads("one")
         database = cid.database
@@ -159,11 +159,11 @@ async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: 
         kept = Vault(HANDSET_KEY).sender_key(row)
         await ada.fleet.groups.remove(ADA, group, [CID])
         await cid.hears("removed", CID)
-        await ada.say(group, "two")
+        await ada.write(group, "two")
         await bob.reads("one", "two")
         await cid.reads("one")
         with pytest.raises(NoSuchGroup):
-            await cid.say(group, "let me in")
+            await cid.write(group, "let me in")
         # The old key that Cid kept decrypts nothing under the new one.
         sealed: list[wire.Deliver] = []
         arrived = bob.fleet.arrived
@@ -173,7 +173,7 @@ async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: 
             arrived(peer, device, frame)  # type: ignore[arg-type]
 
         bob.fleet.arrived = listen  # type: ignore[method-assign]
-        await ada.say(group, "three")
+        await ada.write(group, "three")
         await bob.reads("one", "two", "three")
         (frame,) = [frame for frame in sealed if frame.kind == wire.GROUP]
         with pytest.raises(e2ee.NoSession):
@@ -190,14 +190,14 @@ async def test_a_returning_member_receives_the_key_again(person: MakePerson) -> 
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")
         code = await ada.fleet.groups.get_code(ADA, group)
         await bob.fleet.groups.leave(BOB, group)
         await ada.hears("left", BOB)
-        await ada.say(group, "to nobody")
+        await ada.write(group, "to nobody")
         await bob.fleet.groups.join(BOB, code)
-        await ada.say(group, "two")
+        await ada.write(group, "two")
         await bob.reads("one", "two")
 
 
@@ -205,7 +205,7 @@ async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(pers
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")
     # Bob's phone has lost the key.
     database = bob.database
@@ -213,7 +213,7 @@ async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(pers
         await handset_groups.delete_key(connection, BOB, group, ADA)
     await database.close()
     async with phones(ada, bob):
-        lost = await ada.say(group, "lost")
+        lost = await ada.write(group, "lost")
         await bob.until(lambda: any(n.kind == "undecryptable" and n.refs == (lost,) for n in bob.notices))
         await ada.until(lambda: (BOB, "delivered") not in ada.events(lost))
         async with asyncio.timeout(30):
@@ -221,7 +221,7 @@ async def test_a_phone_without_the_key_requests_it_and_reads_later_messages(pers
                 keys_ = [message.kind for message in await received(bob)].count(inbox.CONTROL)
                 if keys_ == 2:
                     break
-        await ada.say(group, "found")
+        await ada.write(group, "found")
         await bob.reads("one", "found")
         assert ada.events(lost) == []
 
@@ -230,11 +230,11 @@ async def test_a_new_phone_of_a_member_receives_the_key(person: MakePerson) -> N
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")
     async with ada.phone(), bob.phone(fresh=True):
         await ada.until(lambda: any(n.kind == "identity" and n.peer == BOB for n in ada.notices))
-        await ada.say(group, "two")
+        await ada.write(group, "two")
         await bob.reads("one", "two")
 
 
@@ -242,7 +242,7 @@ async def test_a_non_member_receives_no_key(person: MakePerson) -> None:
     ada, bob, dot = person(ADA), person(BOB), person(DOT)
     async with phones(ada, bob, dot):
         group = await meet(ada, bob)
-        await ada.say(group, "secret")
+        await ada.write(group, "secret")
         await bob.reads("secret")
         await dot.fleet.send_each(dot.fleet.devices[DOT], [ADA], content.encode_sender_key_request(group))
         await dot.fleet.send(DOT, ADA, "please")
@@ -257,11 +257,11 @@ async def test_a_failed_commit_neither_loses_nor_repeats_a_group_message(person:
     ada, bob = person(ADA), person(BOB)
     async with phones(ada, bob):
         group = await meet(ada, bob)
-        await ada.say(group, "0")
+        await ada.write(group, "0")
         await bob.reads("0")
         bob.store.failures += [fate, "ok", fate]
         for n in range(1, 6):
-            await ada.say(group, f"{n}")
+            await ada.write(group, f"{n}")
         await bob.reads("0", "1", "2", "3", "4", "5")
         assert not bob.store.failures
         await ada.until(lambda: sum(n.kind == "read" for n in ada.notices) >= 1)
@@ -280,5 +280,5 @@ async def test_an_invalid_distribution_changes_nothing(person: MakePerson) -> No
             b'{"type":"sender_key_request","sender_key_request":{"group":5}}',
         ):
             await ada.fleet.send_each(ada_device, [BOB], plaintext)
-        await ada.say(group, "one")
+        await ada.write(group, "one")
         await bob.reads("one")

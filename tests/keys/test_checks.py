@@ -26,7 +26,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 async def test_a_link_key_other_than_that_of_running_processes_is_refused(database: Database) -> None:
     await checks.require_link(database, "the link key")
     async with database.transaction() as connection:
-        await webapp_nodes.renew(connection, WEBAPP, forget=60)
+        await webapp_nodes.renew(connection, WEBAPP, delete_after=60)
         await nodes.join(connection, CoreappNode("core1", "b" * 16, "127.0.0.1:6252", 5.0))
     await checks.require_link(database, "the link key")
     with pytest.raises(SettingsError, match="TIDINGS_LINK_KEY differs from that of web1:9090, core1"):
@@ -39,7 +39,7 @@ async def test_the_token_key_is_compared_with_that_of_webapps_only(database: Dat
         await nodes.join(connection, CoreappNode("core1", "b" * 16, "127.0.0.1:6252", 5.0))
     await checks.require_tokens(database, "the next key of tokens")
     async with database.transaction() as connection:
-        await webapp_nodes.renew(connection, WEBAPP, forget=60)
+        await webapp_nodes.renew(connection, WEBAPP, delete_after=60)
     with pytest.raises(SettingsError, match="WA_WEB_JWT_CRYPTO_KEY differs from that of web1:9090"):
         await checks.require_tokens(database, "the key of tokens")
 
@@ -47,7 +47,7 @@ async def test_the_token_key_is_compared_with_that_of_webapps_only(database: Dat
 async def test_a_key_may_be_changed_while_no_process_runs(database: Database) -> None:
     await checks.require_link(database, "the link key")
     async with database.transaction() as connection:
-        await webapp_nodes.renew(connection, WEBAPP, forget=60)
+        await webapp_nodes.renew(connection, WEBAPP, delete_after=60)
         await webapp_nodes.remove(connection, WEBAPP.incarnation)
     await checks.require_link(database, "another key")
     async with database.reading() as connection:

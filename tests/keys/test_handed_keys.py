@@ -57,7 +57,7 @@ class Containers:
     def rotation(self, name: str) -> Rotation:
         keys = {key_checks.MASTER: self.coreapp.master_key, key_checks.SETTINGS: self.coreapp.settings_key}
         files = SecretFiles(self.directory / "to" / "coreapp")
-        return Rotation(name, self.database, files, keys=keys[name], say=print, now=lambda: self.now)
+        return Rotation(name, self.database, files, keys=keys[name], print_line=print, now=lambda: self.now)
 
 
 @pytest.fixture

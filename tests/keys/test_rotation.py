@@ -82,7 +82,9 @@ class Scene:
     def rotation(self, name: str, keys: SecretKeys | None = None) -> Rotation:
         found = self.secrets()
         own = found.master_key if name == key_checks.MASTER else found.settings_key
-        return Rotation(name, self.database, self.files, keys=keys or own, say=self.lines.append, now=lambda: self.now)
+        return Rotation(
+            name, self.database, self.files, keys=keys or own, print_line=self.lines.append, now=lambda: self.now
+        )
 
     async def rotate(self) -> None:
         for name in (key_checks.MASTER, key_checks.SETTINGS):

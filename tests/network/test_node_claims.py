@@ -77,8 +77,8 @@ def a_presence(server: PlayedServer) -> Presence:
 def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> ClusterNode:
     router = types.SimpleNamespace(
         attached=lambda: [],
-        look_again=lambda number: None,
-        look_first=lambda number="": None,
+        read_mailbox=lambda number: None,
+        require_read=lambda number="": None,
         clock=ManualClock(),
         limits=Limits(),
     )
@@ -150,7 +150,7 @@ async def test_a_failed_renewal_is_followed_by_a_repetition_of_all_claims() -> N
 
 async def test_state_changed_while_a_repetition_of_claims_fails_is_kept() -> None:
     def change() -> None:
-        node._announcements.untold = node.exchange.relocation_check.lost_track = True
+        node._announcements.incomplete = node.exchange.relocation_check.lost_track = True
         away()
 
     server = PlayedServer()
@@ -158,8 +158,8 @@ async def test_state_changed_while_a_repetition_of_claims_fails_is_kept() -> Non
     assert await node.claim(ALICE, 0, device.WHOLE)
     server.before = change
     node.presence.unclaimed = True
-    await node._come_back()
-    assert node._announcements.untold
+    await node._catch_up()
+    assert node._announcements.incomplete
     assert node.exchange.relocation_check.lost_track
 
 

@@ -214,7 +214,7 @@ async def test_the_link_to_a_dead_node_is_closed_at_once(pair: Pair) -> None:
     await pair.me.say(OTHER, frames.Moved(1))
     connection = pair.me.links._links[OTHER]._connection
     assert connection is not None
-    pair.me.links.forget(OTHER)
+    pair.me.links.drop(OTHER)
     assert not connection.is_open
 
 

@@ -108,14 +108,14 @@ async def test_envelopes_after_a_redis_outage_do_not_overtake_those_stored_durin
     await network.register(ALICE, BOB, CAROL)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     carol = await network.connect(CAROL, node=1)
-    say_again, gate = Presence.say_again, asyncio.Event()
+    repeat_claims, gate = Presence.repeat_claims, asyncio.Event()
 
     async def slowly(presence: Presence) -> None:
         if ALICE in presence._held:
             await gate.wait()
-        await say_again(presence)
+        await repeat_claims(presence)
 
-    monkeypatch.setattr(Presence, "say_again", slowly)
+    monkeypatch.setattr(Presence, "repeat_claims", slowly)
     redis.kill9()
     try:
         alice.send(ALICE, BOB, "stored")
@@ -148,8 +148,8 @@ async def test_envelopes_in_flight_at_a_device_move_precede_later_ones(
     await former.deliveries(1)
     mailboxes, deliver, came = SlowMailboxes(monkeypatch), Exchange._deliver, asyncio.Event()
 
-    def delivered(exchange: Exchange, source: str, frame: device.Send, *, look: bool) -> None:
-        deliver(exchange, source, frame, look=look)
+    def delivered(exchange: Exchange, source: str, frame: device.Send, *, read_first: bool) -> None:
+        deliver(exchange, source, frame, read_first=read_first)
         if frame.id == "1":
             came.set()
 
@@ -295,6 +295,6 @@ async def test_a_node_that_missed_an_announcement_must_read_all_mailboxes_first(
     assert not watched.relocation_check.is_blind(OTHER)
     assert not watched.relocation_check.is_blind(OTHER)
     assert watched.outbox.frames == [frames.ReadAll()] * 2
-    watched.relocation_check.gone(frozenset({OTHER}))
+    watched.relocation_check.nodes_left(frozenset({OTHER}))
     assert not watched.relocation_check.is_blind(OTHER)
     assert watched.outbox.frames == [frames.ReadAll()] * 3

@@ -153,11 +153,11 @@ async def test_an_unanswered_envelope_precedes_later_ones_sent_to_another_node(
 ) -> None:
     deliver, came = Exchange._deliver, asyncio.Event()
 
-    def swallow(exchange: Exchange, source: str, frame: device.Send, *, look: bool) -> None:
+    def swallow(exchange: Exchange, source: str, frame: device.Send, *, read_first: bool) -> None:
         if frame.id == "0" and not came.is_set():
             came.set()
         else:
-            deliver(exchange, source, frame, look=look)
+            deliver(exchange, source, frame, read_first=read_first)
 
     monkeypatch.setattr(Exchange, "_deliver", swallow)
     await network.start(limits=Limits(store_after=60.0))
@@ -179,11 +179,11 @@ async def test_an_unanswered_envelope_precedes_later_stored_ones(
     deliver, came = Exchange._deliver, asyncio.Event()
     mute = Mute(monkeypatch)
 
-    def swallow(exchange: Exchange, source: str, frame: device.Send, *, look: bool) -> None:
+    def swallow(exchange: Exchange, source: str, frame: device.Send, *, read_first: bool) -> None:
         if frame.id == "0":
             came.set()
         else:
-            deliver(exchange, source, frame, look=look)
+            deliver(exchange, source, frame, read_first=read_first)
 
     monkeypatch.setattr(Exchange, "_deliver", swallow)
     await network.start(limits=Limits(store_after=60.0))
@@ -250,7 +250,7 @@ class PlayedMailboxes:
     def is_draining(self, number: str) -> bool:
         return number == ALICE
 
-    def look_again(self, number: str) -> None:
+    def read_mailbox(self, number: str) -> None:
         self.read.append(number)
 
     async def list_filled(self, recipients: Sequence[str]) -> set[str]:

@@ -333,13 +333,13 @@ async def test_claims_are_renewed_and_those_that_redis_lost_are_repeated(
     network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    look_first = SharedRouter.look_first
+    require_read = SharedRouter.require_read
 
     def record(router: SharedRouter, number: str = "") -> None:
         looked.append(number)
-        look_first(router, number)
+        require_read(router, number)
 
-    monkeypatch.setattr(SharedRouter, "look_first", record)
+    monkeypatch.setattr(SharedRouter, "require_read", record)
     await network.start()
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)

@@ -97,7 +97,7 @@ def test_a_protocol_violation_is_detected_as_early_as_possible(data: bytes, code
     ids=["nothing", "normal", "away", "its own", "half a code", "never sent", "too low", "too high", "not UTF-8"],
 )
 def test_a_close_frame_is_answered_with_its_code_or_an_error_code(payload: bytes, code: int) -> None:
-    assert websocket_frames.answer_to_closing(payload) == code
+    assert websocket_frames.response_to_closing(payload) == code
 
 
 class Line(asyncio.Transport):

@@ -43,7 +43,7 @@ class Process:
         """
         for _ in range(periods):
             self.cpu += cpu
-            self.collector.look()
+            self.collector.sample()
 
 
 @pytest.fixture

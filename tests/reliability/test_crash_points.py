@@ -21,7 +21,7 @@ import pytest
 
 from harness import client, polling, processes
 from harness.client import Business, Unexpected
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.installation import Installation
 from harness.processes import Ended, Process
 from harness.sink_process import SinkProcess
@@ -202,7 +202,7 @@ async def _ask_for_shards(scene: Scene, count: int) -> None:
     """Request a number of shards until the request is known. The response may be lost."""
     async with asyncio.timeout(SECONDS):
         while count not in (scene.shards()[0], scene.shards()[2]):
-            with contextlib.suppress(Unexpected, NoAnswer):
+            with contextlib.suppress(Unexpected, NoResponse):
                 await scene.ask_for_shards(count)
             await asyncio.sleep(0.2)
 

@@ -46,13 +46,13 @@ class Quiet:
     """Peer that keeps the responses, and signals when one has arrived or the connection is closed."""
 
     def __init__(self) -> None:
-        self.answers: list[core.Answer] = []
+        self.answers: list[core.Response] = []
         self.gone = asyncio.Event()
         self.heard = asyncio.Event()
 
     def opened(self, connection: wire.Connection) -> None: ...
 
-    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+    def received(self, connection: wire.Connection, frame: core.Response) -> None:
         self.answers.append(frame)
         self.heard.set()
 
@@ -149,7 +149,7 @@ async def greets(address: Address, context: ssl.SSLContext | None) -> bool:
     """Return whether a client that knows the link key is admitted."""
     peer = Quiet()
     try:
-        connection = await wire.connect(*address, core.Answer, peer, tls=context)
+        connection = await wire.connect(*address, core.Response, peer, tls=context)
     except (OSError, ssl.SSLError):
         return False
     connection.send(core.Hello(1, LINK_KEY))

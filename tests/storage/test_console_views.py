@@ -104,7 +104,7 @@ async def test_lost_webapps_are_listed_with_their_silence(database_factory: Data
     database = await database_factory("business")
     async with database.transaction() as connection:
         for name in ("a", "b"):
-            await webapp_nodes.renew(connection, WebappNode(name * 32, f"{name}:9090"), forget=3600)
+            await webapp_nodes.renew(connection, WebappNode(name * 32, f"{name}:9090"), delete_after=3600)
         late = webapp_nodes.table.c.heartbeat_at - 60_000
         old = webapp_nodes.table.update().where(webapp_nodes.table.c.node == "b:9090").values(heartbeat_at=late)
         await connection.execute(old)

@@ -68,7 +68,7 @@ async def test_expired_contents_are_deleted_one_page_at_a_time(
     looked: list[str | None] = []
     while after is not None:
         async with database.transaction() as connection:
-            after = await messages.forget_kept(connection, after=after, before="m08", limit=3)
+            after = await messages.delete_kept(connection, after=after, before="m08", limit=3)
         looked.append(after)
     assert looked == ["m04", "m07", None]
     left = await kept_of(database, *ids)

@@ -15,7 +15,7 @@ from tidings.storage.database import Database
 async def beat(database: Database, *names: str) -> None:
     async with database.transaction() as connection:
         for name in names:
-            await webapp_nodes.renew(connection, WebappNode(name, f"{name}:443"), forget=3600)
+            await webapp_nodes.renew(connection, WebappNode(name, f"{name}:443"), delete_after=3600)
 
 
 async def record(database: Database, name: str, **seconds: float) -> None:
@@ -84,7 +84,7 @@ async def test_rows_of_unlisted_webapps_are_deleted(database_factory: DatabaseFa
     await record(database, "w2", c1=20)
     async with database.transaction() as connection:
         await webapp_nodes.remove(connection, "w2")
-        await webapp_unreached.forget_dead(connection)
+        await webapp_unreached.delete_dead(connection)
         rows = await connection.execute(sa.select(webapp_unreached.table.c.incarnation))
         assert rows.scalars().all() == ["w1"]
 
@@ -118,7 +118,7 @@ async def test_a_webapp_takes_over_the_times_of_the_latest_process_of_its_name_t
     names = ("oldest", "latest", "reported nothing")
     async with database.transaction() as connection:
         for seconds, name in zip((4, 3, 2), names, strict=True):
-            await webapp_nodes.renew(connection, WebappNode(name, "w1:443"), forget=3600)
+            await webapp_nodes.renew(connection, WebappNode(name, "w1:443"), delete_after=3600)
             started = {"started_at": webapp_nodes.table.c.started_at - seconds * 1000}
             await connection.execute(
                 webapp_nodes.table.update().where(webapp_nodes.table.c.incarnation == name).values(started)
@@ -129,7 +129,7 @@ async def test_a_webapp_takes_over_the_times_of_the_latest_process_of_its_name_t
     await beat(database, "other")
     await record(database, "other", c3=90)
     async with database.transaction() as connection:
-        await webapp_nodes.renew(connection, WebappNode("new", "w1:443"), forget=3600)
+        await webapp_nodes.renew(connection, WebappNode("new", "w1:443"), delete_after=3600)
         unreached = {"c1:6252": 1.0, "c2:6252": 1.0, "c3:6252": 1.0}
         await webapp_unreached.record(connection, "new", unreached, never_reached=["c1:6252", "c3:6252"])
         rows = await connection.execute(

@@ -16,7 +16,7 @@ from coreapp import signature
 from coreapp.webhook import bodies, inbound
 from harness import client, measure
 from harness.client import Business, Unexpected
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.sink import Record
 from harness.sink_process import SinkProcess
 from harness.webhook_body import Verifier
@@ -184,7 +184,7 @@ async def test_a_response_received_in_pieces_is_one_response(server: Business) -
     connection.data_received(b"lo")
     assert await asking == (200, b"hello")
     connection.close()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         await connection.ask(b"y")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness import ledger, polling
 from harness.client import Business
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.installation import Installation
 from harness.processes import Process
 from tidings.aio import crashpoints
@@ -53,7 +53,7 @@ class Client:
                 status, raw = await connection.ask(self._business.request("POST", "/v1/messages", body, key=key))
             finally:
                 connection.close()
-        except NoAnswer:
+        except NoResponse:
             return 0, ""
         if status != 201:
             return status, ""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from harness.http_connection import Connection, NoAnswer
+from harness.http_connection import Connection, NoResponse
 from harness.proxy import Cut, Proxy
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -64,7 +64,7 @@ async def test_an_exchange_is_cut_at_its_moment(
     assert (await connection.ask(REQUEST))[0] == 200
     found.received, found.answered = b"", 0
     done = proxy.cut_next(cut)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         await connection.ask(REQUEST)
     assert done.done()
     await asyncio.wait_for(found.ended.wait(), 5.0)

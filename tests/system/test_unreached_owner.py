@@ -14,7 +14,7 @@ import pytest
 from harness import polling
 from harness.client import Business
 from harness.cluster import Cluster, Shape
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
 from harness.proxy import Proxy
 from tests.system.webhook import Webhook, listening
@@ -64,7 +64,7 @@ class Offer:
         began = asyncio.get_running_loop().time()
         try:
             status, answer = await self._business.call("POST", "/v1/messages", message)
-        except NoAnswer:
+        except NoResponse:
             status, answer = 0, {}
         self.slowest = max(self.slowest, asyncio.get_running_loop().time() - began)
         self.statuses[status] += 1

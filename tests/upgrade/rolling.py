@@ -15,7 +15,7 @@ from pathlib import Path
 from harness import client
 from harness.client import Business
 from harness.cluster import Cluster, Shape
-from harness.http_connection import NoAnswer
+from harness.http_connection import NoResponse
 from harness.mariadb import MariaDB
 from harness.processes import Ended, Process, Program, inherited
 from harness.redis_server import RedisServer
@@ -122,7 +122,7 @@ class Rolling:
                 return
             try:
                 status, _ = await business.call(method, path, body)
-            except NoAnswer:
+            except NoResponse:
                 step.answers[None] += 1
             else:
                 step.answers[status] += 1

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tidings.wire import connection as wire
 from tidings.wire import core
 
-Question = TypeVar("Question", bound=core.Frame)
+Request = TypeVar("Request", bound=core.Frame)
 
 LINK_KEY = "link key of the tests"
 GROUP = "15550000000-1700000000"
@@ -56,13 +56,13 @@ class FakeCoreapp:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def answer(self, kind: type[Question], make: Callable[[Question], core.Frame | None]) -> None:
+    def answer(self, kind: type[Request], make: Callable[[Request], core.Frame | None]) -> None:
         self._script[kind] = make
 
     def refuse(self, kind: type[core.Frame], code: int, details: str, retry_after: int = 0) -> None:
         self.answer(kind, lambda q: core.Refused(n=q.n, code=code, details=details, retry_after=retry_after))
 
-    def asked(self, kind: type[Question]) -> list[Question]:
+    def asked(self, kind: type[Request]) -> list[Request]:
         return [question for question in self.questions if isinstance(question, kind)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -74,7 +74,7 @@ class FakeCoreapp:
 
     async def start(self) -> FakeCoreapp:
         """Listen. After a `stop` it listens on the same port again."""
-        self._server = await wire.listen("127.0.0.1", self.port, core.Question, lambda: self)
+        self._server = await wire.listen("127.0.0.1", self.port, core.Request, lambda: self)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -99,7 +99,7 @@ class FakeCoreapp:
     def opened(self, connection: wire.Connection) -> None:
         self.connections.add(connection)
 
-    def received(self, connection: wire.Connection, frame: core.Question) -> None:
+    def received(self, connection: wire.Connection, frame: core.Request) -> None:
         if isinstance(frame, core.Hello):
             if not hmac.compare_digest(frame.key, self._key):
                 connection.close("wrong key")

@@ -17,7 +17,7 @@ from tidings.wire import connection as wire
 from tidings.wire import core
 from webapp.coreapps import peer as peer_module
 from webapp.coreapps.shard_map import FixedShardMap
-from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
+from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, RequestTooLarge
 
 
 async def test_a_call_waits_for_a_coreapp_that_is_starting(link: Link) -> None:
@@ -162,7 +162,7 @@ async def test_a_request_over_the_frame_limit_is_not_sent_and_others_continue(co
         )
 
     for size in (wire.MAX_FRAME, 3 * wire.MAX_FRAME):
-        with pytest.raises(QuestionTooLarge) as caught:
+        with pytest.raises(RequestTooLarge) as caught:
             await restoring(size)
         assert caught.value.status == 413
     await restoring(wire.MAX_FRAME - 100)

@@ -263,7 +263,7 @@ class _Closing:
 async def test_a_download_has_its_slot_until_its_file_is_closed(is_cancelled: bool) -> None:
     slots, file = transfer.TransferSlots("downloads", 1), _Closing()
     slots.take()
-    answer = transfer.FileAnswer(file, 1, "text/plain", done=slots.release)
+    answer = transfer.FileResponse(file, 1, "text/plain", done=slots.release)
 
     async def ignore(message: object) -> None:
         """Discard a part of the response."""

@@ -116,7 +116,7 @@ async def test_every_endpoint_is_described_with_errors_and_security(api: Served)
     assert set(operations) == ENDPOINTS
     for operation in operations.values():
         assert operation["security"]
-        assert operation["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorAnswer")
+        assert operation["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorResponse")
     assert "201" in operations[("post", "/v1/messages")]["responses"]
 
 

@@ -198,7 +198,7 @@ async def test_membership_reports_the_number_of_webapps(database: Database) -> N
     seen: list[list[int]] = [[], []]
     first, second = (WebappMembership(database, f"host:{n}", seen[n].append) for n in range(2))
     watch = Watch(database)
-    watch.look(first.look)
+    watch.on_poll(first.poll)
     await first.start()
     await second.start()
     assert seen == [[], [2]], "whoever comes second knows at once"

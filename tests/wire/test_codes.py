@@ -11,8 +11,8 @@ import pytest
 from coreapp.webhook import bodies
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
-from webapp.http.answers import error_answer
 from webapp.http.errors import InvalidRequest
+from webapp.http.responses import error_response
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data/wire/codes.json").read_text())
 
@@ -30,7 +30,7 @@ def test_every_code_has_the_documented_name_title_and_status() -> None:
 @pytest.mark.parametrize("name", [name for name, entry in RECORDED.items() if entry["code"] >= 1000])
 def test_an_api_response_has_the_title_and_status_of_its_code(name: str) -> None:
     recorded = RECORDED[name]
-    answer = error_answer(InvalidRequest.because(recorded["code"], "why"))
+    answer = error_response(InvalidRequest.because(recorded["code"], "why"))
     assert answer.status_code == recorded["status"]
     entry = {"code": recorded["code"], "title": recorded["title"], "details": "why"}
     assert json.loads(answer.body)["errors"] == [entry]

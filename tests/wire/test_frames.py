@@ -15,8 +15,8 @@ from tidings.wire import core, device
 UNIONS = {
     "device to network": device.FromDevice,
     "network to device": device.FromNetwork,
-    "webapp to coreapp": core.Question,
-    "coreapp to webapp": core.Answer,
+    "webapp to coreapp": core.Request,
+    "coreapp to webapp": core.Response,
 }
 NAMED = [pytest.param(frames, id=name) for name, frames in UNIONS.items()]
 

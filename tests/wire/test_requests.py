@@ -15,13 +15,13 @@ from tidings.wire.requests import Requests
 
 
 class Client:
-    def __init__(self, requests: Requests[core.Answer]) -> None:
+    def __init__(self, requests: Requests[core.Response]) -> None:
         self.requests = requests
 
     def opened(self, connection: wire.Connection) -> None:
         pass
 
-    def received(self, connection: wire.Connection, frame: core.Answer) -> None:
+    def received(self, connection: wire.Connection, frame: core.Response) -> None:
         self.requests.answered(frame.n, frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
@@ -32,13 +32,13 @@ class Server:
     """Server that sends responses only when the test makes it."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Queue[core.Question] = asyncio.Queue()
+        self.asked: asyncio.Queue[core.Request] = asyncio.Queue()
         self.connection: wire.Connection | None = None
 
     def opened(self, connection: wire.Connection) -> None:
         self.connection = connection
 
-    def received(self, connection: wire.Connection, frame: core.Question) -> None:
+    def received(self, connection: wire.Connection, frame: core.Request) -> None:
         self.asked.put_nowait(frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
@@ -51,15 +51,15 @@ async def server() -> Server:
 
 
 @pytest.fixture
-def requests() -> Requests[core.Answer]:
+def requests() -> Requests[core.Response]:
     return Requests(max_in_flight=3)
 
 
 @pytest.fixture
-async def connection(server: Server, requests: Requests[core.Answer]) -> AsyncIterator[wire.Connection]:
-    listener = await wire.listen("127.0.0.1", 0, core.Question, lambda: server)
+async def connection(server: Server, requests: Requests[core.Response]) -> AsyncIterator[wire.Connection]:
+    listener = await wire.listen("127.0.0.1", 0, core.Request, lambda: server)
     port = listener.sockets[0].getsockname()[1]
-    opened = await wire.connect("127.0.0.1", port, core.Answer, Client(requests))
+    opened = await wire.connect("127.0.0.1", port, core.Response, Client(requests))
     yield opened
     opened.abort("end of the test")
     if server.connection is not None:
@@ -69,7 +69,7 @@ async def connection(server: Server, requests: Requests[core.Answer]) -> AsyncIt
 
 
 async def test_responses_in_any_order_reach_their_requests(
-    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+    server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     asking = [asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
     numbers = [(await server.asked.get()).n for _ in asking]
@@ -83,7 +83,7 @@ async def test_responses_in_any_order_reach_their_requests(
 
 
 async def test_requests_in_flight_fail_when_the_connection_is_lost(
-    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+    server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
     await server.asked.get()
@@ -97,7 +97,7 @@ async def test_requests_in_flight_fail_when_the_connection_is_lost(
 
 
 async def test_an_unanswered_request_times_out_and_a_late_response_is_dropped(
-    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+    server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
         await requests.call(connection, core.GetHealth, timeout=0.01)
@@ -106,7 +106,7 @@ async def test_an_unanswered_request_times_out_and_a_late_response_is_dropped(
 
 
 async def test_requests_over_the_limit_are_refused_at_once(
-    requests: Requests[core.Answer], connection: wire.Connection
+    requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     asking = [asyncio.ensure_future(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
     await asyncio.wait(asking, timeout=0.001)
@@ -118,7 +118,7 @@ async def test_requests_over_the_limit_are_refused_at_once(
 
 
 async def test_a_cancelled_call_leaves_nothing_behind(
-    server: Server, requests: Requests[core.Answer], connection: wire.Connection
+    server: Server, requests: Requests[core.Response], connection: wire.Connection
 ) -> None:
     asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
     await server.asked.get()
@@ -140,7 +140,7 @@ def test_in_any_order_each_call_gets_its_response_or_a_connection_error(order: l
             pass
 
     async def scenario() -> None:
-        requests: Requests[core.Answer] = Requests()
+        requests: Requests[core.Response] = Requests()
         asking = [
             asyncio.ensure_future(requests.call(Line(), core.GetHealth, timeout=60))  # type: ignore[arg-type]
             for _ in range(8)

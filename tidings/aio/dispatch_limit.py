@@ -70,12 +70,12 @@ class DispatchLimit:
             self._waiting.append((asyncio.get_running_loop().time(), call))
             return True
         if not self._made:
-            self._await_turn()
+            self._schedule_next()
         self._made += 1
         call()
         return True
 
-    def _await_turn(self) -> None:
+    def _schedule_next(self) -> None:
         loop = asyncio.get_running_loop()
         if self._pace:
             loop.call_later(self._pace, self._next)
@@ -85,7 +85,7 @@ class DispatchLimit:
     def _next(self) -> None:
         self._made = 0
         if self._waiting:
-            self._await_turn()
+            self._schedule_next()
             while self._waiting and self._made < self._each:
                 # Counted even if it raises.
                 self._made += 1

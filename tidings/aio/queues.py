@@ -65,10 +65,10 @@ class QueueMetrics(Collector):
         self._through: dict[str, Through] = {}
 
     def watch(self, queue: str, read: Callable[[], QueueReading], *, shard: str = "", number: str = "") -> None:
-        """Read a queue with `read` at each scrape, until `forget`."""
+        """Read a queue with `read` at each scrape, until `remove`."""
         self._read[queue, shard, number] = read
 
-    def forget(self, queue: str, *, shard: str = "", number: str = "") -> None:
+    def remove(self, queue: str, *, shard: str = "", number: str = "") -> None:
         """Remove a queue and its metrics."""
         self._read.pop((queue, shard, number), None)
 

@@ -107,12 +107,12 @@ async def repeat(
 ) -> None:
     """Run `once` again and again until `stop` is set, which cancels a run in progress.
 
-    wakeup: ends the wait between two runs. It is kicked at the end, because another loop may wait for it by then.
+    wakeup: ends the wait between two runs. It is woken at the end, because another loop may wait for it by then.
     once(): returns the seconds until the next run; None to wait for `wakeup` only
     failed(error): returns the seconds until the next run after one that failed; raises an error that ends the loop
     """
     stopping = asyncio.create_task(stop.wait())
-    stopping.add_done_callback(lambda _: wakeup.kick())
+    stopping.add_done_callback(lambda _: wakeup.wake())
     running: asyncio.Task[float | None] | None = None
     try:
         while not stop.is_set():
@@ -130,7 +130,7 @@ async def repeat(
         stopping.cancel()
         if running is not None:
             await cancel([running])
-        wakeup.kick()
+        wakeup.wake()
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
@@ -149,31 +149,31 @@ async def wait_for(stop: asyncio.Event, seconds: float) -> bool:
 
 
 class Wakeup:
-    """Event that is consumed by waiting: `kick()` is idempotent and wakes one waiter now or at its next wait."""
+    """Event that is consumed by waiting: `wake()` is idempotent and wakes one waiter now or at its next wait."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Wake the waiter."""
         self._event.set()
 
     @contextlib.contextmanager
-    def kicked_by(self, stop: asyncio.Event) -> Iterator[None]:
-        """Kick when `stop` is set, too, for the duration of the block."""
+    def woken_by(self, stop: asyncio.Event) -> Iterator[None]:
+        """Wake the waiter when `stop` is set, too, for the duration of the block."""
         stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: self.kick())
+        stopping.add_done_callback(lambda _: self.wake())
         try:
             yield
         finally:
             stopping.cancel()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for a kick, at most `timeout` seconds; returns whether it came."""
+        """Wait for `wake()`, at most `timeout` seconds; returns whether it was called."""
         if not self._event.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._event.wait()
-        kicked = self._event.is_set()
+        is_woken = self._event.is_set()
         self._event.clear()
-        return kicked
+        return is_woken

@@ -31,7 +31,7 @@ class Slots:
 
     def is_overloaded(self, delay: float = 0.0) -> bool:
         """Return whether a caller that arrives in `delay` seconds would be refused."""
-        self._forget_gone()
+        self._drop_gone()
         now = asyncio.get_running_loop().time()
         return bool(self._waiting) and now - self._waiting[0][0] + delay > self._patience
 
@@ -64,14 +64,14 @@ class Slots:
         self._wake()
 
     def _wake(self) -> None:
-        self._forget_gone()
+        self._drop_gone()
         while self._waiting and self._taken < self._limit:
             _, waiter = self._waiting.popleft()
             self._taken += 1
             waiter.set_result(None)
-            self._forget_gone()
+            self._drop_gone()
 
-    def _forget_gone(self) -> None:
+    def _drop_gone(self) -> None:
         """Remove cancelled waiters from the front of the queue."""
         while self._waiting and self._waiting[0][1].done():
             self._waiting.popleft()

@@ -18,7 +18,7 @@ INTERVAL = 0.5
 PATIENCE = 2.0
 
 Refresh = Callable[[], Awaitable[object]]
-Look = Callable[[Connection], Awaitable[None]]
+PollHook = Callable[[Connection], Awaitable[None]]
 
 
 class Watch:
@@ -32,7 +32,7 @@ class Watch:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._refreshes: list[tuple[str, Refresh]] = []
-        self._looks: list[Look] = []
+        self._hooks: list[PollHook] = []
         # Position in `_refreshes` -> version for which the refresh last succeeded.
         self._known: dict[int, int] = {}
         self._problem = ""
@@ -41,9 +41,9 @@ class Watch:
         """Register `refresh`, which is called when the version of `subject` has changed, and once at the first poll."""
         self._refreshes.append((subject, refresh))
 
-    def look(self, look: Look) -> None:
-        """Register `look`, which is called with the connection of each poll. It may execute one short statement."""
-        self._looks.append(look)
+    def on_poll(self, hook: PollHook) -> None:
+        """Register `hook`, which is called with the connection of each poll. It may execute one short statement."""
+        self._hooks.append(hook)
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):
@@ -60,8 +60,8 @@ class Watch:
         """Poll once. Raises the database's errors, or the first error of a refresh once all have been tried."""
         async with self._database.reading(seconds=PATIENCE) as connection:
             versions = await changes.list_versions(connection)
-            for look in self._looks:
-                await look(connection)
+            for hook in self._hooks:
+                await hook(connection)
         failed: Exception | None = None
         for position, (subject, refresh) in enumerate(self._refreshes):
             version = versions.get(subject, 0)

@@ -43,7 +43,7 @@ _LASTING = (device.UNAUTHORIZED, device.STALE_EPOCH)
 # connection.
 _PASSING = (device.UNAUTHORIZED, device.BUSY, device.OVERLOADED, device.RATE_LIMITED, device.SHUTDOWN)
 
-Answer = TypeVar("Answer", device.Checked, device.Bundles)
+Response = TypeVar("Response", device.Checked, device.Bundles)
 Sent = TypeVar("Sent")
 # (call, result, seconds): a finished login, check or fetch; the result is `ok`, `away` or the network's reason.
 Observer = Callable[[str, str, float], None]
@@ -204,7 +204,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             found |= {bundle.number: _bundle_of(bundle) for bundle in answer.bundles}
         return found
 
-    async def _ask(self, call: str, question: device.Check | device.Fetch, expected: type[Answer]) -> Answer:
+    async def _ask(self, call: str, question: device.Check | device.Fetch, expected: type[Response]) -> Response:
         if self._transport is None or question.number not in self._attached:
             raise NetworkUnreached(f"{question.number} is not logged in")
         if len(self._requests) >= REQUESTS_IN_FLIGHT:

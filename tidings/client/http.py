@@ -66,7 +66,7 @@ class StoredBlob:
     expires_at: int  # Unix milliseconds
 
 
-class _StoredAnswer(msgspec.Struct):
+class _StoredResponse(msgspec.Struct):
     id: str
     expires_at: int  # Unix seconds
 
@@ -172,7 +172,7 @@ class NetworkApi:
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         async with self._transfer("POST", path, device, headers=headers, body=chunks) as answer:
             content = await answer.read()
-        stored = decode(content, _StoredAnswer)
+        stored = decode(content, _StoredResponse)
         return StoredBlob(stored.id, stored.expires_at * 1000)
 
     @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
 """The symmetric-key chains of the Double Ratchet, with stored keys for messages that arrive out of order.
 
-Double Ratchet sections 2.2 and 2.6. A receiver calls `look` first, and `take` only once the message has authenticated.
+Double Ratchet sections 2.2 and 2.6. A receiver calls `look_up` first, and `take` once the message has authenticated.
 
     stored, big-endian:  chain key 32, next index 8, stored keys 2, then of each: index 4, key 32
 """
@@ -49,7 +49,7 @@ class ReceivingChain:
         self.next_index = next_index
         self.stored = stored
 
-    def look(
+    def look_up(
         self, index: int, advance: Step, limit: int = MAX_FORWARD_JUMP, spend: work.Spend = work.unlimited
     ) -> ChainLookup:
         """Return the key at `index`, at most `limit` messages ahead, without a change. Takes at most `limit` + 1 steps.
@@ -75,16 +75,16 @@ class ReceivingChain:
         chain_key, key = advance(chain_key, index)
         return ChainLookup(key, index, chain_key, skipped)
 
-    def take(self, look: ChainLookup) -> None:
-        """Apply the effect of `look`. Its key cannot be obtained again."""
+    def take(self, lookup: ChainLookup) -> None:
+        """Apply the effect of `look_up`. Its key cannot be obtained again."""
         stored = self.stored
-        if look.chain_key is None:
-            del stored[look.at]
+        if lookup.chain_key is None:
+            del stored[lookup.at]
             return
-        self.chain_key = look.chain_key
-        self.next_index = look.at + 1
-        if look.skipped:
-            stored.update(look.skipped)
+        self.chain_key = lookup.chain_key
+        self.next_index = lookup.at + 1
+        if lookup.skipped:
+            stored.update(lookup.skipped)
             if len(stored) > MAX_STORED_KEYS:
                 self.drop_oldest(len(stored) - MAX_STORED_KEYS)
 

@@ -157,10 +157,10 @@ def decrypt(
     if chain is None:
         new_root_key, chain_key = _receiving_step(receiving, message.ratchet_key)
         chain, limit = chains.ReceivingChain(chain_key, 0, {}), reach.new
-    look = chain.look(message.counter, chains.step, limit, spend)
-    pq_look = _look_up_pq(receiving, message, limit, spend)
+    lookup = chain.look_up(message.counter, chains.step, limit, spend)
+    pq_lookup = _look_up_pq(receiving, message, limit, spend)
 
-    keys = kdf.hkdf(pq_look.key if pq_look else kdf.ZERO_SALT, look.key, _KEYS_INFO, 80)
+    keys = kdf.hkdf(pq_lookup.key if pq_lookup else kdf.ZERO_SALT, lookup.key, _KEYS_INFO, 80)
     message.authenticate(keys[32:64], sending.remote_identity, receiving.local_identity)
     plaintext = cbc.decrypt(keys[:32], keys[64:], message.ciphertext)
 
@@ -174,12 +174,12 @@ def decrypt(
         # Double Ratchet section 3.5 has PN = Ns. The libraries send the last counter used; the field is not read.
         sending.previous_counter = max(sending.counter - 1, 0)
         sending.counter = 0
-    chain.take(look)
-    if pq_look is not None and receiving.pq_chain is not None:
-        receiving.pq_chain.take(pq_look)
+    chain.take(lookup)
+    if pq_lookup is not None and receiving.pq_chain is not None:
+        receiving.pq_chain.take(pq_lookup)
     receiving.pending = None
     sending.unacknowledged = False
-    return plaintext, bool(new_root_key or look.skipped or (pq_look is not None and pq_look.skipped))
+    return plaintext, bool(new_root_key or lookup.skipped or (pq_lookup is not None and pq_lookup.skipped))
 
 
 def kdf_rk(root_key: bytes, secret: bytes) -> tuple[bytes, bytes]:
@@ -217,7 +217,7 @@ def _look_up_pq(
             raise errors.InvalidMessage("the peer no longer uses the post-quantum ratchet")
         return None
     try:
-        return receiving.pq_chain.look(index, pq_ratchet.step, limit, spend)
+        return receiving.pq_chain.look_up(index, pq_ratchet.step, limit, spend)
     except errors.DuplicateMessage as error:
         # Indices start at 1 in every session, so the message may be of another session. A true duplicate has been
         # recognised by its ratchet key and counter already.

@@ -151,10 +151,10 @@ class SenderKeyRecord:
         if state is None:
             raise errors.NoSession(f"no chain {message.chain_id}")
         message.authenticate(state.signing_key)
-        look = state.chain.look(message.iteration, chains.step, spend=spend)
-        key, iv = _message_keys(look.key)
+        lookup = state.chain.look_up(message.iteration, chains.step, spend=spend)
+        key, iv = _message_keys(lookup.key)
         plaintext = cbc.decrypt(key, iv, message.ciphertext)
-        state.chain.take(look)
+        state.chain.take(lookup)
         return plaintext
 
     def to_bytes(self) -> bytes:

@@ -22,7 +22,7 @@ class DownloadTooLarge(Exception):
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
-class DownloadAnswer:
+class DownloadResponse:
     """Response whose head has arrived."""
 
     connection: EgressConnection
@@ -79,7 +79,7 @@ class Downloader:
     @contextlib.asynccontextmanager
     async def fetch(
         self, url: str, headers: Mapping[str, str] | None = None, *, limit: int, seconds: float
-    ) -> AsyncIterator[DownloadAnswer]:
+    ) -> AsyncIterator[DownloadResponse]:
         """GET `url` and provide its response, once the head has arrived; `chunks()` gives the body inside the block.
 
         Raises `ValueError` for an invalid URL, `Forbidden`, `DownloadTooLarge`, `TimeoutError`, and `OSError`.
@@ -99,7 +99,7 @@ class Downloader:
             try:
                 await connection.open(await self._guard.connect(host, port), host, self._tls if secure else None)
                 await connection.ask(request)
-                answer = DownloadAnswer(connection, parser, limit)
+                answer = DownloadResponse(connection, parser, limit)
                 if answer.length is not None and answer.length > limit:
                     raise DownloadTooLarge(f"{answer.length} bytes, more than {limit}")
                 yield answer

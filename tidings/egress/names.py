@@ -57,7 +57,7 @@ class NameResolver:
         self._max_waiting = max_waiting
         self._questions: dict[str, _Question] = {}
         # Names that wait for a thread, in order. Each name that a caller waits for is here, or has a thread.
-        self._turns: dict[_Question, None] = {}
+        self._unresolved: dict[_Question, None] = {}
         self._threads = 0
         self._waiting = 0
 
@@ -86,7 +86,7 @@ class NameResolver:
         self._waiting += 1
         try:
             if question.threads < THREADS_OF_A_NAME:
-                self._turns[question] = None
+                self._unresolved[question] = None
                 self._start()
             return await answer
         finally:
@@ -95,14 +95,14 @@ class NameResolver:
                 answer.exception()
             self._waiting -= 1
             question.waiting.discard(answer)
-            self._forget(question)
+            self._remove(question)
 
     def _start(self) -> None:
         """Give the free threads to the names that wait first."""
         loop = asyncio.get_running_loop()
-        while self._turns and self._threads < THREADS:
-            question = next(iter(self._turns))
-            del self._turns[question]
+        while self._unresolved and self._threads < THREADS:
+            question = next(iter(self._unresolved))
+            del self._unresolved[question]
             # Another thread may have answered its callers.
             if not question.waiting:
                 continue
@@ -133,13 +133,13 @@ class NameResolver:
         # Keep an error back while another thread resolves the same name, as it may succeed.
         if error is None or not question.threads:
             _answer(question, addresses, error)
-        self._forget(question)
+        self._remove(question)
         self._start()
 
-    def _forget(self, question: _Question) -> None:
+    def _remove(self, question: _Question) -> None:
         if not question.waiting and not question.threads and self._questions.get(question.host) is question:
             del self._questions[question.host]
-            self._turns.pop(question, None)
+            self._unresolved.pop(question, None)
 
 
 def _answer(question: _Question, addresses: Sequence[Resolved], error: BaseException | None) -> None:

@@ -48,7 +48,7 @@ class AdmittedProtocol(asyncio.Protocol):
         """
         raise NotImplementedError
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close the connection because its slot goes to another one."""
         raise NotImplementedError
 
@@ -77,7 +77,7 @@ class _Arrival:
         if self.connecting is not None and not self.connecting.done():
             self.connecting.cancel()
         elif self.protocol is not None and (protocol := self.protocol()) is not None:
-            protocol.give_way()
+            protocol.evict()
 
 
 class HttpAcceptor(SocketServer):
@@ -145,7 +145,7 @@ class HttpAcceptor(SocketServer):
             if refusal is None:
                 return
         if not self._may_wait(arrival, len(queue or ())):
-            self._turn_away(arrival, "too many connections wait for a slot")
+            self._refuse_connection(arrival, "too many connections wait for a slot")
             self.refused()
             return
         if queue is None:
@@ -162,7 +162,7 @@ class HttpAcceptor(SocketServer):
             return waiting < limits.waiting_known
         return waiting < limits.waiting and before < limits.waiting_each
 
-    def _turn_away(self, arrival: _Arrival, reason: str) -> None:
+    def _refuse_connection(self, arrival: _Arrival, reason: str) -> None:
         self._limiter.refused(arrival.host, reason)
         is_dismissed = arrival.is_known and self._dismissals.add(
             arrival.connection, unauthenticated.key_of(arrival.host)
@@ -219,7 +219,7 @@ class HttpAcceptor(SocketServer):
             while queue:
                 first = queue[0]
                 if first.since < expired:
-                    self._turn_away(first, f"no slot became free within {PATIENCE:.0f} seconds")
+                    self._refuse_connection(first, f"no slot became free within {PATIENCE:.0f} seconds")
                 elif self._enter(first) is not None:
                     break
                 queue.popleft()

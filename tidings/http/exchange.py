@@ -100,7 +100,7 @@ class HttpExchange:
     # The application has received the end of the body.
     _is_received: bool = dataclasses.field(init=False, default=False)
     # Set when the request's state changes; created when the application waits for it.
-    _news: asyncio.Event | None = dataclasses.field(init=False, default=None)
+    _changed: asyncio.Event | None = dataclasses.field(init=False, default=None)
     # Head of the response until it is written.
     _head: bytes = dataclasses.field(init=False, default=b"")
     # Whether the response has a body, and its framing: chunks, or bytes left of `Content-Length`; `None` for a body
@@ -157,8 +157,8 @@ class HttpExchange:
         self._notify()
 
     def _notify(self) -> None:
-        if self._news is not None:
-            self._news.set()
+        if self._changed is not None:
+            self._changed.set()
 
     async def receive(self) -> Message:
         """Return the next part of the body, or the disconnection. After the response it reports the disconnection."""
@@ -175,10 +175,10 @@ class HttpExchange:
                     self._is_received = True
                 return {"type": "http.request", "body": body, "more_body": self.has_more}
             self.connection.resume_reading()
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            if self._changed is None:
+                self._changed = asyncio.Event()
+            self._changed.clear()
+            await self._changed.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:

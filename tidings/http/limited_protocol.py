@@ -71,7 +71,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         self._is_unauthenticated = True
         # Delays for unauthenticated clients: until more is read, and until a request is served.
         self._read_timer: asyncio.TimerHandle | None = None
-        self._turn_timer: asyncio.TimerHandle | None = None
+        self._admission_timer: asyncio.TimerHandle | None = None
         # Refusal of the request in progress that is not due yet.
         self._delayed_refusal: Cancellable | None = None
         self._has_hung_up = False
@@ -81,7 +81,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
     def arrive(self, admitted: AdmittedConnection) -> None:
         self.admitted = admitted
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         if self.transport is None:
             return
         if self.scheme == "https" or self.transport.get_write_buffer_size():
@@ -160,7 +160,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         """Return whether its responses are only those to unauthenticated clients, which are short."""
         return self._is_unauthenticated and not self.admitted.proxied
 
-    def _await_turn(self, exchange: HttpExchange) -> None:
+    def _admit(self, exchange: HttpExchange) -> None:
         wait = self.limiter.admit_request(self.admitted, exchange.scope["headers"], exchange.scope["path"])
         if self.admitted.is_authenticated:
             self._is_unauthenticated = False
@@ -171,12 +171,12 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         if wait == math.inf:
             self.reject(429, "too many requests of unauthenticated clients")
         elif wait:
-            self._turn_timer = self.loop.call_later(wait, self._have_turn, exchange)
+            self._admission_timer = self.loop.call_later(wait, self._serve, exchange)
         else:
-            self._have_turn(exchange)
+            self._serve(exchange)
 
-    def _have_turn(self, exchange: HttpExchange) -> None:
-        self._turn_timer = None
+    def _serve(self, exchange: HttpExchange) -> None:
+        self._admission_timer = None
         if self.transport.is_closing():
             # The connection was refused since.
             self.limiter.given_up(self.admitted)
@@ -185,7 +185,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         self._dispatch(exchange)
 
     def received(self, exchange: HttpExchange) -> None:
-        if self._is_unauthenticated and self._turn_timer is None and not exchange.is_complete:
+        if self._is_unauthenticated and self._admission_timer is None and not exchange.is_complete:
             self.limiter.serve(self.admitted, is_whole=True)
 
     def completed(self, exchange: HttpExchange) -> None:
@@ -194,12 +194,12 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         super().completed(exchange)
 
     def released(self) -> None:
-        if self._turn_timer is not None:
+        if self._admission_timer is not None:
             self.limiter.given_up(self.admitted)
-        for timer in (self._read_timer, self._turn_timer):
+        for timer in (self._read_timer, self._admission_timer):
             if timer is not None:
                 timer.cancel()
-        self._read_timer = self._turn_timer = None
+        self._read_timer = self._admission_timer = None
         if self._delayed_refusal is not None:
             # Otherwise the request would be kept until its refusal is due.
             self._delayed_refusal.cancel()
@@ -215,7 +215,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         ):
             self.reject(MISDIRECTED, error)
         elif self._is_unauthenticated:
-            self._await_turn(exchange)
+            self._admit(exchange)
         else:
             self._dispatch(exchange)
 
@@ -232,22 +232,22 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         """Start a request: urgent paths, such as health checks, at once, others in order, up to the limit."""
         if exchange.scope["path"] in self.limiter.urgent:
             self.start(exchange)
-        elif not self._take_turn(exchange):
+        elif not self._schedule(exchange):
             # Refused before any other work is done for it, which would take the time needed for other requests.
             self._delayed_refusal = Cancellable(functools.partial(self._refuse, exchange))
             self.limiter.refusals.take(self._delayed_refusal)
 
-    def _take_turn(self, exchange: HttpExchange) -> bool:
+    def _schedule(self, exchange: HttpExchange) -> bool:
         if self.limiter.is_overloaded(exchange.scope["path"], self.limiter.dispatch_limit.delay):
             return False
         return self.limiter.dispatch_limit.take(functools.partial(self._start_now, exchange))
 
     def _refuse(self, exchange: HttpExchange) -> None:
         """Dispatch a request whose refusal is due if there is room by now; else refuse it."""
-        if not self._take_turn(exchange):
-            self._start_now(exchange, self._answer_busy)
+        if not self._schedule(exchange):
+            self._start_now(exchange, self._respond_busy)
 
-    async def _answer_busy(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond_busy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond, as an ASGI application, that too many requests wait; the connection stays open."""
         self.limiter.shed()
         headers, body = self.refusal(503, "more requests arrive than can be dispatched")

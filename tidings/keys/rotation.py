@@ -57,7 +57,7 @@ class Rotation:
     files: SecretFiles
     _: dataclasses.KW_ONLY
     keys: SecretKeys
-    say: Callable[[str], None]  # receives each line of progress
+    print_line: Callable[[str], None]  # receives each line of progress
     now: Callable[[], float] = time.time  # clock, Unix seconds
 
     async def state(self) -> KeyState:
@@ -87,7 +87,7 @@ class Rotation:
             if check.key_id not in known:
                 raise CannotRotate(f"{self.keys.source}: the present key, {check.key_id}, must follow the new one")
             await self._keep(KeyCheck(self.name, known[0], check.key_id, int(self.now() * 1000)))
-            self.say(f"{self.name} key: {known[0]} is current, {check.key_id} still opens")
+            self.print_line(f"{self.name} key: {known[0]} is current, {check.key_id} still opens")
         return await self._seal(keys)
 
     async def drop(self) -> None:
@@ -109,7 +109,7 @@ class Rotation:
         where = "" if self._is_ours() else f"; remove it from {self.keys.source}"
         if self._is_handed():
             where = f"; remove it by `tidings provision` with TIDINGS_DROP_KEYS={check.previous}"
-        self.say(f"{self.name} key: {check.previous} is no longer needed{where}")
+        self.print_line(f"{self.name} key: {check.previous} is no longer needed{where}")
 
     def _is_kept(self) -> bool:
         return self.keys.source.startswith(str(self.files.directory))
@@ -157,7 +157,7 @@ class Rotation:
         return count
 
     def _progress(self, done: int, total: int) -> None:
-        self.say(f"{self.name} key: {done} of {total} rows")
+        self.print_line(f"{self.name} key: {done} of {total} rows")
 
     async def _check(self) -> KeyCheck:
         async with self.database.reading() as connection:

@@ -93,7 +93,7 @@ class FileContext(ssl.SSLContext):
         self._server_name = server_name
         self._files = files
         self._make = make
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
         self._current = make(files)
         self.ends = self._read_ends()
         self.names = _read_names(files.chain)
@@ -106,7 +106,7 @@ class FileContext(ssl.SSLContext):
 
     def refresh(self) -> None:
         """Read the files again if they have changed."""
-        stamp = self._look()
+        stamp = self._read_stamp()
         if stamp == self._stamp:
             return
         # Recorded first, so that a change that cannot be used is also tried only once.
@@ -134,7 +134,7 @@ class FileContext(ssl.SSLContext):
             options["server_hostname"] = self._server_name
         return self._current.wrap_socket(*arguments, **options)
 
-    def _look(self) -> _Stamp:
+    def _read_stamp(self) -> _Stamp:
         found = []
         for path in (self._files.chain, self._files.key, self._files.authorities):
             try:

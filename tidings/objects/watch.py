@@ -32,7 +32,7 @@ class StoreWatch:
         self._interval = INTERVAL if identity.is_local else BUCKET_INTERVAL
         self._problem = ""
         self._is_wrong = False
-        self._looking: asyncio.Task[str] | None = None
+        self._checking: asyncio.Task[str] | None = None
         AVAILABLE.labels(identity.name).set(1)
 
     @property
@@ -51,15 +51,15 @@ class StoreWatch:
     async def run_once(self) -> None:
         """Compare once."""
         # A read of a hung mount cannot be cancelled, so no second one is started.
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._identity.refresh(), name=self.name)
-        done, _ = await asyncio.wait([self._looking], timeout=PATIENCE)
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._identity.refresh(), name=self.name)
+        done, _ = await asyncio.wait([self._checking], timeout=PATIENCE)
         if not done:
             self._note(f"no answer within {PATIENCE:g} s")
             return
-        looked, self._looking = self._looking, None
+        check, self._checking = self._checking, None
         try:
-            wrong = looked.result()
+            wrong = check.result()
             self._is_wrong = bool(wrong)
             self._note(wrong)
         except OSError as error:

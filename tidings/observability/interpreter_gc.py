@@ -40,7 +40,7 @@ class InterpreterCollections:
         self._least = resident()
         self._periods = self._calm = 0
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Check once, and collect if it is time; called once per period."""
         used = self._cpu()
         self._calm = 0 if used - self._used > BUSY * PERIOD else self._calm + 1
@@ -54,7 +54,7 @@ class InterpreterCollections:
 
     def run(self) -> None:
         """Check now and then once per period, as long as the event loop runs."""
-        self.look()
+        self.sample()
         asyncio.get_running_loop().call_later(PERIOD, self.run)
 
 

@@ -17,9 +17,9 @@ OK, AWAY = "ok", "away"
 class Readiness:
     """Readiness of the process's dependencies, checked at most once in `FRESH` seconds."""
 
-    def __init__(self, look: Callable[[], Awaitable[Mapping[str, str]]], clock: Clock) -> None:
-        """look(): `OK` or `AWAY` for each dependency."""
-        self._look = look
+    def __init__(self, check: Callable[[], Awaitable[Mapping[str, str]]], clock: Clock) -> None:
+        """check(): `OK` or `AWAY` for each dependency."""
+        self._check = check
         self._clock = clock
         self._asking = asyncio.Lock()
         self._found: Mapping[str, str] = {}
@@ -30,6 +30,6 @@ class Readiness:
         # One check at a time: concurrent callers share its result.
         async with self._asking:
             if self._clock.monotonic() - self._found_at > FRESH:
-                self._found = await self._look()
+                self._found = await self._check()
                 self._found_at = self._clock.monotonic()
             return self._found

@@ -141,7 +141,7 @@ class Vitals:
         self._directories = directories
 
     async def run(self, stop: asyncio.Event) -> None:
-        looking = asyncio.create_task(self._look_at_disks(), name="disks")
+        looking = asyncio.create_task(self._measure_disks(), name="disks")
         loop = asyncio.get_running_loop()
         gc.callbacks.append(COLLECTIONS.noticed)
         try:
@@ -154,9 +154,9 @@ class Vitals:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
             for name in self._directories:
-                _forget(name)
+                _remove(name)
 
-    async def _look_at_disks(self) -> None:
+    async def _measure_disks(self) -> None:
         while True:
             for name, directory in self._directories.items():
                 # In a thread, as a remote disk that is away does not respond.
@@ -164,13 +164,13 @@ class Vitals:
                     found = await asyncio.to_thread(os.statvfs, directory)
                 except OSError as error:
                     log.debug("disk.unknown", extra={"directory": str(directory), "error": repr(error)})
-                    _forget(name)
+                    _remove(name)
                     continue
                 FREE.labels(name).set(found.f_bavail * found.f_frsize)
                 SIZE.labels(name).set(found.f_blocks * found.f_frsize)
             await asyncio.sleep(DISK_INTERVAL)
 
 
-def _forget(name: str) -> None:
+def _remove(name: str) -> None:
     FREE.remove(name)
     SIZE.remove(name)

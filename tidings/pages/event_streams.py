@@ -83,14 +83,14 @@ class EventStreams:
         """Send an event to the streams of a topic. data: one line, which is not empty"""
         self._position += 1
         self._events.append(PageEvent(self._position, topic, name, data))
-        for news in self._waiting:
-            news.set()
+        for event in self._waiting:
+            event.set()
 
     def close(self) -> None:
         """End all streams, because the process stops."""
         self._closed = True
-        for news in self._waiting:
-            news.set()
+        for event in self._waiting:
+            event.set()
 
     def open(self, owner: str, topics: Collection[str], last_id: str = "") -> EventStream | None:
         """Open a stream; `None` when too many are open. Close it in any case.
@@ -103,7 +103,7 @@ class EventStreams:
         self._owners[owner] += 1
         position, is_known = self._start(last_id)
         stream = EventStream(self, owner, topics, position=position, is_known=is_known)
-        self._waiting.add(stream.news)
+        self._waiting.add(stream.has_events)
         return stream
 
     async def chunks(self, stream: EventStream) -> AsyncIterator[bytes]:
@@ -114,7 +114,7 @@ class EventStreams:
         if not stream.is_known:
             yield self._reset()
         while not stream.is_ended and loop.time() < ends:
-            stream.news.clear()
+            stream.has_events.clear()
             if self._events and self._events[0].position > stream.position + 1:
                 found = self._reset()
             else:
@@ -131,7 +131,7 @@ class EventStreams:
 
     def closed(self, stream: EventStream) -> None:
         """Called once by each stream when it is closed."""
-        self._waiting.discard(stream.news)
+        self._waiting.discard(stream.has_events)
         self._owners[stream.owner] -= 1
         if not self._owners[stream.owner]:
             del self._owners[stream.owner]
@@ -175,7 +175,7 @@ class EventStream:
         self.position = position
         self.is_known = is_known
         self.is_closed = False
-        self.news = asyncio.Event()  # set when there are events, or when it is closed
+        self.has_events = asyncio.Event()  # set when there are events, or when it is closed
         self._streams = streams
 
     @property
@@ -187,7 +187,7 @@ class EventStream:
         """Wait for events, or for the end of the stream. Returns whether one came within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
-                return await self.news.wait()
+                return await self.has_events.wait()
         except TimeoutError:
             return False
 
@@ -200,7 +200,7 @@ class EventStream:
         if not self.is_closed:
             self.is_closed = True
             self._streams.closed(self)
-        self.news.set()
+        self.has_events.set()
 
 
 class EventStreamResponse(Response):

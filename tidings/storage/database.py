@@ -97,7 +97,7 @@ class Database:
     def __post_init__(self) -> None:
         self.tls = engine.make_context(self.settings)
         self.engine: AsyncEngine = engine.make(self.settings, self.idle_timeout, self.tls)
-        self._doubt = engine.SuspectConnections(self.engine)
+        self._suspects = engine.SuspectConnections(self.engine)
         # One slot per connection of the pool, so that a wait for a connection never counts as one for the server.
         self._slots = asyncio.Semaphore(self.settings.pool_size)
         self._deadline = self.deadline if self.settings.engine != "sqlite" else math.inf
@@ -296,7 +296,7 @@ class Database:
     def suspect_connections(self) -> None:
         """Suspect all present connections: each is replaced before its next use, which resolves the server's name."""
         if self.settings.engine != "sqlite":
-            self._doubt.cast()
+            self._suspects.cast()
 
     async def close(self) -> None:
         """Close all connections of the pool."""

@@ -94,7 +94,7 @@ class MigrationSteps:
             self._reached, self._in_doubt, self._reached_digest = row.step, bool(row.in_doubt), row.digest
             log.warning("schema.resuming", extra={"table": self._version_table, "after": revision, "step": row.step})
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """Drop the progress table after all migrations. The DROP also commits the migrations."""
         if sa.inspect(self._connection).has_table(self._name):
             self._execute(f"DROP TABLE {self._name}")

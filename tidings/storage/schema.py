@@ -88,7 +88,7 @@ async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str
             steps = migration_steps.MigrationSteps(connection, revisions.version_table(family))
             if before != target:
                 _upgrade_in_steps(connection, family, to, steps, before)
-            steps.forget()
+            steps.delete()
             return before, revisions.read_revision(connection, family)
 
     changed: tuple[str | None, str | None] = await _with_connection(database, run)

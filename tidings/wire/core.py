@@ -519,10 +519,10 @@ class Metrics(Frame, tag="metrics"):
     text: str  # Prometheus text format
 
 
-UpstreamQuestion = TakeUpstreamEvents | ChangeTemplate | ChangeProfile | SetPin
-GroupQuestion = CreateGroup | ListGroups | GetGroup | GetGroupInvite | GetGroupIcon | ChangeGroup
-GroupAnswer = Done | GroupList | GroupDescription | GroupInvite | GroupIcon
-Question = (
+UpstreamRequest = TakeUpstreamEvents | ChangeTemplate | ChangeProfile | SetPin
+GroupRequest = CreateGroup | ListGroups | GetGroup | GetGroupInvite | GetGroupIcon | ChangeGroup
+GroupResponse = Done | GroupList | GroupDescription | GroupInvite | GroupIcon
+Request = (
     Hello
     | Ping
     | CheckContacts
@@ -541,15 +541,15 @@ Question = (
     | ShowMessage
     | EmptyQueues
     | QueueWebhook
-    | UpstreamQuestion
+    | UpstreamRequest
     | RequestCode
     | VerifyCode
     | ExportKeys
     | RestoreKeys
     | CollectGarbage
-    | GroupQuestion
+    | GroupRequest
 )
-Answer = (
+Response = (
     Done
     | Leaving
     | Contacts
@@ -564,5 +564,5 @@ Answer = (
     | Purged
     | Shown
     | Exported
-    | GroupAnswer
+    | GroupResponse
 )

@@ -42,11 +42,11 @@ class EnrolRecipient(msgspec.Struct, tag_field="t", tag="enrol"):
     number: str
 
 
-class ForgetShown(msgspec.Struct, tag_field="t", tag="forget"):
+class DropShown(msgspec.Struct, tag_field="t", tag="forget"):
     """Delete the messages that all recipients have received."""
 
 
-RecipientCall = SendAsRecipient | ListShown | EnrolRecipient | ForgetShown
+RecipientCall = SendAsRecipient | ListShown | EnrolRecipient | DropShown
 
 
 class ShownMessage(msgspec.Struct, omit_defaults=True):
@@ -78,11 +78,11 @@ class RecipientFailure(msgspec.Struct, tag_field="t", tag="failed"):
     details: str
 
 
-RecipientAnswer = RecipientDone | RecipientFailure
+RecipientResponse = RecipientDone | RecipientFailure
 
 encode = msgspec.json.Encoder().encode
 decode_call = msgspec.json.Decoder(RecipientCall).decode
-decode_answer = msgspec.json.Decoder(RecipientAnswer).decode
+decode_answer = msgspec.json.Decoder(RecipientResponse).decode
 
 
 def address_of(directory: Path, descriptor: int) -> str:

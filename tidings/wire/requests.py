@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from tidings.wire.connection import Connection, Disconnected, NotSent
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
-class TooManyQuestions(NotSent):
+class TooManyRequests(NotSent):
     """The limit of requests in flight is reached: the request was not sent."""
 
 
@@ -45,7 +45,7 @@ class _Expiry:
             self.future.set_exception(TimeoutError(f"no answer within {self.timeout:g} s"))
 
 
-class Requests(Generic[Answer]):
+class Requests(Generic[Response]):
     """Calls in flight on one connection.
 
     The owner is a `Handler`, which calls `answered` for each response and `lost` when the connection closes.
@@ -53,7 +53,7 @@ class Requests(Generic[Answer]):
 
     def __init__(self, *, max_in_flight: int = 20_000) -> None:
         self._max_in_flight = max_in_flight
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._next = 0
 
     @property
@@ -67,10 +67,10 @@ class Requests(Generic[Answer]):
         *,
         timeout: float,
         longer: Callable[[], float] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send the request that `make(n)` builds, and return its response.
 
-        Raises `Disconnected` when the connection is lost, `NotSent` (and `TooManyQuestions`) when the request was not
+        Raises `Disconnected` when the connection is lost, `NotSent` (and `TooManyRequests`) when the request was not
         written to it, and `TimeoutError` after `timeout` seconds.
 
         longer: called when the time is over; returns the seconds to wait further, 0 to give up
@@ -78,11 +78,11 @@ class Requests(Generic[Answer]):
         if connection is None or not connection.is_open:
             raise NotSent("not connected")
         if len(self._waiting) >= self._max_in_flight:
-            raise TooManyQuestions(f"{len(self._waiting)} requests are already in flight")
+            raise TooManyRequests(f"{len(self._waiting)} requests are already in flight")
         self._next += 1
         number = self._next
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Response] = loop.create_future()
         self._waiting[number] = future
         expiry = _Expiry(loop, future, timeout, longer=longer)
         writes = connection.writes
@@ -97,7 +97,7 @@ class Requests(Generic[Answer]):
             expiry.cancel()
             self._waiting.pop(number, None)
 
-    def answered(self, number: int, answer: Answer) -> bool:
+    def answered(self, number: int, answer: Response) -> bool:
         """Pass a response to its caller. Returns False when no caller waits for it (any longer)."""
         future = self._waiting.get(number)
         if future is None or future.done():

@@ -20,21 +20,21 @@ class NoConnection(Exception):
     """The Coreapp cannot be reached, or does not know the request. The request was not sent."""
 
 
-class NoAnswer(Exception):
+class NoResponse(Exception):
     """The Coreapp does not answer. It is unknown whether it has processed the request."""
 
 
 async def ask(
     address: str,
-    make: Callable[[int], core.Question],
+    make: Callable[[int], core.Request],
     *,
     calls: LinkCalls,
     link_key: str,
     operator_key: str,
     version: int = 0,
 ) -> Any:
-    """Send one request to the Coreapp at `host:port`. Returns its response. Raises `NoConnection` and `NoAnswer`, whose
-    texts name the Coreapp.
+    """Send one request to the Coreapp at `host:port`. Returns its response. Raises `NoConnection` and `NoResponse`,
+    whose texts name the Coreapp.
 
     make: returns the request with the given request number
     calls: verification of the Coreapps
@@ -45,7 +45,7 @@ async def ask(
     host = host.strip("[]")
     caller = _Caller()
     try:
-        connection = await connect(host, int(port), core.Answer, caller, tls=calls.context_for(host))
+        connection = await connect(host, int(port), core.Response, caller, tls=calls.context_for(host))
     except ssl.SSLError as error:
         raise NoConnection(f"the Coreapp at {address}: {tls.describe(error)}") from error
     except OSError as error:
@@ -57,7 +57,7 @@ async def ask(
             raise NoConnection(f"the Coreapp at {address} {core.EARLIER_RELEASE}")
         return await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
     except (Disconnected, TimeoutError) as error:
-        raise NoAnswer(f"the Coreapp at {address} does not answer: {error}") from error
+        raise NoResponse(f"the Coreapp at {address} does not answer: {error}") from error
     finally:
         connection.close("done")
 

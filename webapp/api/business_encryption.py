@@ -16,11 +16,11 @@ from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
 from webapp.auth.authenticator import Administrator
 from webapp.auth.tokens import Caller
-from webapp.http import answers
+from webapp.http import responses
 from webapp.http.bodies import Body, json_body
 from webapp.http.dependencies import part
 from webapp.http.errors import InvalidRequest
-from webapp.http.openapi.document import RESPONSES, Meta, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, Meta, MetaResponse
 
 MAX_KEY = 4_096  # characters; a key of 2,048 bits has about 450
 
@@ -61,7 +61,7 @@ class EncryptionSettings(pydantic.BaseModel):
     business: EncryptionSection
 
 
-class EncryptionAnswer(pydantic.BaseModel):
+class EncryptionResponse(pydantic.BaseModel):
     """Response with the public key."""
 
     settings: EncryptionSettings
@@ -126,18 +126,18 @@ router = APIRouter(tags=["business encryption"], responses=RESPONSES)
 Service = Annotated[FlowKeys, part(FlowKeys)]
 
 
-@router.get(PATH, summary="The public key for flows", response_model=EncryptionAnswer)
+@router.get(PATH, summary="The public key for flows", response_model=EncryptionResponse)
 async def get_public_key(caller: Administrator, encryption: Service) -> Response:
     key = await encryption.public_key(caller)
     section = {"whatsapp_business_encryption": {"business_public_key": key}}
-    return answers.answer({"settings": {"business": section}})
+    return responses.success({"settings": {"business": section}})
 
 
-@router.post(PATH, summary="Set the public key for flows", response_model=MetaAnswer)
+@router.post(PATH, summary="Set the public key for flows", response_model=MetaResponse)
 async def set_public_key(
     caller: Administrator,
     body: Annotated[BusinessEncryption, json_body(BusinessEncryption)],
     encryption: Service,
 ) -> Response:
     await encryption.set_public_key(caller, body.business_public_key)
-    return answers.answer({})
+    return responses.success({})

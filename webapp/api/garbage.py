@@ -13,7 +13,7 @@ from tidings.wire import core
 from webapp.auth.authenticator import Administrator
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http import answers
+from webapp.http import responses
 from webapp.http.dependencies import part
 from webapp.http.errors import CoreappAway
 from webapp.http.openapi.document import RESPONSES, Meta
@@ -33,7 +33,7 @@ class Collection(pydantic.BaseModel):
     gc: CollectionState
 
 
-class CollectionAnswer(pydantic.BaseModel):
+class CollectionResponse(pydantic.BaseModel):
     """Response under `message` or `media`. The result follows as a callback."""
 
     services: dict[Literal["message", "media"], Collection] = pydantic.Field(
@@ -89,11 +89,11 @@ router = APIRouter(tags=["services"], responses=RESPONSES)
 Service = Annotated[Collections, part(Collections)]
 
 
-@router.put("/v1/services/message/gc", summary="Delete old messages", response_model=CollectionAnswer)
+@router.put("/v1/services/message/gc", summary="Delete old messages", response_model=CollectionResponse)
 async def collect_messages(caller: Administrator, collections: Service) -> Response:
-    return answers.answer(describe("message", await collections.start(caller, "message")))
+    return responses.success(describe("message", await collections.start(caller, "message")))
 
 
-@router.put("/v1/services/media/gc", summary="Delete expired media", response_model=CollectionAnswer)
+@router.put("/v1/services/media/gc", summary="Delete expired media", response_model=CollectionResponse)
 async def collect_media(caller: Administrator, collections: Service) -> Response:
-    return answers.answer(describe("media", await collections.start(caller, "media")))
+    return responses.success(describe("media", await collections.start(caller, "media")))

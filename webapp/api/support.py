@@ -20,14 +20,14 @@ from tidings.wire import core
 from webapp.auth.authenticator import AnyCaller
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http import answers
-from webapp.http.answers import API_VERSION
+from webapp.http import responses
 from webapp.http.dependencies import part
 from webapp.http.errors import CoreappAway
 from webapp.http.openapi.document import RESPONSES, Meta
+from webapp.http.responses import API_VERSION
 
 
-class SupportAnswer(pydantic.BaseModel):
+class SupportResponse(pydantic.BaseModel):
     """Response with one object, or with several Coreapps one object per Coreapp under its name."""
 
     support: dict[str, Any] = pydantic.Field(examples=[{"debug_info": "15550000000", "socket_conn": "UP"}])
@@ -119,6 +119,6 @@ router = APIRouter(tags=["support"], responses=RESPONSES)
 Service = Annotated[Support, part(Support)]
 
 
-@router.get("/v1/support", summary="Get the state of the installation", response_model=SupportAnswer)
+@router.get("/v1/support", summary="Get the state of the installation", response_model=SupportResponse)
 async def get_support(caller: AnyCaller, support: Service) -> Response:
-    return answers.answer({"support": await support.describe(caller)})
+    return responses.success({"support": await support.describe(caller)})

@@ -35,7 +35,7 @@ from webapp.api.templates.service import Templates
 from webapp.api.templates.upstream_changes import UpstreamChanges
 from webapp.api.testing.rules import NumberRules
 from webapp.api.upstream.profiles import UpstreamProfiles
-from webapp.auth.idempotency import FirstAnswers
+from webapp.auth.idempotency import FirstResponses
 from webapp.context import WebappContext
 from webapp.http.tls import ServerTLS
 
@@ -70,7 +70,7 @@ def wire(
         links,
         templates=templates,
         media=References(database, safe, clock),
-        first_answers=FirstAnswers(database, clock),
+        first_answers=FirstResponses(database, clock),
         received=ReceivedMessages(database),
         rehearsal=rules,
     )
@@ -88,7 +88,7 @@ def wire(
         Stickerpacks(database),
         RegistrationService(database, links, hasher),
         Certificates(database, links, safe=safe, server=tls, clock=clock),
-        Readiness(SendingNeeds(links, database, media_watch).look, clock),
+        Readiness(SendingNeeds(links, database, media_watch).check, clock),
         HealthCheck(links, database),
         Collections(links),
         GroupService(links),

@@ -55,7 +55,7 @@ def fingerprint_of(body: object) -> bytes:
     return hashlib.sha256(_encode(body)).digest()
 
 
-class FirstAnswers:
+class FirstResponses:
     """Lookup of responses to earlier requests with a key. Several lookups share a statement.
 
     At most 10,000 lookups wait. A further request is refused with 503.

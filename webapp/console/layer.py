@@ -30,7 +30,6 @@ from webapp.console.render import pages
 from webapp.console.render.pages import LivePart, PageContent, PageTemplates
 from webapp.console.streams import POLL, PageWatch, WatchedPage
 from webapp.http import envelope
-from webapp.http.answers import error_answer
 from webapp.http.errors import (
     AdministratorRequired,
     APIError,
@@ -41,6 +40,7 @@ from webapp.http.errors import (
     UnknownPath,
     WrongHost,
 )
+from webapp.http.responses import error_response
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ class ConsoleSite:
 
     def error(self, request: Request, error: APIError, nonce: str) -> Response:
         """Return the page about an error. A stream and a static file have no page."""
-        answer = error_answer(error)
+        answer = error_response(error)
         if request.scope["path"] == STREAM or _is_static(request.scope["path"]):
             return answer
         values = {

@@ -14,8 +14,8 @@ from webapp.http.errors import CoreappAway
 
 # Creates the request for a given request number, which the response repeats.
 Make = Callable[[int], Any]
-Answer = TypeVar(
-    "Answer",
+Response = TypeVar(
+    "Response",
     core.Done,
     core.Contacts,
     core.Accepted,
@@ -38,9 +38,9 @@ class PrimaryCoreapp(Protocol):
     processed is unknown in that case. Reads may be sent any number of times.
     """
 
-    async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
+    async def call_primary(self, make: Make, expect: type[Response], *, again: Make | None = None) -> Response: ...
 
-    async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer: ...
+    async def call_primary_repeatable(self, make: Make, expect: type[Response]) -> Response: ...
 
 
 class ShardOwners(PrimaryCoreapp, Protocol):
@@ -60,9 +60,11 @@ class ShardOwners(PrimaryCoreapp, Protocol):
         """Return the number of a recipient's shard, according to the last known shard map."""
         ...
 
-    async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
+    async def call(
+        self, recipient: str, make: Make, expect: type[Response], *, again: Make | None = None
+    ) -> Response: ...
 
-    async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
+    async def call_repeatable(self, recipient: str, make: Make, expect: type[Response]) -> Response: ...
 
 
 class PrimaryCoreappOfNumber(PrimaryCoreapp, Protocol):
@@ -74,8 +76,8 @@ class PrimaryCoreappOfNumber(PrimaryCoreapp, Protocol):
     block: int  # shard block of the number
 
     async def call_primary(
-        self, make: Make, expect: type[Answer], *, again: Make | None = None, version: int = 0
-    ) -> Answer: ...
+        self, make: Make, expect: type[Response], *, again: Make | None = None, version: int = 0
+    ) -> Response: ...
 
 
 class PrimaryCoreapps(Protocol):
@@ -99,11 +101,11 @@ class Coreapps(PrimaryCoreapp, Protocol):
         """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
         ...
 
-    async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]: ...
+    async def call_all(self, make: Make, expect: type[Response], *, timeout: float) -> list[Response | CoreappAway]: ...
 
     async def call_each(
-        self, make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[tuple[Coreapp, Answer | CoreappAway]]: ...
+        self, make: Make, expect: type[Response], *, timeout: float
+    ) -> list[tuple[Coreapp, Response | CoreappAway]]: ...
 
 
 class CoreappsOfNumber(Coreapps, Protocol):

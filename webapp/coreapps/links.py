@@ -18,16 +18,16 @@ from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.wire import addresses, core
 from tidings.wire.codes import NOT_PRIMARY_COREAPP
-from webapp.coreapps.interfaces import Answer, Make
+from webapp.coreapps.interfaces import Make, Response
 from webapp.coreapps.peer import STALL, Peer
 from webapp.coreapps.shard_map import Coreapp, FixedShardMap, ShardMap, list_coreapps
 from webapp.http.errors import (
-    AnswerPending,
     CoreappAway,
     CoreappRefused,
     CoreappUnreachable,
     IdempotencyKeyReused,
     Overloaded,
+    ResponsePending,
 )
 
 log = logging.getLogger(__name__)
@@ -203,40 +203,40 @@ class CoreappLinks:
         self._owning = [self._peers[address] for address in owning] if owning <= self._peers.keys() else ()
         self._changed()
 
-    async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+    async def call(self, recipient: str, make: Make, expect: type[Response], *, again: Make | None = None) -> Response:
         """Send a request to the owner of a recipient's shard, and return the response.
 
-        Raises `CoreappRefused`, `CoreappAway`, `Overloaded` and `QuestionTooLarge`. Only `CoreappAway` leaves it
+        Raises `CoreappRefused`, `CoreappAway`, `Overloaded` and `RequestTooLarge`. Only `CoreappAway` leaves it
         unknown whether the request was processed. After its subclass `CoreappUnreachable` the request may be
-        repeated. `AnswerPending` and `IdempotencyKeyReused` are raised for requests with an idempotency key.
+        repeated. `ResponsePending` and `IdempotencyKeyReused` are raised for requests with an idempotency key.
 
         again: creates the request to send when the response to the first one was lost; `None` when it must not be
             repeated
         """
         return await self.ask(ShardTarget(0, recipient), make, expect, again)
 
-    async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+    async def call_primary(self, make: Make, expect: type[Response], *, again: Make | None = None) -> Response:
         """Send a request to the owner of the first shard, for data that belongs to no other shard.
 
         Raises the errors of `call`.
         """
         return await self.ask(ShardTarget(0), make, expect, again)
 
-    async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
+    async def call_repeatable(self, recipient: str, make: Make, expect: type[Response]) -> Response:
         """Send a request that may be repeated any number of times to the owner of a recipient's shard.
 
         Raises the errors of `call`.
         """
         return await self.ask(ShardTarget(0, recipient), make, expect, make)
 
-    async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
+    async def call_primary_repeatable(self, make: Make, expect: type[Response]) -> Response:
         """Send a request that may be repeated any number of times to the owner of the first shard.
 
         Raises the errors of `call`.
         """
         return await self.ask(ShardTarget(0), make, expect, make)
 
-    async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
+    async def call_all(self, make: Make, expect: type[Response], *, timeout: float) -> list[Response | CoreappAway]:
         """Send a request to each owner that is connected now. Those that do not respond return `CoreappAway`.
 
         Shards without a connected owner count as one owner that does not respond.
@@ -244,8 +244,8 @@ class CoreappLinks:
         return await self.ask_owners(self.coreapps(), list(self._owners.values()), make, expect, timeout=timeout)
 
     async def call_each(
-        self, make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
+        self, make: Make, expect: type[Response], *, timeout: float
+    ) -> list[tuple[Coreapp, Response | CoreappAway]]:
         """Send a request as `call_all` does, also to standby and lost Coreapps.
 
         Returns each Coreapp with its response.
@@ -261,8 +261,14 @@ class CoreappLinks:
         return found
 
     async def ask_owners(
-        self, coreapps: Sequence[Coreapp], owners: Sequence[Owner], make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[Answer | CoreappAway]:
+        self,
+        coreapps: Sequence[Coreapp],
+        owners: Sequence[Owner],
+        make: Make,
+        expect: type[Response],
+        *,
+        timeout: float,
+    ) -> list[Response | CoreappAway]:
         """Send a request to those of the Coreapps that own shards, as `call_all` does.
 
         owners: owners of the shards that the request is about
@@ -275,8 +281,8 @@ class CoreappLinks:
         return answers
 
     async def ask_each(
-        self, coreapps: Sequence[Coreapp], make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
+        self, coreapps: Sequence[Coreapp], make: Make, expect: type[Response], *, timeout: float
+    ) -> list[tuple[Coreapp, Response | CoreappAway]]:
         """Send a request to each of these Coreapps. Returns each with its response."""
         found = await asyncio.gather(*(self._call_one(one.address, make, expect, timeout) for one in coreapps))
         return list(zip(coreapps, found, strict=True))
@@ -354,7 +360,9 @@ class CoreappLinks:
             return self._coreapps
         return list_coreapps(self.owners_of(block), self._members)
 
-    async def _call_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
+    async def _call_one(
+        self, address: str, make: Make, expect: type[Response], timeout: float
+    ) -> Response | CoreappAway:
         peer = self._peers.get(address)
         if peer is None or not peer.is_ready:
             return CoreappUnreachable(f"the Coreapp at {address} cannot be reached")
@@ -365,8 +373,8 @@ class CoreappLinks:
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} sent an invalid answer")
 
     async def ask(
-        self, target: ShardTarget, make: Make, expect: type[Answer], again: Make | None, *, version: int = 0
-    ) -> Answer:
+        self, target: ShardTarget, make: Make, expect: type[Response], again: Make | None, *, version: int = 0
+    ) -> Response:
         """Send a request about any number, as `call` does.
 
         version: as in `PrimaryCoreappOfNumber`
@@ -384,12 +392,12 @@ class CoreappLinks:
         self,
         target: ShardTarget,
         make: Make,
-        expect: type[Answer],
+        expect: type[Response],
         again: Make | None,
         *,
         unknown: _UnknownOutcome,
         version: int,
-    ) -> Answer:
+    ) -> Response:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + self._patience
@@ -426,7 +434,7 @@ class CoreappLinks:
                 SECONDS.labels(expect.__name__).observe(loop.time() - started)
                 return answer
             if isinstance(answer, core.KeyTaken):
-                raise AnswerPending() if answer.in_progress else IdempotencyKeyReused()
+                raise ResponsePending() if answer.in_progress else IdempotencyKeyReused()
             if not isinstance(answer, core.Refused):
                 raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
             refusal = CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
@@ -437,7 +445,7 @@ class CoreappLinks:
             if loop.time() >= deadline:
                 raise unknown.error() if unknown else refusal
             # This Coreapp does not own the shard now and has done nothing. Poll the map, then repeat the request.
-            self._poll.kick()
+            self._poll.wake()
             with contextlib.suppress(CoreappUnreachable):
                 await self._wait_for_change(target, loop.time() + NOT_OWNER_RETRY)
 
@@ -479,7 +487,7 @@ class CoreappLinks:
         # Current waiters wake up. Later ones wait for the next change.
         self._change.set()
         self._change = asyncio.Event()
-        self._poll.kick()
+        self._poll.wake()
 
     async def _keep_polling(self) -> None:
         while True:
@@ -503,35 +511,35 @@ class NumberLinks:
         self._links = links
         self.block = block
 
-    async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+    async def call(self, recipient: str, make: Make, expect: type[Response], *, again: Make | None = None) -> Response:
         """Send a request to the owner of a recipient's shard, as `CoreappLinks.call` does."""
         return await self._links.ask(ShardTarget(self.block, recipient), make, expect, again)
 
     async def call_primary(
-        self, make: Make, expect: type[Answer], *, again: Make | None = None, version: int = 0
-    ) -> Answer:
+        self, make: Make, expect: type[Response], *, again: Make | None = None, version: int = 0
+    ) -> Response:
         """Send a request to the owner of the first shard, as `CoreappLinks.call_primary` does.
 
         version: as in `PrimaryCoreappOfNumber`
         """
         return await self._links.ask(ShardTarget(self.block), make, expect, again, version=version)
 
-    async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
+    async def call_repeatable(self, recipient: str, make: Make, expect: type[Response]) -> Response:
         """Send a request as `CoreappLinks.call_repeatable` does."""
         return await self._links.ask(ShardTarget(self.block, recipient), make, expect, make)
 
-    async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
+    async def call_primary_repeatable(self, make: Make, expect: type[Response]) -> Response:
         """Send a request as `CoreappLinks.call_primary_repeatable` does."""
         return await self._links.ask(ShardTarget(self.block), make, expect, make)
 
-    async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
+    async def call_all(self, make: Make, expect: type[Response], *, timeout: float) -> list[Response | CoreappAway]:
         """Send a request to each owner of the number's shards, as `CoreappLinks.call_all` does."""
         owners = self._links.owners_of(self.block)
         return await self._links.ask_owners(self.coreapps(), owners, make, expect, timeout=timeout)
 
     async def call_each(
-        self, make: Make, expect: type[Answer], *, timeout: float
-    ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
+        self, make: Make, expect: type[Response], *, timeout: float
+    ) -> list[tuple[Coreapp, Response | CoreappAway]]:
         """Send a request to each Coreapp, as `CoreappLinks.call_each` does."""
         return await self._links.ask_each(self.coreapps(), make, expect, timeout=timeout)
 

@@ -18,9 +18,9 @@ from tidings.net.exposure import ON_THIS_MACHINE, LinkCalls
 from tidings.net.tls import describe
 from tidings.wire import core
 from tidings.wire.connection import MAX_FRAME, Connection, Disconnected, FrameTooLong, NotSent, connect
-from tidings.wire.requests import Requests, TooManyQuestions
+from tidings.wire.requests import Requests, TooManyRequests
 from webapp.coreapps.interfaces import Make
-from webapp.http.errors import CoreappAway, CoreappUnreachable, Overloaded, QuestionTooLarge
+from webapp.http.errors import CoreappAway, CoreappUnreachable, Overloaded, RequestTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Peer:
         self._key = key
         self._changed = changed
         self._stall = stall
-        self._requests: Requests[core.Answer] = Requests()
+        self._requests: Requests[core.Response] = Requests()
         self._messages = Slots(MESSAGES, patience=PATIENCE)
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
@@ -145,7 +145,7 @@ class Peer:
         """Stop reconnecting. Requests in flight may still get responses."""
         self._wanted = False
 
-    async def send(self, make: Make, timeout: float) -> core.Answer:
+    async def send(self, make: Make, timeout: float) -> core.Response:
         """Send a message to be accepted, as soon as a slot is free. Raises the errors of `call`, and `Overloaded`.
 
         It is given up after `stall` seconds only if no other message was accepted in that time either, so a
@@ -164,11 +164,11 @@ class Peer:
         finally:
             self._messages.release()
 
-    async def call(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
+    async def call(self, make: Make, timeout: float, *, soon: bool = False) -> core.Response:
         """Send a request, and return the response. Raises `CoreappAway` when no response comes.
 
         Whether the request was processed is unknown then. A request that was not sent raises
-        `CoreappUnreachable`, `Overloaded` when too many are in flight, or `QuestionTooLarge` when its size would
+        `CoreappUnreachable`, `Overloaded` when too many are in flight, or `RequestTooLarge` when its size would
         make the Coreapp close the connection.
 
         soon: whether this is a message that waits at most `stall` seconds without progress
@@ -188,8 +188,8 @@ class Peer:
                 return await self._requests.call(connection, make, timeout=patience, longer=longer)
             return await self._requests.call(connection, make, timeout=timeout)
         except FrameTooLong:
-            raise QuestionTooLarge(MAX_FRAME) from None
-        except TooManyQuestions as error:
+            raise RequestTooLarge(MAX_FRAME) from None
+        except TooManyRequests as error:
             raise Overloaded(f"the Coreapp at {self.address}: {error}") from None
         except NotSent as error:
             raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
@@ -233,7 +233,7 @@ class Peer:
         self._leaving = False
         self._lost.clear()
 
-    def received(self, connection: Connection, frame: core.Answer) -> None:
+    def received(self, connection: Connection, frame: core.Response) -> None:
         if type(frame) is core.Accepted:
             self._progress_at = connection.last_received
         elif type(frame) is core.Leaving:
@@ -265,7 +265,7 @@ class Peer:
         host = host.strip("[]")
         tls = self._calls.context_for(host)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            connection = await connect(host, int(port), core.Answer, self, tls=tls, turn=FRAMES_PER_ITERATION)
+            connection = await connect(host, int(port), core.Response, self, tls=tls, turn=FRAMES_PER_ITERATION)
             answer = await self._requests.call(
                 connection, lambda n: core.Hello(n=n, key=self._key, version=core.LINK_VERSION), timeout=CONNECT_TIMEOUT
             )

@@ -77,9 +77,9 @@ class ReachReport:
     async def run(self, stop: asyncio.Event) -> None:
         UNREACHED.set_function(lambda: len(self._unreached()))
         try:
-            await self._database.commit(webapp_unreached.forget_dead)
+            await self._database.commit(webapp_unreached.delete_dead)
         except Exception as error:
-            log.warning("reach.not_forgotten", extra={"error": repr(error)[:200]})
+            log.warning("reach.not_deleted", extra={"error": repr(error)[:200]})
         while not await service.wait_for(stop, PULSE):
             await self.run_once()
         if self._recorded != frozenset():

@@ -110,5 +110,5 @@ async def _respond(route: DirectRoute, request: Request) -> Response:
     try:
         answer: Response = await route.endpoint(request)
     except (APIError, DatabaseError) as error:
-        return await envelope.answer_error(request, error)
+        return await envelope.respond_with_error(request, error)
     return answer

@@ -20,7 +20,6 @@ from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.http import headers
-from webapp.http.answers import error_answer
 from webapp.http.errors import (
     APIError,
     DatabaseAway,
@@ -32,6 +31,7 @@ from webapp.http.errors import (
     Unexpected,
     UnknownPath,
 )
+from webapp.http.responses import error_response
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Dialect(Protocol):
         """Return whether a path belongs to this API."""
         ...
 
-    def answer_error(self, error: APIError, scope: Scope) -> Response:
+    def respond_with_error(self, error: APIError, scope: Scope) -> Response:
         """Return the response to an error, with all headers."""
         ...
 
@@ -113,17 +113,17 @@ class EnvelopeMiddleware:
             if started:
                 raise
             found = as_api_error(error, request_id)
-            answer = error_answer(found) if dialect is None else dialect.answer_error(found, scope)
+            answer = error_response(found) if dialect is None else dialect.respond_with_error(found, scope)
             await answer(scope, receive, send_with_headers)
         finally:
             self._running -= 1
             if span is not None:
                 _end_span(span, scope, status)
             if began:
-                _log_answer(scope, request_id, status, time.perf_counter() - began)
+                _log_response(scope, request_id, status, time.perf_counter() - began)
 
 
-def _log_answer(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+def _log_response(scope: Scope, request_id: str, status: int, seconds: float) -> None:
     """Log the request with its route rather than its path, which may contain phone numbers."""
     route = getattr(scope.get("route"), "path", "")
     fields = {"request_id": request_id, "method": scope["method"], "route": route, "status": status}
@@ -185,23 +185,23 @@ def _of_database(error: Exception) -> APIError | None:
     return DatabaseFailed() if isinstance(error, DatabaseError) or outages.is_outage(error) else None
 
 
-async def answer_error(request: Request, error: Exception) -> Response:
+async def respond_with_error(request: Request, error: Exception) -> Response:
     """Handle errors that routes raise."""
-    answer = error_answer(as_api_error(error, request.state.request_id))
+    answer = error_response(as_api_error(error, request.state.request_id))
     if answer.status_code >= 500:
         log.warning("http.failed", extra={"request_id": request.state.request_id, "error": str(error)})
     return answer
 
 
-async def answer_http_exception(request: Request, error: Exception) -> Response:
+async def respond_to_http_exception(request: Request, error: Exception) -> Response:
     """Handle errors of the framework: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 404:
-        return error_answer(UnknownPath(path))
+        return error_response(UnknownPath(path))
     if error.status_code == 405:
-        return error_answer(MethodNotAllowed(request.method, path, ", ".join(_allowed(request))))
-    return error_answer(InvalidRequest.because(INVALID_REQUEST, str(error.detail)))
+        return error_response(MethodNotAllowed(request.method, path, ", ".join(_allowed(request))))
+    return error_response(InvalidRequest.because(INVALID_REQUEST, str(error.detail)))
 
 
 def _allowed(request: Request) -> list[str]:

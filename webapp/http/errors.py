@@ -3,7 +3,7 @@
     APIError
     ├── InvalidRequest            400, or by its code: the request is wrong and will stay wrong
     │   ├── BodyTooLarge          413
-    │   ├── QuestionTooLarge      413: the request needs a call that is larger than a Coreapp accepts
+    │   ├── RequestTooLarge      413: the request needs a call that is larger than a Coreapp accepts
     │   ├── UnknownPath           404
     │   ├── MethodNotAllowed      405
     │   ├── WrongHost             421: `Host` is none of the configured names
@@ -15,7 +15,7 @@
     ├── NameTaken                 500, as in the On-Premises API: a user of that name exists
     ├── PasswordChangeRequired    403: log in again with `new_password`
     ├── RateLimitExceeded         429
-    ├── AnswerPending             409: the first request with this idempotency key has no response yet
+    ├── ResponsePending             409: the first request with this idempotency key has no response yet
     ├── Overloaded                503: a backlog is full
     ├── CoreappRefused            by its code: the Coreapp understood and refused
     ├── CoreappAway               500: a request was sent and no response came, so whether it was done is unknown
@@ -27,7 +27,7 @@
     ├── DatabaseFailed            500: the database refused, or failed when something may have been done
     └── Unexpected                500: a defect in Tidings
 
-Each becomes a response in `webapp.http.answers` and nowhere else.
+Each becomes a response in `webapp.http.responses` and nowhere else.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class BodyTooLarge(InvalidRequest):
         super().__init__([Problem(codes.INVALID_REQUEST, f"the body is over the limit of {limit} bytes")])
 
 
-class QuestionTooLarge(InvalidRequest):
+class RequestTooLarge(InvalidRequest):
     """The request needs a call to a Coreapp that exceeds the size limit. Nothing was sent."""
 
     status = 413
@@ -186,7 +186,7 @@ class RateLimitExceeded(APIError):
         super().__init__([Problem(codes.TOO_MANY_REQUESTS, details)], retry_after=retry_after)
 
 
-class AnswerPending(APIError):
+class ResponsePending(APIError):
     """The first request with this idempotency key has no response yet."""
 
     status = 409

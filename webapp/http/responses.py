@@ -20,12 +20,12 @@ LOGIN_META: Mapping[str, str] = {"version": f"v{API_VERSION}", "api_status": "st
 _encode = msgspec.json.Encoder().encode
 
 
-def answer(payload: Mapping[str, Any], *, status: int = 200, meta: Mapping[str, str] = META) -> Response:
+def success(payload: Mapping[str, Any], *, status: int = 200, meta: Mapping[str, str] = META) -> Response:
     """Return a success response. With an empty `payload` it contains only `meta`."""
     return Response(_encode({**payload, "meta": meta}), status, media_type="application/json")
 
 
-def error_answer(error: APIError) -> Response:
+def error_response(error: APIError) -> Response:
     """Return the response to an error. This is the only place where an error becomes HTTP."""
     first = codes.find(error.problems[0].code)
     headers = dict(error.headers)

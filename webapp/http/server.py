@@ -21,9 +21,9 @@ from tidings.http.protocol import Headers, HttpLimits
 from tidings.http.server import AsgiServer
 from tidings.net.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
-from webapp.http.answers import error_answer
 from webapp.http.envelope import Dialect
 from webapp.http.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded, WrongHost
+from webapp.http.responses import error_response
 
 # Seconds for which an idle connection is kept open.
 KEEP_ALIVE = 75
@@ -88,9 +88,9 @@ class _Protocol(LimitedHttpProtocol):
         named = (b"x-request-id", os.urandom(16).hex().encode())
         scope = self.exchange.scope if self.exchange is not None else None
         if self.dialect is not None and scope is not None and self.dialect.claims(scope["path"]):
-            answer = self.dialect.answer_error(error, scope)
+            answer = self.dialect.respond_with_error(error, scope)
             return [*answer.raw_headers, named], bytes(answer.body)
-        answer = error_answer(error)
+        answer = error_response(error)
         return [*answer.raw_headers, (b"cache-control", b"no-cache, private"), named], bytes(answer.body)
 
 

@@ -124,9 +124,9 @@ class Tap(asyncio.Protocol):
             await app(scope, receive_copied, send_copied)
         finally:
             body = b"".join(parts) if size <= tap.MAX_BODY else b""
-            self._give(Copied(at, scope["path"], status, time.perf_counter() - began, size, body))
+            self._pass_on(Copied(at, scope["path"], status, time.perf_counter() - began, size, body))
 
-    def _give(self, copied: Copied) -> None:
+    def _pass_on(self, copied: Copied) -> None:
         transport = self._transport
         if transport is None or transport.is_closing() or transport.get_write_buffer_size() > ROOM:
             DROPPED.inc()

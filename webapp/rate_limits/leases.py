@@ -50,7 +50,7 @@ class Leases:
 
     def wake(self) -> None:
         """Called when a limit needs tokens."""
-        self._wakeup.kick()
+        self._wakeup.wake()
 
     def set_members(self, count: int) -> None:
         """Divide the limits between `count` Webapps."""

@@ -213,7 +213,7 @@ async def test_coreapps_unreachable_from_webapps_are_reported(database_factory: 
 
     async def report(webapp: str, **seconds: float) -> None:
         async with found.transaction() as connection:
-            await webapp_nodes.renew(connection, WebappNode(webapp, webapp), forget=3600)
+            await webapp_nodes.renew(connection, WebappNode(webapp, webapp), delete_after=3600)
             unreached = {f"{coreapp}:6252": value for coreapp, value in seconds.items()}
             await webapp_unreached.record(connection, webapp, unreached)
 
@@ -276,7 +276,7 @@ async def test_the_coreapp_check_requests_its_status_and_finds_a_wrong_link_key(
     database_factory: DatabaseFactory, key: str, status: str, level: Level, words: str
 ) -> None:
     found = await database_factory("business")
-    server = await wire.listen("127.0.0.1", 0, core.Question, lambda: FakeCoreapp(key, status))
+    server = await wire.listen("127.0.0.1", 0, core.Request, lambda: FakeCoreapp(key, status))
     port = server.sockets[0].getsockname()[1]
     async with found.transaction() as connection:
         await shards.create_shards(connection, 1)

@@ -276,7 +276,7 @@ async def test_a_restore_during_shutdown_is_refused(world: World, monkeypatch: p
 
     # A poll in progress would start the next term, so start one.
     monkeypatch.setattr(running.node, "run_once", look)
-    running.node._look.kick()
+    running.node._wakeup.wake()
     await looking.wait()
     desk = running.node.requests
     asking = asyncio.create_task(desk.restore_keys(BUSINESS, PASSWORD, data))

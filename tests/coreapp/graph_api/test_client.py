@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from coreapp.graph_api.client import AnswerMissing, GraphClient, NotPosted
+from coreapp.graph_api.client import GraphClient, NotPosted, ResponseMissing
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
 
@@ -113,7 +113,7 @@ async def test_a_connection_that_closes_or_lies_after_the_request_leaves_the_out
         await writer.drain()
 
     async with serving(handle) as url, calling() as client:
-        with pytest.raises(AnswerMissing):
+        with pytest.raises(ResponseMissing):
             await client.post(url, "t", b"{}")
 
 
@@ -123,7 +123,7 @@ async def test_a_silent_server_leaves_the_outcome_unknown() -> None:
         await reader.read()
 
     async with serving(handle) as url, calling(0.2) as client:
-        with pytest.raises(AnswerMissing, match=r"no answer within 0\.2 s"):
+        with pytest.raises(ResponseMissing, match=r"no answer within 0\.2 s"):
             await client.post(url, "t", b"{}")
 
 

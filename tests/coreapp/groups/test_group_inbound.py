@@ -219,7 +219,7 @@ async def test_only_its_author_can_delete_a_group_message(scene: Scene) -> None:
     group, (ann, ben) = await talking(scene, ANN, BEN)
     await ann.say(group, "a1", text("mine"))
     await scene.hears(lambda: len(received(scene)) == 1)
-    scene.running.shard.receiving.statuses.tracker.forget()
+    scene.running.shard.receiving.statuses.tracker.evict()
     await ben.say(group, "b1", {"type": "deleted", "deleted": {"id": "a1"}})
     ben.whisper("b2", {"type": "deleted", "deleted": {"id": "a1"}})
     await ben.say(group, "b3", text("done"))

@@ -219,7 +219,7 @@ async def test_only_its_sender_can_delete_a_message_even_after_a_restart(world: 
         running = await world.start(node="second")
         await world.connected(running)
     else:
-        running.shard.receiving.statuses.tracker.forget()
+        running.shard.receiving.statuses.tracker.evict()
     for n, (who, target) in enumerate(((other, "a"), (other, "never"), (phone, "a"), (phone, "never"), (other, "b"))):
         await write(world, who, f"del-{n}", content=json.dumps({"type": "deleted", "deleted": {"id": target}}).encode())
     await write(world, phone, "c", timestamp=NOW + 9)

@@ -29,7 +29,7 @@ async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_co
     running, _, _ = await with_session(world, clock=clock)
     await flood(world, "bad", 300)
     await flood(world, "other", 1, OTHER)
-    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.TOLD_EACH)
+    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.REPORTED_EACH)
     assert all(f" from {NUMBER} " in error for error in errors(world))
     # The count is on disk.
     await running.killed()
@@ -37,13 +37,13 @@ async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_co
     await world.connected(running)
     clock.advance(retry_requests.SUMMARY_SECONDS + 1)
     await running.shard.recovery.retry_requests.run_once()
-    more = 300 - 5 - retry_requests.TOLD_EACH
+    more = 300 - 5 - retry_requests.REPORTED_EACH
     summary = f"{more} more messages from {NUMBER}, since 1700000123, could not be decrypted"
     await world.sink.signals.until(lambda: summary in errors(world))
     # Requested messages that never arrive are reported by id within the rate limit, which the new owner starts afresh.
     clock.advance(retry_requests.PATIENCE_SECONDS)
     await running.shard.recovery.retry_requests.run_once()
-    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.TOLD_EACH + 1 + 5 + 1)
+    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.REPORTED_EACH + 1 + 5 + 1)
     assert f"the message other-0 from {OTHER} could not be decrypted" in errors(world)
     await running.stopped()
 
@@ -51,7 +51,7 @@ async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_co
 async def test_requested_messages_that_never_arrive_are_counted_and_reported_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_requests, "TOLD_EACH", 2)
+    monkeypatch.setattr(retry_requests, "REPORTED_EACH", 2)
     clock = ManualClock()
     running, _, _ = await with_session(world, clock=clock)
     await flood(world, "bad", 20)

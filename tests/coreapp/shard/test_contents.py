@@ -40,7 +40,7 @@ async def test_a_message_is_opened_until_it_is_delivered(world: World, caplog: p
 async def test_contents_require_the_operator_key(world: World) -> None:
     running = await world.start()
     client = Client()
-    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Answer, client)
+    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Response, client)
     await client.ask(lambda n: core.Hello(n, LINK_KEY))
     refused = await client.ask(lambda n: core.ShowMessage(n, "gBEG1", "eve@webapp"))
     assert isinstance(refused, core.Refused)

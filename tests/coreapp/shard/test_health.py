@@ -89,6 +89,6 @@ async def test_an_unresponsive_network_and_our_own_database_count_as_away(
         async with NetworkApi(f"http://127.0.0.1:{port}") as network:
             database = await database_factory("business")
             needs = CoreappNeeds(Databases(database, network), OpenShards(), Mounted())
-            assert await needs.look() == {"database": "ok", "network": "away", "media": "ok"}
+            assert await needs.check() == {"database": "ok", "network": "away", "media": "ok"}
             monkeypatch.setattr(database, "is_alive", away)
-            assert await needs.look() == {"database": "away", "network": "away", "media": "ok"}
+            assert await needs.check() == {"database": "away", "network": "away", "media": "ok"}

@@ -18,7 +18,7 @@ NUMBER = "15550110001"
 async def connect(world: World) -> Client:
     running = await world.start()
     client = Client()
-    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Answer, client)
+    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Response, client)
     return client
 
 
@@ -39,7 +39,7 @@ async def test_a_request_before_the_hello_closes_the_connection(world: World) ->
 async def test_replays_and_purges_require_the_operator_key(world: World) -> None:
     running = await world.start()
     client = Client()
-    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Answer, client)
+    await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Response, client)
     # Webapps have the link key only.
     for key in ("", "wrong", operator_key.derive(b"x" * 32)):
         await client.ask(lambda n, key=key: core.Hello(n, LINK_KEY, operator_key=key))  # type: ignore[misc]

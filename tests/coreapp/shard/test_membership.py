@@ -72,7 +72,7 @@ async def test_an_evicted_process_is_listed_again(world: World) -> None:
     first = membership(world, "one", "127.0.0.1:1")
     await first.join(asyncio.Event())
     async with world.database.transaction() as connection:
-        await nodes.forget_lost(connection, -1.0)
+        await nodes.delete_lost(connection, -1.0)
     assert await listed(world) == []
     stop = asyncio.Event()
     beating = asyncio.create_task(first.run(stop))

@@ -35,7 +35,7 @@ async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
     server = await wire.listen(
         "127.0.0.1",
         0,
-        core.Question,
+        core.Request,
         lambda: LinkHandler(LinkKeys.of(KEY, ()), "here", nothing, numbers=nothing, unauthenticated_links=table),
         rate=1000,
         burst=1000,
@@ -44,7 +44,7 @@ async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
 
     async def opened() -> Client:
         client = Client()
-        await wire.connect(*server.sockets[0].getsockname()[:2], core.Answer, client)
+        await wire.connect(*server.sockets[0].getsockname()[:2], core.Response, client)
         clients.append(client)
         return client
 
@@ -55,8 +55,8 @@ async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
     server.close()
 
 
-async def greet(client: Client, key: str = KEY) -> core.Answer:
-    answer: core.Answer = await client.ask(lambda n: core.Hello(n, key))
+async def greet(client: Client, key: str = KEY) -> core.Response:
+    answer: core.Response = await client.ask(lambda n: core.Hello(n, key))
     return answer
 
 

@@ -334,7 +334,7 @@ async def test_dead_webapps_do_not_prevent_shards_from_moving(scene: Scene) -> N
     database = scene.world.database
     async with database.transaction() as connection:
         for name in ("reported", "reported nothing"):
-            await webapp_nodes.renew(connection, webapp_nodes.WebappNode(name, name), forget=3600)
+            await webapp_nodes.renew(connection, webapp_nodes.WebappNode(name, name), delete_after=3600)
         await webapp_unreached.record(connection, "reported", {scene.advertised: 0.0})
         silent_since = webapp_nodes.table.c.heartbeat_at - 30_000
         await connection.execute(webapp_nodes.table.update().values(heartbeat_at=silent_since))

@@ -361,7 +361,7 @@ async def test_a_changed_limit_applies_to_the_next_post() -> None:
     async with scene.running(status(1), status(2), status(3)):
         await scene.delivered()
         scene.target = dataclasses.replace(scene.target, batch=3)
-        scene.deliveries.kick()
+        scene.deliveries.wake()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         scene.queue.offer([status(seq) for seq in range(4, 8)])

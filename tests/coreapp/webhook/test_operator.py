@@ -147,6 +147,6 @@ async def test_callbacks_of_another_shard_are_neither_replayed_nor_purged(world:
         assert refused.code == codes.NOT_PRIMARY_COREAPP
 
 
-def _numbered(question: core.Question, n: int) -> core.Question:
+def _numbered(question: core.Request, n: int) -> core.Request:
     question.n = n
     return question

@@ -90,7 +90,7 @@ class Browser:
         form = page.root.one("form", id=named) if named else next(e for e in button.above() if e.tag == "form")
         return await self.send(page, form, {}, press=button if button.get("name") else None)
 
-    async def say(self, path: str, text: str, **more: str) -> Page:
+    async def write(self, path: str, text: str, **more: str) -> Page:
         """Type a message into a chat, and send it."""
         page = await self.get(path)
         return await self.send(page, page.root.one("form", id="composer"), {"text": text, **more})

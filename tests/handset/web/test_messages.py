@@ -48,7 +48,7 @@ async def test_a_message_is_shown_with_its_receipts_and_an_answer_arrives(browse
     page = await browser.get(CHAT)
     assert page.last.one("div", class_="text").one("b").text == "Ada"
     await shop.until(lambda: shop.events(message) == ["delivered", "read"])
-    answered = await browser.say(CHAT, "hello back")
+    answered = await browser.write(CHAT, "hello back")
     assert answered.last.one("div", class_="text").text == "hello back"
     await shop.until(lambda: [m.text for m in shop.messages] == ["hello back"])
     assert json.loads(shop.messages[0].raw or "{}").get("profile", {"name": "Ada"}) == {"name": "Ada"}
@@ -136,7 +136,7 @@ async def test_quotes_reactions_and_withdrawn_messages_are_shown(browser: Browse
 
 async def test_nobody_withdraws_the_message_of_another(browser: Browser, shop: Recorder) -> None:
     assert shop.fleet is not None
-    await browser.say(CHAT, "mine")
+    await browser.write(CHAT, "mine")
     await shop.until(lambda: len(shop.messages) == 1)
     await shop.fleet.send_content(BUSINESS, ADA, composing.deleted(shop.messages[0].id))
     await shop.send(ADA, "the end")

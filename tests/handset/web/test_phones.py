@@ -70,7 +70,7 @@ async def test_chats_and_sessions_survive_a_restart(live_network: LiveNetwork, t
         await register(browser, ADA)
         await shop.send(ADA, "one")
         await browser.until(CHAT, "one")
-        await browser.say(CHAT, "mine")
+        await browser.write(CHAT, "mine")
         await shop.until(lambda: len(shop.messages) == 1)
         await browser.until(CHAT, "✓ ?sent")
         cookies = dict(browser.client.cookies)
@@ -79,7 +79,7 @@ async def test_chats_and_sessions_survive_a_restart(live_network: LiveNetwork, t
         browser.client.cookies.update(cookies)
         page = await browser.until(CHAT, r"\btwo\b")
         assert [m.one("div", class_="text").text for m in page.messages] == ["one", "mine", "two"]
-        await browser.say(CHAT, "still here")
+        await browser.write(CHAT, "still here")
         await shop.until(lambda: [m.text for m in shop.messages] == ["mine", "still here"])
 
 
@@ -95,7 +95,7 @@ async def test_a_phone_that_is_switched_off_gets_its_messages_later(browser: Bro
     assert "checked" not in page.root.one("input", name="is_online").attributes
     await browser.until(f"/handset/{ADA}", "The phone is switched off")
     message = await shop.send(ADA, "are you there?")
-    page = await browser.say(CHAT, "written while off")
+    page = await browser.write(CHAT, "written while off")
     assert page.last.one("span", class_="state").get("title") == "waiting to be sent"
     assert shop.events(message) == []
     assert shop.messages == []
@@ -153,7 +153,7 @@ async def test_the_safety_number_appears_with_the_first_message_and_is_that_of_t
     page = await browser.get(f"/handset/{ADA}/chats/{BOB}/info")
     assert "There is one after the first message" in page.text
     assert "encrypted end to end" in page.text
-    await browser.say(f"/handset/{ADA}/chats/{BOB}", "hello")
+    await browser.write(f"/handset/{ADA}/chats/{BOB}", "hello")
     await browser.until(f"/handset/{BOB}/chats/{ADA}", "hello")
     found = [
         await browser.get(path) for path in (f"/handset/{ADA}/chats/{BOB}/info", f"/handset/{BOB}/chats/{ADA}/info")
@@ -218,7 +218,7 @@ async def test_a_number_that_is_registered_elsewhere_is_taken_back(
 
 async def test_a_network_that_is_away_is_named(live_network: LiveNetwork, browser: Browser) -> None:
     await live_network.stop()
-    page = await browser.say(CHAT, "anybody?")
+    page = await browser.write(CHAT, "anybody?")
     assert (page.status, page.root.one("textarea").text) == (503, "anybody?")
     page = await browser.get("/handset")
     page = await browser.send(page, page.root.all("form")[-2], {"number": BOB})

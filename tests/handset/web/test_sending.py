@@ -271,7 +271,7 @@ async def test_a_message_is_forwarded_to_another_number_with_its_file(browser: B
 
 async def test_ticks_follow_a_message_between_two_numbers(browser: Browser) -> None:
     await register(browser, BOB)
-    await browser.say(f"/handset/{ADA}/chats/{BOB}", "hello Bob")
+    await browser.write(f"/handset/{ADA}/chats/{BOB}", "hello Bob")
     page = await browser.until(f"/handset/{ADA}/chats/{BOB}", "delivered")
     assert page.last.one("span", class_="state").get("title") == "delivered"
     await browser.until(f"/handset/{BOB}/chats/{ADA}", "hello Bob")
@@ -304,7 +304,7 @@ async def test_what_cannot_be_sent_is_shown_again_with_the_reason(
 
 
 async def test_a_number_that_does_not_exist_is_named(browser: Browser) -> None:
-    page = await browser.say(f"/handset/{ADA}/chats/15559999999", "anybody?")
+    page = await browser.write(f"/handset/{ADA}/chats/15559999999", "anybody?")
     assert (page.status, page.root.one("p", id="problem").text) == (422, "Not sent: 15559999999 is not registered.")
 
 
@@ -326,7 +326,7 @@ async def test_a_group_is_joined_written_to_and_left(browser: Browser) -> None:
     page = await browser.send(page, page.root.all("form")[1], {"code": f"https://example.org/{code}"})
     assert page.root.one("h2").text == "Lunch <b>"
     await browser.until(f"/handset/{ADA}/chats/{group}", rf"\+{BOB} joined")
-    await browser.say(f"/handset/{ADA}/chats/{group}", "Soup today")
+    await browser.write(f"/handset/{ADA}/chats/{group}", "Soup today")
     page = await browser.until(f"/handset/{BOB}/chats/{group}", "Soup today")
     assert page.last.one("p", class_="author").text == f"+{ADA}"
     page = await browser.until(f"/handset/{ADA}/chats/{group}", f"read by .{BOB}")

@@ -96,7 +96,7 @@ async def test_the_overview_shows_processes_in_words(
     database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
     async with database.transaction() as connection:
-        await webapp_nodes.renew(connection, WebappNode("w" * 32, "web-1:9090"), forget=3600)
+        await webapp_nodes.renew(connection, WebappNode("w" * 32, "web-1:9090"), delete_after=3600)
         await nodes.join(connection, CoreappNode("core-1", "c" * 32, coreapp.address, 5.0))
         await nodes.join(connection, CoreappNode("core-2", "d" * 32, "127.0.0.1:1", 5.0))
     text = (await browser.get("/console")).text

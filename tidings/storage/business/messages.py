@@ -220,7 +220,7 @@ async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) ->
         )
 
 
-async def forget_kept(connection: AsyncConnection, *, after: str, before: str, limit: int) -> str | None:
+async def delete_kept(connection: AsyncConnection, *, after: str, before: str, limit: int) -> str | None:
     """Delete the kept contents of up to `limit` messages with ids between `after` and `before`, both excluded.
 
     Returns the last id of the page; None when there are no more.
@@ -228,8 +228,8 @@ async def forget_kept(connection: AsyncConnection, *, after: str, before: str, l
     query = sa.select(table.c.id, table.c.kept.is_not(None)).where(table.c.id > after, table.c.id < before)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
     old = [row[0] for row in rows if row[1]]
-    forget = table.update().where(table.c.id.in_(any_of("ids"))).values(kept=sa.null())
-    await execute_paged(connection, forget, "ids", old)
+    delete = table.update().where(table.c.id.in_(any_of("ids"))).values(kept=sa.null())
+    await execute_paged(connection, delete, "ids", old)
     return rows[-1][0] if len(rows) == limit else None
 
 

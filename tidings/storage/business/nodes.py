@@ -79,7 +79,7 @@ async def find(connection: AsyncConnection, name: str) -> NodeRecord | None:
 
 
 async def list_members(connection: AsyncConnection) -> Sequence[NodeRecord]:
-    """List all recorded processes, by name. Processes that crashed are included until `forget_lost` deletes them."""
+    """List all recorded processes, by name. Processes that crashed are included until `delete_lost` deletes them."""
     columns = table.c
     rows = await connection.execute(
         sa.select(
@@ -143,7 +143,7 @@ async def leave(connection: AsyncConnection, node: CoreappNode) -> None:
     await connection.execute(table.delete().where(table.c.node == node.name, table.c.incarnation == node.incarnation))
 
 
-async def forget_lost(connection: AsyncConnection, heartbeat_timeout: float) -> None:
+async def delete_lost(connection: AsyncConnection, heartbeat_timeout: float) -> None:
     """Delete processes that have sent no heartbeat for `heartbeat_timeout` seconds."""
     await connection.execute(
         table.delete().where(table.c.heartbeat_at < database_clock.now(connection) - int(heartbeat_timeout * 1000))

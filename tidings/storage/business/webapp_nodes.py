@@ -34,15 +34,15 @@ class WebappNode:
     node: str
 
 
-async def renew(connection: AsyncConnection, webapp: WebappNode, *, forget: float) -> None:
-    """Record the heartbeat of a process. If it has no row, add one and delete rows older than `forget` seconds."""
+async def renew(connection: AsyncConnection, webapp: WebappNode, *, delete_after: float) -> None:
+    """Record the heartbeat of a process. Without a row, add one and delete rows older than `delete_after` seconds."""
     now = database_clock.now(connection)
     renewed = await connection.execute(
         table.update().where(table.c.incarnation == webapp.incarnation).values(heartbeat_at=now)
     )
     if renewed.rowcount == 1:
         return
-    await connection.execute(table.delete().where(table.c.heartbeat_at < now - int(forget * 1000)))
+    await connection.execute(table.delete().where(table.c.heartbeat_at < now - int(delete_after * 1000)))
     await connection.execute(
         table.insert().values(incarnation=webapp.incarnation, node=webapp.node, started_at=now, heartbeat_at=now)
     )

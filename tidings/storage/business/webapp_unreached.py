@@ -96,7 +96,7 @@ async def list_reports(connection: AsyncConnection) -> Sequence[UnreachedReport]
     return [UnreachedReport(node, unreached) for node, unreached in found.values() if _UNDECIDED not in unreached]
 
 
-async def forget_dead(connection: AsyncConnection) -> None:
+async def delete_dead(connection: AsyncConnection) -> None:
     """Delete the rows of Webapps that are no longer listed in `webapp_nodes`."""
     listed = sa.select(webapp_nodes.table.c.incarnation)
     await connection.execute(table.delete().where(table.c.incarnation.not_in(listed)))

@@ -88,7 +88,7 @@ class DisplayName(pydantic.BaseModel):
     vname: str = pydantic.Field(examples=["Tidings Ltd."])
 
 
-class CodeAnswer(pydantic.BaseModel):
+class CodeResponse(pydantic.BaseModel):
     """Response to a code request: a code is on its way, or the number is registered.
 
     `account` has exactly one element.
@@ -110,7 +110,7 @@ class ShardsState(pydantic.BaseModel):
     moved: int | None = pydantic.Field(default=None, description="Rows that have been moved")
 
 
-class ShardsAnswer(pydantic.BaseModel):
+class ShardsResponse(pydantic.BaseModel):
     """Response with both numbers of shards."""
 
     account: ShardsState

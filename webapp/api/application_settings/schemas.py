@@ -135,7 +135,7 @@ class Settings(pydantic.BaseModel):
     application: ShownSettings
 
 
-class SettingsAnswer(pydantic.BaseModel):
+class SettingsResponse(pydantic.BaseModel):
     """Response with all settings, nested as in the On-Premises API."""
 
     settings: Settings

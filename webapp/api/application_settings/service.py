@@ -95,15 +95,15 @@ class AccountSettings:
         await self.database.persist(
             lambda connection: application_settings.change_settings(connection, caller.account, sealed), patience=5.0
         )
-        await self._tell(caller, sorted(document))
+        await self._notify(caller, sorted(document))
 
     async def reset(self, caller: Caller) -> None:
         await self.database.persist(
             lambda connection: application_settings.reset_settings(connection, caller.account), patience=5.0
         )
-        await self._tell(caller, ["all"])
+        await self._notify(caller, ["all"])
 
-    async def _tell(self, caller: Caller, keys: list[str]) -> None:
+    async def _notify(self, caller: Caller, keys: list[str]) -> None:
         answers = await self.coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Response
 
 from webapp.api.backup.service import Backups
 from webapp.auth.authenticator import Administrator
-from webapp.http import answers
+from webapp.http import responses
 from webapp.http.bodies import Body, json_body
 from webapp.http.dependencies import part
-from webapp.http.openapi.document import RESPONSES, Meta, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, Meta, MetaResponse
 
 # Room for a photo of 5 MB that is encoded in base64 twice, and the other parts.
 MAX_BACKUP = 12 * 1024 * 1024  # bytes of a body
@@ -41,7 +41,7 @@ class BackupData(pydantic.BaseModel):
     data: str = pydantic.Field(examples=["dGlkaW5ncy1iYWNrdXA="])
 
 
-class BackupAnswer(pydantic.BaseModel):
+class BackupResponse(pydantic.BaseModel):
     """Response with the backup. Keep it apart from stored messages."""
 
     settings: BackupData
@@ -55,19 +55,19 @@ Service = Annotated[Backups, part(Backups)]
 @router.post(
     "/v1/settings/backup",
     summary="Back up settings and keys, encrypted with a password",
-    response_model=BackupAnswer,
+    response_model=BackupResponse,
 )
 async def make_backup(
     caller: Administrator, body: Annotated[BackupRequest, json_body(BackupRequest)], backups: Service
 ) -> Response:
-    return answers.answer({"settings": {"data": await backups.make(caller, body.password)}})
+    return responses.success({"settings": {"data": await backups.make(caller, body.password)}})
 
 
-@router.post("/v1/settings/restore", summary="Restore a backup", response_model=MetaAnswer)
+@router.post("/v1/settings/restore", summary="Restore a backup", response_model=MetaResponse)
 async def restore(
     caller: Administrator,
     body: Annotated[RestoreRequest, json_body(RestoreRequest, MAX_BACKUP)],
     backups: Service,
 ) -> Response:
     await backups.restore(caller, body.password, body.data)
-    return answers.answer({})
+    return responses.success({})

@@ -23,7 +23,7 @@ from webapp.api.backup import checks, contents
 from webapp.api.backup.contents import Contents
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import AllCoreapps
-from webapp.http.errors import DatabaseAway, DatabaseFailed, InvalidRequest, QuestionTooLarge
+from webapp.http.errors import DatabaseAway, DatabaseFailed, InvalidRequest, RequestTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +76,8 @@ class Backups:
             await self.coreapps.of(account).call_primary(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
             )
-        except QuestionTooLarge as error:
-            raise QuestionTooLarge(error.limit, what="data: the part with the keys") from None
+        except RequestTooLarge as error:
+            raise RequestTooLarge(error.limit, what="data: the part with the keys") from None
         if checked.outdated:
             log.warning("backup.certificate_left_out", extra={"error": checked.outdated})
         try:

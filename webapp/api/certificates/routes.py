@@ -8,10 +8,10 @@ from fastapi import APIRouter, Response
 
 from webapp.api.certificates.service import Certificates
 from webapp.auth.authenticator import Administrator, AnyCaller
-from webapp.http import answers
+from webapp.http import responses
 from webapp.http.bodies import raw_body
 from webapp.http.dependencies import part
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 from webapp.http.pem import MAX_PEM
 
 EXTERNAL = "/v1/certificates/external"
@@ -39,14 +39,14 @@ Service = Annotated[Certificates, part(Certificates)]
     EXTERNAL,
     summary="Set the certificate of the API",
     description="PEM: private key, certificate and at least one intermediate, in that order.",
-    response_model=MetaAnswer,
+    response_model=MetaResponse,
     openapi_extra=_UPLOAD,
 )
 async def set_external(
     caller: Administrator, content: Annotated[bytes, raw_body(MAX_PEM)], certificates: Service
 ) -> Response:
     await certificates.set_external(caller, content)
-    return answers.answer({})
+    return responses.success({})
 
 
 @router.get(
@@ -62,14 +62,14 @@ async def get_external_ca(caller: AnyCaller, certificates: Service) -> Response:
 @router.post(
     WEBHOOKS,
     summary="Set the CA certificates that verify webhook servers",
-    response_model=MetaAnswer,
+    response_model=MetaResponse,
     openapi_extra=_UPLOAD,
 )
 async def set_webhook_ca(
     caller: Administrator, content: Annotated[bytes, raw_body(MAX_PEM)], certificates: Service
 ) -> Response:
     await certificates.set_webhook_authorities(caller, content)
-    return answers.answer({})
+    return responses.success({})
 
 
 @router.get(
@@ -83,11 +83,11 @@ async def get_webhook_ca(caller: Administrator, certificates: Service) -> Respon
 
 
 @router.delete(
-    WEBHOOKS, summary="Verify webhook servers with the system's CA certificates again", response_model=MetaAnswer
+    WEBHOOKS, summary="Verify webhook servers with the system's CA certificates again", response_model=MetaResponse
 )
 async def delete_webhook_ca(caller: Administrator, certificates: Service) -> Response:
     await certificates.delete_webhook_authorities(caller)
-    return answers.answer({})
+    return responses.success({})
 
 
 def _pem(content: bytes) -> Response:

@@ -76,7 +76,7 @@ class Certificates:
         except (UnusablePem, ssl.SSLError) as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"certificate: {error}") from None
         await self._set(caller, certificates.WEBHOOK_CA, authorities)
-        await self._tell(caller)
+        await self._notify(caller)
 
     async def webhook_authorities(self, caller: Caller) -> bytes:
         """Return the webhook authorities, PEM. Raises `InvalidRequest` when none are set."""
@@ -90,7 +90,7 @@ class Certificates:
             patience=5.0,
         )
         log.info("certificate.deleted", extra={"username": caller.username, "kind": certificates.WEBHOOK_CA})
-        await self._tell(caller)
+        await self._notify(caller)
 
     async def _find(self, caller: Caller, kind: str) -> bytes:
         async with self.database.reading() as connection:
@@ -105,7 +105,7 @@ class Certificates:
         )
         log.info("certificate.set", extra={"username": caller.username, "kind": kind})
 
-    async def _tell(self, caller: Caller) -> None:
+    async def _notify(self, caller: Caller) -> None:
         await self.coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )

@@ -9,7 +9,7 @@ from fastapi import Response
 
 from tidings.wire import phone_numbers
 from tidings.wire.cloud.codes import BLOCKS_FAILED, PARAMETER_INVALID, find_code
-from webapp.api.cloud import answers, errors, lists
+from webapp.api.cloud import errors, lists, responses
 from webapp.api.cloud.block_list import BlockList, RefusedBlock
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.errors import GraphError
@@ -59,8 +59,8 @@ async def list_all(call: CloudCall) -> Response:
         has_previous, has_next = page.after is not None, len(found) > page.limit
         found = found[: page.limit]
     entries = [{**_PRODUCT, "wa_id": user} for user in found]
-    return call.answer(
-        lists.paged(entries, found, call, has_previous=has_previous, has_next=has_next), kind=answers.MESSAGING
+    return call.respond(
+        lists.paged(entries, found, call, has_previous=has_previous, has_next=has_next), kind=responses.MESSAGING
     )
 
 
@@ -99,7 +99,7 @@ def _answer(
     result: dict[str, Any] = {"added_users" if word == "block" else "removed_users": done}
     if failed:
         raise PartialFailure({**result, "failed_users": failed}, word)
-    return call.answer({**_PRODUCT, "block_users": result}, kind=answers.MESSAGING)
+    return call.respond({**_PRODUCT, "block_users": result}, kind=responses.MESSAGING)
 
 
 def _describe(problem: RefusedBlock) -> Mapping[str, Any]:

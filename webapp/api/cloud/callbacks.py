@@ -96,7 +96,7 @@ async def list_all(call: CloudCall) -> Response:
         }
         for callback in found.values()
     ]
-    return call.answer({"data": data})
+    return call.respond({"data": data})
 
 
 async def change_override(call: CloudCall, node_id: str, parameters: Mapping[str, Any]) -> None:

@@ -13,9 +13,9 @@ from fastapi import Request, Response
 
 from tidings.wire.cloud.codes import PERMISSION
 from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity
-from webapp.api.cloud import answers, errors
-from webapp.api.cloud.answers import UNUSED, CallShare
+from webapp.api.cloud import errors, responses
 from webapp.api.cloud.paths import Target
+from webapp.api.cloud.responses import UNUSED, CallShare
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, headers
 from webapp.http.bodies import BodyLimit
@@ -57,23 +57,23 @@ class CloudCall:
         found: Part = self.parts[kind]
         return found
 
-    def answer(self, value: Any, *, kind: str = answers.MANAGEMENT) -> Response:
+    def respond(self, value: Any, *, kind: str = responses.MANAGEMENT) -> Response:
         """Return a success response.
 
         kind: allowance that the call counts against
         """
         waba_id = self.identity.waba_id
-        is_unused = self.share is UNUSED or kind != answers.MANAGEMENT
-        return answers.answer(
+        is_unused = self.share is UNUSED or kind != responses.MANAGEMENT
+        return responses.success(
             value,
             self.target.version,
             self.trace,
-            usage=answers.usage_of(waba_id, kind) if is_unused else answers.usage_of(waba_id, kind, self.share),
+            usage=responses.usage_of(waba_id, kind) if is_unused else responses.usage_of(waba_id, kind, self.share),
             is_get=self.request.scope["method"] == "GET",
         )
 
-    def success(self, *, kind: str = answers.MANAGEMENT) -> Response:
-        return self.answer({"success": True}, kind=kind)
+    def success(self, *, kind: str = responses.MANAGEMENT) -> Response:
+        return self.respond({"success": True}, kind=kind)
 
     def unsupported(self) -> errors.GraphError:
         """Return the error of an object or call that does not exist for this caller."""

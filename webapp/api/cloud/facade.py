@@ -14,7 +14,7 @@ from tidings.observability.tracing import TRACES
 from tidings.storage.database import DatabaseError
 from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity, ObjectKind
 from tidings.wire.cloud.media_ids import is_media_id
-from webapp.api.cloud import answers, errors, management_calls, paths, pictures
+from webapp.api.cloud import errors, management_calls, paths, pictures, responses
 from webapp.api.cloud.access import CloudAccess
 from webapp.api.cloud.calls import CloudCall
 from webapp.api.cloud.endpoints import EDGES, ENDPOINTS, LEFT_OUT, MEDIA, UPLOAD, name_of
@@ -93,7 +93,7 @@ class Facade:
             return "none"
         return route_of(kind, edge)
 
-    def answer_error(self, error: APIError, scope: Scope) -> Response:
+    def respond_with_error(self, error: APIError, scope: Scope) -> Response:
         """Return the response to an error of an outer layer."""
         return self._failed(errors.translate(error, self._throttle_status), self._target(scope["path"]))
 
@@ -101,7 +101,7 @@ class Facade:
         """Return the response to a request. Raises unexpected errors only."""
         if TRACES.tracer is not None or log.isEnabledFor(logging.DEBUG):
             request.scope["route"] = NamedRoute(self.route(request.scope["path"]))
-        target, trace = self._target(request.scope["path"]), answers.new_trace()
+        target, trace = self._target(request.scope["path"]), responses.new_trace()
         try:
             return await self._handle(request, target, trace)
         except GraphError as error:
@@ -160,7 +160,7 @@ class Facade:
         return target
 
     def _failed(self, error: GraphError, target: Target, trace: str = "") -> Response:
-        return answers.error_answer(error, target.version, trace or answers.new_trace())
+        return responses.error_response(error, target.version, trace or responses.new_trace())
 
 
 class FacadeLayer:

@@ -10,8 +10,8 @@ from tidings.storage.business.cloud_calls import CallsOfHour
 from tidings.storage.database import Connection, Database
 from tidings.wire.cloud.codes import MANAGEMENT_RATE
 from tidings.wire.cloud.identity import NumberIdentity, ObjectKind
-from webapp.api.cloud import answers, errors
-from webapp.api.cloud.answers import CallShare
+from webapp.api.cloud import errors, responses
+from webapp.api.cloud.responses import CallShare
 
 # Calls in an hour: of a WABA with a registered number, and of one without.
 REGISTERED, UNREGISTERED = 5_000, 200
@@ -46,7 +46,7 @@ class ManagementCalls:
         share = CallShare(min(found.calls * 100 // limit, 100), found.wait)
         if found.wait:
             error = errors.coded(MANAGEMENT_RATE, TOO_MANY, status=self._throttle_status, retry_after=found.wait * 60)
-            error.headers[answers.USAGE] = answers.usage_of(identity.waba_id, answers.MANAGEMENT, share).decode()
+            error.headers[responses.USAGE] = responses.usage_of(identity.waba_id, responses.MANAGEMENT, share).decode()
             raise error
         return share
 

@@ -12,12 +12,12 @@ from tidings.media import kinds
 from tidings.storage.business.media import MediaRow
 from tidings.wire import codes
 from tidings.wire.cloud import media_ids
-from webapp.api.cloud import answers, errors
+from webapp.api.cloud import errors, responses
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.upload_form import UploadForm
 from webapp.api.media import service
 from webapp.api.media.service import MediaStore
-from webapp.api.media.transfer import ByteRange, FileAnswer, received
+from webapp.api.media.transfer import ByteRange, FileResponse, received
 from webapp.http import headers
 from webapp.http.errors import APIError, BodyTooLarge, InvalidRequest
 
@@ -72,7 +72,7 @@ async def upload(call: CloudCall) -> Response:
     except (errors.GraphError, APIError):
         await media.delete(call.caller, media_id)
         raise
-    return call.answer({"id": media_ids.encode(media_id)}, kind=answers.MESSAGING)
+    return call.respond({"id": media_ids.encode(media_id)}, kind=responses.MESSAGING)
 
 
 def _type_of(declared: str, field: str, filename: str) -> str:
@@ -93,7 +93,7 @@ def _type_of(declared: str, field: str, filename: str) -> str:
 
 async def show(call: CloudCall) -> Response:
     found = await _find(call)
-    return call.answer(
+    return call.respond(
         {
             "url": call.find(MediaLinks).url(call.api_url, call.identity.account, call.target.node),
             "mime_type": found.mime_type.partition(";")[0],
@@ -102,7 +102,7 @@ async def show(call: CloudCall) -> Response:
             "id": call.target.node,
             "messaging_product": "whatsapp",
         },
-        kind=answers.MESSAGING,
+        kind=responses.MESSAGING,
     )
 
 
@@ -113,7 +113,7 @@ async def delete(call: CloudCall) -> Response:
     except InvalidRequest:
         # Another request has deleted it since.
         raise call.unsupported() from None
-    return call.success(kind=answers.MESSAGING)
+    return call.success(kind=responses.MESSAGING)
 
 
 async def download(call: CloudCall) -> Response:
@@ -133,7 +133,7 @@ async def download(call: CloudCall) -> Response:
     except BaseException:
         media.downloads.release()
         raise
-    response = FileAnswer(
+    response = FileResponse(
         file,
         found.size,
         found.mime_type,
@@ -141,7 +141,7 @@ async def download(call: CloudCall) -> Response:
         with_body=not getattr(call.request.state, "without_body", False),
         part=part,
     )
-    response.raw_headers += [answers.NOT_CACHED, *answers.headers_of(call.target.version, call.trace)]
+    response.raw_headers += [responses.NOT_CACHED, *responses.headers_of(call.target.version, call.trace)]
     return response
 
 

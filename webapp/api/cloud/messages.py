@@ -12,7 +12,7 @@ from tidings.storage.business.templates import TemplateRow
 from tidings.wire import codes, media_objects
 from tidings.wire.cloud import media_ids, wamid
 from tidings.wire.cloud.codes import PARAMETER_COUNT, PARAMETER_MISSING, TEMPLATE_MISSING
-from webapp.api.cloud import answers, errors, template_lives
+from webapp.api.cloud import errors, responses, template_lives
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.limits import NumberSendingLimits, SendingLimits
 from webapp.api.cloud.users import CloudUsers, require_usable
@@ -78,7 +78,7 @@ async def _send(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         sent = await call.find(Messages).send(call.caller, message, _origin(call, parameters, limits))
     except InvalidRequest as error:
         raise explained(error, message) from None
-    return call.answer(describe(sent, message, users.visible(sent.peer), user_id), kind=answers.MESSAGING)
+    return call.respond(describe(sent, message, users.visible(sent.peer), user_id), kind=responses.MESSAGING)
 
 
 def describe(sent: SentMessage, message: Addressed, visible: str, user_id: str) -> dict[str, Any]:
@@ -249,7 +249,7 @@ async def _mark(call: CloudCall, parameters: Mapping[str, Any]) -> Response:
         if error.problems[0].code != codes.NOT_FOUND:
             raise
         raise errors.invalid(_NO_SUCH_MESSAGE) from None
-    return call.success(kind=answers.MESSAGING)
+    return call.success(kind=responses.MESSAGING)
 
 
 def _shows_typing(parameters: Mapping[str, Any]) -> bool:

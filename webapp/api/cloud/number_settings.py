@@ -90,7 +90,7 @@ class CloudNumberSettings:
 
 async def show(call: CloudCall) -> Response:
     found = await call.find(CloudNumberSettings).find(call.caller.account, SETTINGS)
-    return call.answer({"user_identity_change": found.get("user_identity_change", _NO_CHECK)})
+    return call.respond({"user_identity_change": found.get("user_identity_change", _NO_CHECK)})
 
 
 async def change(call: CloudCall) -> Response:
@@ -106,7 +106,7 @@ async def change(call: CloudCall) -> Response:
 
 
 async def show_automation(call: CloudCall) -> Response:
-    return call.answer(await call.find(CloudNumberSettings).find(call.caller.account, AUTOMATION))
+    return call.respond(await call.find(CloudNumberSettings).find(call.caller.account, AUTOMATION))
 
 
 async def change_automation(call: CloudCall) -> Response:
@@ -115,7 +115,7 @@ async def change_automation(call: CloudCall) -> Response:
 
 async def show_commerce(call: CloudCall) -> Response:
     found = await call.find(CloudNumberSettings).find(call.caller.account, COMMERCE)
-    return call.answer({"data": [dict(found)] if found else []})
+    return call.respond({"data": [dict(found)] if found else []})
 
 
 async def change_commerce(call: CloudCall) -> Response:
@@ -138,9 +138,9 @@ async def show_encryption(call: CloudCall) -> Response:
     except InvalidRequest as error:
         if error.problems[0].code != NOT_FOUND:
             raise
-        return call.answer({"data": []})
+        return call.respond({"data": []})
     entry = {"business_public_key": key, "business_public_key_signature_status": "VALID"}
-    return call.answer({"data": [entry]})
+    return call.respond({"data": [entry]})
 
 
 async def change_encryption(call: CloudCall) -> Response:

@@ -50,7 +50,7 @@ async def show(call: CloudCall) -> Response:
         default=_DEFAULT,
         optional=_OPTIONAL,
     )
-    return call.answer(chosen)
+    return call.respond(chosen)
 
 
 async def list_all(call: CloudCall) -> Response:
@@ -63,7 +63,7 @@ async def list_all(call: CloudCall) -> Response:
         fields.select(await describe(call, identity), asked, node_type=NODE_TYPE, default=_IN_LISTS, optional=_OPTIONAL)
         for identity in page["data"]
     ]
-    return call.answer(page)
+    return call.respond(page)
 
 
 async def describe(call: CloudCall, identity: NumberIdentity) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 
 from tidings.keys.signed_links import LinkSigner
 from tidings.wire.cloud.identity import IdentityDirectory
-from webapp.api.cloud import answers, errors, qr_images
+from webapp.api.cloud import errors, qr_images, responses
 from webapp.api.cloud.calls import read_form, text_of
 from webapp.api.cloud.paths import ATTACHMENTS, Target
 from webapp.api.cloud.qr_code_list import QrCodeList
@@ -80,5 +80,5 @@ async def show(request: Request, target: Target, trace: str, directory: Identity
         raise errors.no_such_url()
     media_type, content = found
     response = Response(content, media_type=media_type, headers={"X-Content-Type-Options": "nosniff"})
-    response.raw_headers += [answers.NOT_CACHED, *answers.headers_of(target.version, trace)]
+    response.raw_headers += [responses.NOT_CACHED, *responses.headers_of(target.version, trace)]
     return response

@@ -78,7 +78,7 @@ async def show(call: CloudCall) -> Response:
     if asked:
         chosen = fields.select(found, asked, node_type=NODE_TYPE, default=_ALL, optional=(*_ALL, "id"))
         found = {**chosen, "messaging_product": "whatsapp"}
-    return call.answer({"data": [found]})
+    return call.respond({"data": [found]})
 
 
 async def change(call: CloudCall) -> Response:

@@ -37,15 +37,15 @@ async def create(call: CloudCall) -> Response:
         changed = await codes.change(call.caller, code, prefilled)
         if changed is None:
             raise errors.unsupported("POST", code)
-        return call.answer(_describe(call, changed, form))
-    return call.answer(_describe(call, await codes.create(call.caller, prefilled), form))
+        return call.respond(_describe(call, changed, form))
+    return call.respond(_describe(call, await codes.create(call.caller, prefilled), form))
 
 
 async def list_all(call: CloudCall) -> Response:
     """Return all QR codes, or the one that the parameter `code` names."""
     wanted = text_of(call.query(), "code")
     found = [row for row in await call.find(QrCodeList).list_all(call.caller) if not wanted or row.code == wanted]
-    return call.answer(listed([_select(call, row) for row in found], [row.code for row in found], call))
+    return call.respond(listed([_select(call, row) for row in found], [row.code for row in found], call))
 
 
 async def show(call: CloudCall) -> Response:
@@ -53,7 +53,7 @@ async def show(call: CloudCall) -> Response:
     found = await call.find(QrCodeList).find(call.identity.account, code)
     if found is None:
         raise errors.unsupported("GET", code)
-    return call.answer({"data": [_select(call, found)]})
+    return call.respond({"data": [_select(call, found)]})
 
 
 async def delete(call: CloudCall) -> Response:

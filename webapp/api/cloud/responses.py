@@ -58,7 +58,7 @@ class GraphResponse(Response):
         self.raw_headers = headers
 
 
-def answer(
+def success(
     value: Any, version: Version, trace: str, *, usage: bytes, is_get: bool = False, status: int = 200
 ) -> GraphResponse:
     """Return a success response.
@@ -73,7 +73,7 @@ def answer(
     return GraphResponse(content, status, headers)
 
 
-def error_answer(error: GraphError, version: Version, trace: str) -> GraphResponse:
+def error_response(error: GraphError, version: Version, trace: str) -> GraphResponse:
     """Return the response to an error."""
     headers = [_JSON, NOT_CACHED, *headers_of(version, trace), _USAGE]
     if error.status in (400, 401):

@@ -98,7 +98,7 @@ async def list_all(call: CloudCall) -> Response:
             "are_translations_complete": True,
         }
         page["summary"] = fields.select(counts, asked, node_type="WhatsAppMessageTemplateSummary", default=())
-    return call.answer(page)
+    return call.respond(page)
 
 
 def _matches(template: TemplateRow, query: Mapping[str, Any]) -> bool:
@@ -128,7 +128,7 @@ async def show(call: CloudCall) -> Response:
     if template is None:
         raise call.unsupported()
     lives = await call.find(Templates).list_lives(call.caller)
-    return call.answer(describe(template, call.query().get("fields"), lives))
+    return call.respond(describe(template, call.query().get("fields"), lives))
 
 
 async def _find(call: CloudCall) -> TemplateRow | None:
@@ -156,7 +156,7 @@ async def create(call: CloudCall) -> Response:
         title = "Content in this language already exists"
         words = f"There is already content in {definition.language} for the template {definition.name}."
         raise errors.for_user(EXISTS, title, words) from None
-    return call.answer({"id": id_of(created), "status": created.status, "category": created.category})
+    return call.respond({"id": id_of(created), "status": created.status, "category": created.category})
 
 
 def _refusal(refused: CreationRefused, definition: Definition) -> errors.GraphError:
@@ -206,7 +206,7 @@ async def unpause(call: CloudCall) -> Response:
     if stored is None:
         raise call.unsupported()
     if stored.status != PAUSED:
-        return call.answer({"success": False, "reason": f"The template has the status {stored.status}."})
+        return call.respond({"success": False, "reason": f"The template has the status {stored.status}."})
     if await call.find(Templates).change(call.caller, stored.key, lambda present, now: _unpaused(present)) is None:
         raise call.unsupported()
     return call.success()

@@ -29,7 +29,7 @@ async def debug(call: CloudCall) -> Response:
         identity = None
     if identity is None:
         problem = {"code": TOKEN_INVALID, "message": CODES[TOKEN_INVALID].title}
-        return call.answer({"data": {"error": problem, "is_valid": False, "scopes": []}})
+        return call.respond({"data": {"error": problem, "is_valid": False, "scopes": []}})
     scopes = [_MANAGEMENT, _MESSAGING] if caller.is_admin else [_MESSAGING]
     described: dict[str, Any] = {
         "app_id": identity.app_id,
@@ -43,7 +43,7 @@ async def debug(call: CloudCall) -> Response:
         "granular_scopes": [{"scope": scope, "target_ids": [identity.waba_id]} for scope in scopes],
         "user_id": user_id(caller),
     }
-    return call.answer({"data": described})
+    return call.respond({"data": described})
 
 
 def user_id(caller: Caller) -> str:
@@ -52,16 +52,16 @@ def user_id(caller: Caller) -> str:
 
 async def show_me(call: CloudCall) -> Response:
     found = {"name": call.caller.username, "id": user_id(call.caller)}
-    return call.answer(fields.select(found, call.query().get("fields"), node_type="User", default=("name",)))
+    return call.respond(fields.select(found, call.query().get("fields"), node_type="User", default=("name",)))
 
 
 async def list_businesses(call: CloudCall) -> Response:
     business = {"id": call.identity.business_id, "name": APP_NAME}
-    return call.answer(listed([business], [call.identity.business_id], call))
+    return call.respond(listed([business], [call.identity.business_id], call))
 
 
 async def show_app(call: CloudCall) -> Response:
     found = {"link": "", "name": APP_NAME, "id": call.identity.app_id}
-    return call.answer(
+    return call.respond(
         fields.select(found, call.query().get("fields"), node_type="Application", default=("link", "name"))
     )

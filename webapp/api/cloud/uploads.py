@@ -36,7 +36,7 @@ async def start(call: CloudCall) -> Response:
     size = int(length) if is_digits(length, 1, _MAX_DIGITS) else 0
     if not 0 < size <= media_type.limit:
         raise errors.invalid(f"file_length: should be a number of bytes from 1 to {media_type.limit} for {kind}")
-    return call.answer({"id": UPLOAD + await call.find(UploadSessions).start(call.caller, media_type, size)})
+    return call.respond({"id": UPLOAD + await call.find(UploadSessions).start(call.caller, media_type, size)})
 
 
 async def add(call: CloudCall) -> Response:
@@ -52,13 +52,13 @@ async def add(call: CloudCall) -> Response:
     )
     if media_id is None:
         return await show(call)
-    return call.answer({"h": handles.encode(media_id, upload.mime_type)})
+    return call.respond({"h": handles.encode(media_id, upload.mime_type)})
 
 
 async def show(call: CloudCall) -> Response:
     """Return the offset at which the next byte is expected."""
     upload = await _find(call)
-    return call.answer({"id": call.target.node, "file_offset": upload.received})
+    return call.respond({"id": call.target.node, "file_offset": upload.received})
 
 
 async def _find(call: CloudCall) -> CloudUpload:

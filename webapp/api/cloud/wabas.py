@@ -58,18 +58,18 @@ def describe(call: CloudCall) -> dict[str, Any]:
 
 async def show(call: CloudCall) -> Response:
     asked = call.query().get("fields")
-    return call.answer(fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL))
+    return call.respond(fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL))
 
 
 async def list_of_business(call: CloudCall) -> Response:
     asked = call.query().get("fields")
     found = fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
-    return call.answer(listed([found], [call.identity.waba_id], call))
+    return call.respond(listed([found], [call.identity.waba_id], call))
 
 
 async def list_of_clients(call: CloudCall) -> Response:
     """Return no WABA: all belong to the business itself."""
-    return call.answer(listed([], [], call))
+    return call.respond(listed([], [], call))
 
 
 async def subscribe(call: CloudCall) -> Response:
@@ -95,4 +95,4 @@ async def list_subscriptions(call: CloudCall) -> Response:
         if found:
             entry[callbacks.OVERRIDE] = found[call.identity.waba_id].url
         data.append(entry)
-    return call.answer({"data": data})
+    return call.respond({"data": data})

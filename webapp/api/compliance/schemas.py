@@ -119,7 +119,7 @@ class ComplianceSettings(pydantic.BaseModel):
     business: ComplianceSection
 
 
-class ComplianceAnswer(pydantic.BaseModel):
+class ComplianceResponse(pydantic.BaseModel):
     """Response with the compliance information."""
 
     settings: ComplianceSettings

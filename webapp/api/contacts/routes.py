@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request, Response
 from webapp.api.contacts import schemas
 from webapp.api.contacts.service import ContactChecks
 from webapp.auth.authenticator import BEARER, AnyCaller, Authenticator, NumberLimits
-from webapp.http import answers, bodies
+from webapp.http import bodies, responses
 from webapp.http.bodies import BodyLimit, json_body
 from webapp.http.dependencies import find, part
 from webapp.http.direct import DirectRoute
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 
 IDENTITY = "/v1/contacts/{wa_id}/identity"
 
@@ -29,7 +29,7 @@ async def check_contacts(request: Request) -> Response:
     body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)
     asked = bodies.check(schemas.Contacts, body)
     found = await find(request, ContactChecks).check(caller, asked, request.scope["state"]["request_id"])
-    return answers.answer({"contacts": found})
+    return responses.success({"contacts": found})
 
 
 router.add_api_route(
@@ -37,21 +37,21 @@ router.add_api_route(
     check_contacts,
     methods=["POST"],
     summary="Check which numbers can receive messages",
-    response_model=schemas.ContactsAnswer,
+    response_model=schemas.ContactsResponse,
     dependencies=[BEARER, json_body(schemas.Contacts)],
     route_class_override=DirectRoute,
 )
 
 
-@router.get(IDENTITY, summary="Get a contact's identity key", response_model=schemas.IdentityAnswer)
+@router.get(IDENTITY, summary="Get a contact's identity key", response_model=schemas.IdentityResponse)
 async def get_identity(caller: AnyCaller, contacts: Service, wa_id: str) -> Response:
-    return answers.answer({"contacts": await contacts.identity(caller, wa_id)})
+    return responses.success({"contacts": await contacts.identity(caller, wa_id)})
 
 
 @router.put(
     IDENTITY,
     summary="Acknowledge a contact's new identity, so that messages to it are accepted again",
-    response_model=MetaAnswer,
+    response_model=MetaResponse,
 )
 async def acknowledge_identity(
     caller: AnyCaller,
@@ -60,4 +60,4 @@ async def acknowledge_identity(
     wa_id: str,
 ) -> Response:
     await contacts.acknowledge(caller, wa_id, body)
-    return answers.answer({})
+    return responses.success({})

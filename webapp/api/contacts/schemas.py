@@ -64,14 +64,14 @@ class Identity(pydantic.BaseModel):
     acknowledged: bool
 
 
-class IdentityAnswer(pydantic.BaseModel):
+class IdentityResponse(pydantic.BaseModel):
     """Response with an identity. `contacts` is an object here, although other responses have lists."""
 
     contacts: Identity
     meta: Meta
 
 
-class ContactsAnswer(pydantic.BaseModel):
+class ContactsResponse(pydantic.BaseModel):
     """Response with one entry per input, in the order of the inputs."""
 
     contacts: list[Contact]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.wire.cloud.identity import NumberIdentity
-from webapp.api.d360 import answers, paths
+from webapp.api.d360 import paths, responses
 from webapp.api.metrics import instrumentation
 from webapp.auth.authenticator import Authenticator
 from webapp.auth.tokens import Caller
@@ -28,7 +28,7 @@ class CloudPaths(Protocol):
         """Return the ids of a number."""
         ...
 
-    def answer_error(self, error: APIError, scope: Scope) -> Response: ...
+    def respond_with_error(self, error: APIError, scope: Scope) -> Response: ...
 
 
 class D360Layer:
@@ -76,15 +76,15 @@ class D360Layer:
         try:
             caller = await self._authenticator.key_holder(request, key)
         except Unauthenticated:
-            return answers.failed(401, answers.INVALID_KEY)
+            return responses.failed(401, responses.INVALID_KEY)
         except RateLimitExceeded as error:
-            return answers.of_error(error)
+            return responses.of_error(error)
         if call is None:
             return caller
         try:
             return await call(request, caller)
         except APIError as error:
-            return answers.of_error(error)
+            return responses.of_error(error)
 
     async def _pass_to_cloud(
         self, cloud: CloudPaths, caller: Caller, scope: Scope, receive: Receive, send: Send
@@ -102,4 +102,4 @@ class D360Layer:
         try:
             await self._app(scope, receive, send)
         except APIError as error:
-            await cloud.answer_error(error, scope)(scope, receive, send)
+            await cloud.respond_with_error(error, scope)(scope, receive, send)

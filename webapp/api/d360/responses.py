@@ -14,13 +14,13 @@ from webapp.http.errors import APIError
 INVALID_KEY = "Invalid api key"
 
 
-def answer(value: Mapping[str, Any], status: int = 200) -> Response:
+def success(value: Mapping[str, Any], status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def failed(status: int, message: str) -> Response:
     """Return the response to an error."""
-    return answer({"meta": {"http_code": status, "developer_message": message, "success": False}}, status)
+    return success({"meta": {"http_code": status, "developer_message": message, "success": False}}, status)
 
 
 def of_error(error: APIError) -> Response:

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from tidings.storage.business.templates import NO_REASON, TemplateRow
 from tidings.wire.cloud.identity import template_id
 from tidings.wire.codes import PARAMETER_INVALID
-from webapp.api.d360 import answers
+from webapp.api.d360 import responses
 from webapp.api.templates.schemas import Definition
 from webapp.api.templates.service import Templates
 from webapp.auth.tokens import Caller
@@ -58,7 +58,7 @@ async def list_page(request: Request, caller: Caller) -> Response:
         found.sort(key=itemgetter(name.removeprefix("-")), reverse=name.startswith("-"))
     page = found[offset : offset + min(limit, MAX_LIMIT)]
     shown = {"waba_templates": page, "count": len(page), "total": len(found)}
-    return answers.answer({**shown, "filters": filters, "limit": limit, "offset": offset, "sort": sort})
+    return responses.success({**shown, "filters": filters, "limit": limit, "offset": offset, "sort": sort})
 
 
 def _passes(template: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
@@ -113,7 +113,7 @@ async def create(request: Request, caller: Caller) -> Response:
     # The review decides about the status.
     wanted = {name: value for name, value in given.items() if name != "status"} if isinstance(given, dict) else given
     made = await dependencies.find(request, Templates).create(caller, bodies.check(Definition, wanted))
-    return answers.answer(describe(made, status="submitted"), 201)
+    return responses.success(describe(made, status="submitted"), 201)
 
 
 async def delete(request: Request, caller: Caller) -> Response:
@@ -122,7 +122,7 @@ async def delete(request: Request, caller: Caller) -> Response:
     if not name.isascii() or "\0" in name or len(name) > 512:
         raise InvalidRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
     await dependencies.find(request, Templates).delete(caller, name, None, None)
-    return answers.answer({"meta": {"http_code": 200, "success": True}})
+    return responses.success({"meta": {"http_code": 200, "success": True}})
 
 
 def _require_admin(caller: Caller) -> None:

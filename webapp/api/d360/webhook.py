@@ -16,7 +16,7 @@ from tidings.keys import webhook_url
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.application_settings.schemas import WebhookURL
 from webapp.api.application_settings.service import AccountSettings
-from webapp.api.d360 import answers
+from webapp.api.d360 import responses
 from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, dependencies
@@ -88,4 +88,4 @@ def _require_admin(caller: Caller) -> None:
 
 
 def _answer(url: str, headers: Mapping[str, str]) -> Response:
-    return answers.answer({"url": url, "headers": headers})
+    return responses.success({"url": url, "headers": headers})

@@ -10,12 +10,12 @@ from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.groups import schemas
 from webapp.api.groups.service import GroupService
 from webapp.auth.authenticator import AnyCaller
-from webapp.http import answers, pictures
+from webapp.http import pictures, responses
 from webapp.http.bodies import json_body
 from webapp.http.dependencies import RequestId, part
 from webapp.http.errors import InvalidRequest
 from webapp.http.openapi import document
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 from webapp.http.pictures import UploadedPicture, picture_body
 
 GROUPS = "/v1/groups"
@@ -31,16 +31,16 @@ router = APIRouter(tags=["groups"], responses=RESPONSES)
 Service = Annotated[GroupService, part(GroupService)]
 
 
-@router.get(GROUPS, summary="List the groups of the business", response_model=schemas.GroupsAnswer)
+@router.get(GROUPS, summary="List the groups of the business", response_model=schemas.GroupsResponse)
 async def list_groups(caller: AnyCaller, groups: Service) -> Response:
-    return answers.answer({"groups": await groups.list_groups(caller)})
+    return responses.success({"groups": await groups.list_groups(caller)})
 
 
 @router.post(
     GROUPS,
     summary="Create a group; participants join by its invite link",
     status_code=201,
-    response_model=schemas.GroupsAnswer,
+    response_model=schemas.GroupsResponse,
 )
 async def create_group(
     caller: AnyCaller,
@@ -49,15 +49,15 @@ async def create_group(
     request_id: RequestId,
 ) -> Response:
     made = await groups.create(caller, body.subject, request_id)
-    return answers.answer({"groups": made}, status=201)
+    return responses.success({"groups": made}, status=201)
 
 
-@router.get(GROUP, summary="Get a group's subject and participants", response_model=schemas.DescriptionAnswer)
+@router.get(GROUP, summary="Get a group's subject and participants", response_model=schemas.DescriptionResponse)
 async def get_group(caller: AnyCaller, groups: Service, group_id: str) -> Response:
-    return answers.answer({"groups": [await groups.describe(caller, group_id)]})
+    return responses.success({"groups": [await groups.describe(caller, group_id)]})
 
 
-@router.put(GROUP, summary="Change a group's subject", response_model=MetaAnswer)
+@router.put(GROUP, summary="Change a group's subject", response_model=MetaResponse)
 async def change_group(
     caller: AnyCaller,
     body: Annotated[schemas.Subject, json_body(schemas.Subject)],
@@ -66,10 +66,10 @@ async def change_group(
     group_id: str,
 ) -> Response:
     await groups.set_subject(caller, group_id, body.subject, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.patch(ADMINS, summary="Make participants admins", response_model=MetaAnswer)
+@router.patch(ADMINS, summary="Make participants admins", response_model=MetaResponse)
 async def promote(
     caller: AnyCaller,
     body: Annotated[schemas.Participants, json_body(schemas.Participants)],
@@ -78,10 +78,10 @@ async def promote(
     group_id: str,
 ) -> Response:
     await groups.promote(caller, group_id, body.wa_ids, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.delete(ADMINS, summary="Demote admins to participants", response_model=MetaAnswer)
+@router.delete(ADMINS, summary="Demote admins to participants", response_model=MetaResponse)
 async def demote(
     caller: AnyCaller,
     body: Annotated[schemas.Participants, json_body(schemas.Participants)],
@@ -90,10 +90,10 @@ async def demote(
     group_id: str,
 ) -> Response:
     await groups.demote(caller, group_id, body.wa_ids, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.delete(PARTICIPANTS, summary="Remove participants from a group", response_model=MetaAnswer)
+@router.delete(PARTICIPANTS, summary="Remove participants from a group", response_model=MetaResponse)
 async def remove(
     caller: AnyCaller,
     body: Annotated[schemas.Participants, json_body(schemas.Participants)],
@@ -102,13 +102,13 @@ async def remove(
     group_id: str,
 ) -> Response:
     await groups.remove(caller, group_id, body.wa_ids, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
 @router.get(
     ICON,
     summary="Get a group's icon, or its URL with format=link",
-    response_model=schemas.LinkAnswer,
+    response_model=schemas.LinkResponse,
     responses={200: {"content": pictures.CONTENT}},
 )
 async def get_icon(
@@ -120,11 +120,11 @@ async def get_icon(
     if format is None:
         return Response(content, media_type=kind)
     link = str(request.url.replace(path=ICON.format(group_id=group_id), query="", fragment=""))
-    return answers.answer({"groups": [{"link": link}]})
+    return responses.success({"groups": [{"link": link}]})
 
 
 @router.post(
-    ICON, summary="Set a group's icon", response_model=MetaAnswer, openapi_extra={"requestBody": pictures.UPLOAD}
+    ICON, summary="Set a group's icon", response_model=MetaResponse, openapi_extra={"requestBody": pictures.UPLOAD}
 )
 async def set_icon(
     caller: AnyCaller,
@@ -134,27 +134,27 @@ async def set_icon(
     group_id: str,
 ) -> Response:
     await groups.set_icon(caller, group_id, picture.content, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.delete(ICON, summary="Delete a group's icon", response_model=MetaAnswer)
+@router.delete(ICON, summary="Delete a group's icon", response_model=MetaResponse)
 async def delete_icon(caller: AnyCaller, groups: Service, request_id: RequestId, group_id: str) -> Response:
     await groups.delete_icon(caller, group_id, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.get(INVITE, summary="Get a group's invite link", response_model=schemas.LinkAnswer)
+@router.get(INVITE, summary="Get a group's invite link", response_model=schemas.LinkResponse)
 async def get_invite(caller: AnyCaller, groups: Service, group_id: str) -> Response:
-    return answers.answer({"groups": [{"link": await groups.invite(caller, group_id)}]})
+    return responses.success({"groups": [{"link": await groups.invite(caller, group_id)}]})
 
 
-@router.delete(INVITE, summary="Revoke a group's invite link", response_model=MetaAnswer)
+@router.delete(INVITE, summary="Revoke a group's invite link", response_model=MetaResponse)
 async def revoke_invite(caller: AnyCaller, groups: Service, request_id: RequestId, group_id: str) -> Response:
     await groups.revoke_invite(caller, group_id, request_id)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.post(LEAVE, summary="Leave a group", response_model=MetaAnswer)
+@router.post(LEAVE, summary="Leave a group", response_model=MetaResponse)
 async def leave(caller: AnyCaller, groups: Service, request_id: RequestId, group_id: str) -> Response:
     await groups.leave(caller, group_id, request_id)
-    return answers.answer({})
+    return responses.success({})

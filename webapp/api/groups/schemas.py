@@ -73,7 +73,7 @@ class Group(pydantic.BaseModel):
     creation_time: int = pydantic.Field(examples=[1700000000])
 
 
-class GroupsAnswer(pydantic.BaseModel):
+class GroupsResponse(pydantic.BaseModel):
     """Response with the new group, or with all groups that the business is in, oldest first."""
 
     groups: list[Group]
@@ -90,7 +90,7 @@ class Description(pydantic.BaseModel):
     subject: str = pydantic.Field(examples=["Tuesday deliveries"])
 
 
-class DescriptionAnswer(pydantic.BaseModel):
+class DescriptionResponse(pydantic.BaseModel):
     """Response with one group, in a list."""
 
     groups: list[Description]
@@ -103,7 +103,7 @@ class Link(pydantic.BaseModel):
     link: str = pydantic.Field(examples=["https://chat.example.com/AbCdEfGhIjK"])
 
 
-class LinkAnswer(pydantic.BaseModel):
+class LinkResponse(pydantic.BaseModel):
     """Response with the invitation link, or with the icon's URL."""
 
     groups: list[Link]

@@ -39,18 +39,18 @@ class SendingNeeds:
         self._database = database
         self._media = media
 
-    async def look(self) -> Mapping[str, str]:
+    async def check(self) -> Mapping[str, str]:
         """Return `OK` or `AWAY` for each part."""
         alive, answers = await asyncio.gather(
             self._database.is_alive(),
             self._coreapps.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
-        there = [answer for answer in answers if not isinstance(answer, CoreappAway)]
-        away = {what for answer in there for what in _away(answer)}
-        everyone = bool(answers) and len(there) == len(answers)
+        responded = [answer for answer in answers if not isinstance(answer, CoreappAway)]
+        away = {what for answer in responded for what in _away(answer)}
+        all_respond = bool(answers) and len(responded) == len(answers)
         return {
             core.DATABASE: OK if alive and core.DATABASE not in away else AWAY,
-            "coreapps": OK if everyone and all(map(_is_at_work, there)) else AWAY,
+            "coreapps": OK if all_respond and all(map(_is_at_work, responded)) else AWAY,
             core.NETWORK: AWAY if core.NETWORK in away else OK,
             MEDIA: self._media.state,
         }

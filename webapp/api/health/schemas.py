@@ -47,7 +47,7 @@ class NodeHealth(Health):
     unreached_for_s: int = pydantic.Field(default=0, ge=1)
 
 
-class HealthAnswer(pydantic.BaseModel):
+class HealthResponse(pydantic.BaseModel):
     """Response with the health of the only Coreapp, or of each of several under its name."""
 
     health: Health | dict[str, NodeHealth]
@@ -60,7 +60,7 @@ class Live(pydantic.BaseModel):
     status: Literal["live"]
 
 
-class LiveAnswer(pydantic.BaseModel):
+class LiveResponse(pydantic.BaseModel):
     """Response for supervisors that restart an unresponsive process."""
 
     health: Live
@@ -81,7 +81,7 @@ class Ready(pydantic.BaseModel):
     media: Literal["ok", "away"]
 
 
-class ReadyAnswer(pydantic.BaseModel):
+class ReadyResponse(pydantic.BaseModel):
     """Response for load balancers, which send requests only to ready processes."""
 
     health: Ready

@@ -43,7 +43,7 @@ class HealthCheck:
         self._coreapps = coreapps
         self._database = database
         # By number; empty for the installation. At most one per number.
-        self._looks: dict[str, Probe[[], Mapping[str, Any]]] = {}
+        self._probes: dict[str, Probe[[], Mapping[str, Any]]] = {}
 
     async def describe(self, account: str = "") -> Mapping[str, Any]:
         """Return one state for a single Coreapp, and for several a state by name, including standbys and lost ones.
@@ -53,12 +53,12 @@ class HealthCheck:
 
         account: number to report on; empty for all
         """
-        look = self._looks.get(account)
-        if look is None:
-            look = self._looks[account] = Probe(functools.partial(self._look, account), 0.0, "health")
-        return await look.soon(_SOON, _RECENT)
+        probe = self._probes.get(account)
+        if probe is None:
+            probe = self._probes[account] = Probe(functools.partial(self._check, account), 0.0, "health")
+        return await probe.soon(_SOON, _RECENT)
 
-    async def _look(self, account: str) -> Mapping[str, Any]:
+    async def _check(self, account: str) -> Mapping[str, Any]:
         coreapps: Coreapps = self._coreapps.of(account) if account else self._coreapps
         alive, answers = await asyncio.gather(
             self._database.is_alive(),

@@ -48,8 +48,8 @@ class References:
         each wrong field, and `Overloaded`.
         """
         found = {media_id: await self._find(caller, media_id) for media_id in _once(a.id for a in attachments if a.id)}
-        there = [entry for entry in found.values() if entry is not None]
-        found |= await self._touch(there)
+        present = [entry for entry in found.values() if entry is not None]
+        found |= await self._touch(present)
         problems = [
             problem
             for attachment in attachments

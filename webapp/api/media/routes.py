@@ -8,14 +8,14 @@ from fastapi import APIRouter, Path, Request, Response
 
 from webapp.api.media import schemas, service
 from webapp.api.media.service import MediaStore
-from webapp.api.media.transfer import FileAnswer, received
+from webapp.api.media.transfer import FileResponse, received
 from webapp.auth.authenticator import AnyCaller
 from webapp.auth.idempotency import IdempotencyKey
-from webapp.http import answers, headers
+from webapp.http import headers, responses
 from webapp.http.dependencies import RequestId, part
 from webapp.http.errors import BodyTooLarge
 from webapp.http.openapi import document
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 
 MediaId = Annotated[
     str, Path(description="Id from `POST /v1/media` or from a webhook", json_schema_extra={"format": "uuid"})
@@ -29,7 +29,7 @@ Service = Annotated[MediaStore, part(MediaStore)]
 @router.post(
     "/v1/media",
     summary="Upload a file",
-    response_model=schemas.MediaAnswer,
+    response_model=schemas.MediaResponse,
     openapi_extra=document.REPEATABLE | {"requestBody": schemas.UPLOAD},
 )
 async def upload(
@@ -41,7 +41,7 @@ async def upload(
     if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > media_type.limit):
         raise BodyTooLarge(media_type.limit)
     media_id = await media.upload(caller, media_type, received(request), request_id=request_id, key=key)
-    return answers.answer({"media": [{"id": media_id}]})
+    return responses.success({"media": [{"id": media_id}]})
 
 
 @router.get("/v1/media/{media_id}", summary="A file", response_class=Response, responses={200: schemas.DOWNLOAD})
@@ -53,10 +53,10 @@ async def download(caller: AnyCaller, media: Service, request: Request, media_id
         media.downloads.release()
         raise
     with_body = not getattr(request.state, "without_body", False)
-    return FileAnswer(file, found.size, found.mime_type, done=media.downloads.release, with_body=with_body)
+    return FileResponse(file, found.size, found.mime_type, done=media.downloads.release, with_body=with_body)
 
 
-@router.delete("/v1/media/{media_id}", summary="Delete a file", response_model=MetaAnswer)
+@router.delete("/v1/media/{media_id}", summary="Delete a file", response_model=MetaResponse)
 async def delete(caller: AnyCaller, media: Service, media_id: MediaId) -> Response:
     await media.delete(caller, media_id)
-    return answers.answer({})
+    return responses.success({})

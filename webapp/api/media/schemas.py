@@ -42,7 +42,7 @@ class MediaId(pydantic.BaseModel):
     id: str = pydantic.Field(pattern=ID_PATTERN, examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])
 
 
-class MediaAnswer(pydantic.BaseModel):
+class MediaResponse(pydantic.BaseModel):
     """Response to an upload. The file is on disk."""
 
     media: list[MediaId]

@@ -31,7 +31,6 @@ from webapp.api.media import schemas
 from webapp.api.media.transfer import TransferSlots
 from webapp.auth.tokens import Caller
 from webapp.http.errors import (
-    AnswerPending,
     APIError,
     BodyTooLarge,
     FileDamaged,
@@ -39,6 +38,7 @@ from webapp.http.errors import (
     IdempotencyKeyReused,
     InvalidRequest,
     Overloaded,
+    ResponsePending,
 )
 
 DAMAGED = Counter("tidings_media_damaged_total", "Stored files that were found damaged when requested")
@@ -131,13 +131,13 @@ class MediaStore:
         """Store a file and return its id. The file is on disk when this returns.
 
         A request that repeats an idempotency key returns the id of the first one. Raises `InvalidRequest`,
-        `Overloaded`, `FilesAway`, `IdempotencyKeyReused` and `AnswerPending`.
+        `Overloaded`, `FilesAway`, `IdempotencyKeyReused` and `ResponsePending`.
 
         key: idempotency key of the request; empty without one
         cloud_ms: milliseconds for which the Cloud API knows the file; `None` for as long as it exists
         """
         if key and (caller.account, caller.username, key) in self._keys:
-            raise AnswerPending()
+            raise ResponsePending()
         self._uploads.take()
         started = self._clock.monotonic()
         stored: StoredObject | None = None

@@ -74,7 +74,7 @@ class ByteRange:
         return self.last - self.first + 1
 
 
-class FileAnswer(Response):
+class FileResponse(Response):
     """Response with a file from the store.
 
     The file is closed at the end. A client that stops reading is disconnected.

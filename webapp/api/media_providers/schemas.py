@@ -102,7 +102,7 @@ class ProvidersSettings(pydantic.BaseModel):
     application: ProvidersApplication
 
 
-class ProvidersAnswer(pydantic.BaseModel):
+class ProvidersResponse(pydantic.BaseModel):
     """Response with the providers and their credentials, for administrators."""
 
     settings: ProvidersSettings

@@ -43,8 +43,12 @@ def choose(
     languages: languages in which this name exists
     """
     if not found:
-        there = f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template with this name"
-        raise InvalidRequest.because(TEMPLATE_MISSING, f"template: name {name} does not exist in {language}: {there}")
+        namespaces = (
+            f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template with this name"
+        )
+        raise InvalidRequest.because(
+            TEMPLATE_MISSING, f"template: name {name} does not exist in {language}: {namespaces}"
+        )
     if namespace is not None and not namespace.strip():
         raise InvalidRequest.because(NAMESPACE_EMPTY, "template.namespace: should not be empty")
     wanted = namespace
@@ -52,9 +56,9 @@ def choose(
         wanted = found[0].namespace if len(found) == 1 else default_namespace(found[0].account)
     chosen = next((stored for stored in found if stored.namespace == wanted), None)
     if chosen is None and namespace is None:
-        there = ", ".join(sorted(stored.namespace for stored in found))
+        namespaces = ", ".join(sorted(stored.namespace for stored in found))
         raise InvalidRequest.because(
-            PARAMETER_MISSING, f"template.namespace: is missing, {name} exists in the namespaces {there}"
+            PARAMETER_MISSING, f"template.namespace: is missing, {name} exists in the namespaces {namespaces}"
         )
     if chosen is None:
         raise InvalidRequest.because(

@@ -12,14 +12,14 @@ from webapp.api.messages.service import Messages, RequestOrigin
 from webapp.auth import idempotency
 from webapp.auth.authenticator import BEARER, AnyCaller, Authenticator, NumberLimits
 from webapp.auth.tokens import Caller
-from webapp.http import answers, bodies
+from webapp.http import bodies, responses
 from webapp.http.bodies import BodyLimit, json_body
 from webapp.http.dependencies import RequestId, find, part
 from webapp.http.direct import DirectRoute
 from webapp.http.envelope import MESSAGES
 from webapp.http.errors import InvalidRequest
 from webapp.http.openapi import document
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 
 MAX_ID = 64
 
@@ -50,7 +50,7 @@ async def send_message(request: Request) -> Response:
     payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
     if sent.wa_id:
         payload["contacts"] = [{"input": message.to, "wa_id": sent.wa_id}]
-    return answers.answer(payload, status=201)
+    return responses.success(payload, status=201)
 
 
 router.add_api_route(
@@ -59,7 +59,7 @@ router.add_api_route(
     methods=["POST"],
     summary="Send a message",
     status_code=201,
-    response_model=schemas.MessagesAnswer,
+    response_model=schemas.MessagesResponse,
     dependencies=[BEARER, json_body(schemas.Message)],
     openapi_extra=document.REPEATABLE,
     route_class_override=DirectRoute,
@@ -68,7 +68,7 @@ router.add_api_route(
 
 # Ids from other implementations may contain slashes.
 @router.put(
-    "/v1/messages/{message_id:path}", summary="Mark a message and those before it as read", response_model=MetaAnswer
+    "/v1/messages/{message_id:path}", summary="Mark a message and those before it as read", response_model=MetaResponse
 )
 async def mark_message(
     caller: Annotated[Caller, Depends(limited)],
@@ -80,4 +80,4 @@ async def mark_message(
     if not 0 < len(message_id) <= MAX_ID or not message_id.isascii() or not message_id.isprintable():
         raise InvalidRequest.because(NOT_FOUND, "unknown message")
     await messages.mark_read(caller, message_id, request_id)
-    return answers.answer({})
+    return responses.success({})

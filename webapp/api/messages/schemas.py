@@ -273,7 +273,7 @@ class Recipient(pydantic.BaseModel):
     wa_id: str = pydantic.Field(examples=["15550110001"])
 
 
-class MessagesAnswer(pydantic.BaseModel):
+class MessagesResponse(pydantic.BaseModel):
     """Response to a sent message, which is committed to the job queue.
 
     `contacts` is absent unless the `wa_id` is the number in `to`.

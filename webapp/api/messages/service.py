@@ -17,7 +17,7 @@ from webapp.api.messages import attachments, filling
 from webapp.api.messages.attachments import Attachment
 from webapp.api.messages.received import ReceivedMessages
 from webapp.api.messages.schemas import Addressed, Answered, HsmMessage, TemplateMessage, TextMessage
-from webapp.auth.idempotency import FirstAnswers
+from webapp.auth.idempotency import FirstResponses
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import NumberShardOwners
 from webapp.http.errors import InvalidRequest
@@ -106,7 +106,7 @@ class Messages:
     _: dataclasses.KW_ONLY
     templates: TemplateFinder
     media: AttachmentChecker
-    first_answers: FirstAnswers
+    first_answers: FirstResponses
     received: ReceivedMessages
     rehearsal: Rehearsal | None = None  # `None` outside test mode
 

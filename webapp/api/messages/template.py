@@ -101,7 +101,7 @@ class CardComponent(Part):
     type: Annotated[Literal["header", "body", "button"], pydantic.BeforeValidator(_in_lower_case)]
 
     @pydantic.model_validator(mode="after")
-    def _says_which_button(self) -> CardComponent:
+    def _has_sub_type(self) -> CardComponent:
         _require_sub_type(self.type, self)
         return self
 
@@ -136,7 +136,7 @@ class Component(Part):
     cards: Annotated[list[Card], pydantic.Field(max_length=MAX_CARDS)] | None = None
 
     @pydantic.model_validator(mode="after")
-    def _says_which_button(self) -> Component:
+    def _has_sub_type(self) -> Component:
         _require_sub_type(self.type, self)
         return self
 

@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from pydantic import WithJsonSchema
 
 from tidings.wire.codes import PARAMETER_INVALID
-from webapp.http import answers, headers
+from webapp.http import headers, responses
 from webapp.http.errors import InvalidRequest
 
 Format = Literal["json", "prometheus"]
@@ -72,7 +72,7 @@ def answer(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metri
         content = content.get("", {})
     for key in reversed(path):
         content = {key: content}
-    return answers.answer(content)
+    return responses.success(content)
 
 
 def as_json(families: Iterable[Metric]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class AboutSettings(pydantic.BaseModel):
     profile: AboutProfile
 
 
-class AboutAnswer(pydantic.BaseModel):
+class AboutResponse(pydantic.BaseModel):
     """Response with the about text."""
 
     settings: AboutSettings
@@ -80,7 +80,7 @@ class PhotoSettings(pydantic.BaseModel):
     profile: PhotoProfile
 
 
-class PhotoAnswer(pydantic.BaseModel):
+class PhotoResponse(pydantic.BaseModel):
     """Response to a request with `?format=link`."""
 
     settings: PhotoSettings
@@ -109,7 +109,7 @@ class BusinessSettings(pydantic.BaseModel):
     business: BusinessSection
 
 
-class BusinessAnswer(pydantic.BaseModel):
+class BusinessResponse(pydantic.BaseModel):
     """Response with the business profile."""
 
     settings: BusinessSettings

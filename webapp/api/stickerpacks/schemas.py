@@ -62,7 +62,7 @@ class StickerpackId(pydantic.BaseModel):
     id: str = pydantic.Field(examples=["583b6a66-dba8-4f80-82cd-15b5b0ae50dd"])
 
 
-class StickerpackIdsAnswer(pydantic.BaseModel):
+class StickerpackIdsResponse(pydantic.BaseModel):
     """Response with all packs, or with the new one."""
 
     stickerpacks: list[StickerpackId]
@@ -79,7 +79,7 @@ class StickerpackEntry(pydantic.BaseModel):
     android_app_store_link: str = pydantic.Field(examples=["https://apps.example.com/pack"])
 
 
-class StickerpackAnswer(pydantic.BaseModel):
+class StickerpackResponse(pydantic.BaseModel):
     """Response with a pack. `stickerpacks` has exactly one element."""
 
     stickerpacks: list[StickerpackEntry]
@@ -92,7 +92,7 @@ class StickerIndex(pydantic.BaseModel):
     index: int = pydantic.Field(examples=[0])
 
 
-class StickerIndexAnswer(pydantic.BaseModel):
+class StickerIndexResponse(pydantic.BaseModel):
     """Response with the index of the new sticker. `stickers` has exactly one element."""
 
     stickers: list[StickerIndex]
@@ -108,7 +108,7 @@ class StickerEntry(pydantic.BaseModel):
     image_data_id: str = pydantic.Field(examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])
 
 
-class StickersAnswer(pydantic.BaseModel):
+class StickersResponse(pydantic.BaseModel):
     """Response with the stickers of a pack, or with the requested one."""
 
     stickers: list[StickerEntry]

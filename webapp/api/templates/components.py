@@ -72,7 +72,7 @@ class FooterComponent(Body):
     code_expiration_minutes: Annotated[Integer, pydantic.Field(ge=1, le=90)] | None = None
 
     @pydantic.model_validator(mode="after")
-    def _says_something(self) -> FooterComponent:
+    def _has_content(self) -> FooterComponent:
         if self.text is None and self.code_expiration_minutes is None:
             raise refusal(PARAMETER_MISSING, "text is missing")
         return self

@@ -107,7 +107,7 @@ def plan(
     now: Unix milliseconds
     submit: returns a template without a `status` as it enters the review; None if there is no review
     """
-    there = {template.key: template for template in existing}
+    known = {template.key: template for template in existing}
     seen: set[Key] = set()
     keep: list[TemplateRow] = []
     unchanged: list[TemplateRow] = []
@@ -120,7 +120,7 @@ def plan(
             refused.append(EntryRefused(place, _name_of(entry), Problem(error.problems[0].code, details)))
             continue
         row = definition.row(account, now)
-        old, is_submitted = there.get(row.key), submit is not None and "status" not in definition.model_fields_set
+        old, is_submitted = known.get(row.key), submit is not None and "status" not in definition.model_fields_set
         if old is not None:
             row = _replacing(old, row, status=old.status if is_submitted else row.status)
         if row.key in seen:
@@ -184,19 +184,19 @@ def _code_button(button: Any) -> Any:
         return button
     try:
         parts = urlsplit(url)
-        said = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        given = {name: values[0] for name, values in parse_qs(parts.query).items()}
     except ValueError:
         return button
-    if (parts.hostname, parts.path) != (_CODE_HOST, _CODE_PATH) or "otp_type" not in said:
+    if (parts.hostname, parts.path) != (_CODE_HOST, _CODE_PATH) or "otp_type" not in given:
         return button
-    made = {"type": "OTP", "otp_type": said["otp_type"], "text": button.get("text")}
+    made = {"type": "OTP", "otp_type": given["otp_type"], "text": button.get("text")}
     for name, field in (
         ("cta_display_name", "autofill_text"),
         ("package_name", "package_name"),
         ("signature_hash", "signature_hash"),
     ):
-        if name in said:
-            made[field] = said[name]
+        if name in given:
+            made[field] = given[name]
     if made["otp_type"] == "ZERO_TAP":
         # The export contains such buttons only after the terms were accepted.
         made["zero_tap_terms_accepted"] = True

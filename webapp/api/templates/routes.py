@@ -11,11 +11,11 @@ from webapp.api.templates import schemas
 from webapp.api.templates.importing import Import
 from webapp.api.templates.service import Templates
 from webapp.auth.authenticator import Administrator
-from webapp.http import answers
+from webapp.http import responses
 from webapp.http.bodies import json_body
 from webapp.http.dependencies import part
 from webapp.http.errors import InvalidRequest
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 
 PATH = "/v1/configs/templates"
 MAX_NAME = 512
@@ -25,37 +25,39 @@ router = APIRouter(tags=["templates"], responses=RESPONSES)
 Service = Annotated[Templates, part(Templates)]
 
 
-@router.get(PATH, summary="All templates", response_model=schemas.TemplatesAnswer)
+@router.get(PATH, summary="All templates", response_model=schemas.TemplatesResponse)
 async def list_templates(caller: Administrator, templates: Service) -> Response:
     found = await templates.list(caller)
-    return answers.answer({"templates": [schemas.describe(template) for template in found]})
+    return responses.success({"templates": [schemas.describe(template) for template in found]})
 
 
-@router.post(PATH, summary="Create a template in one language", status_code=201, response_model=schemas.TemplatesAnswer)
+@router.post(
+    PATH, summary="Create a template in one language", status_code=201, response_model=schemas.TemplatesResponse
+)
 async def create_template(
     caller: Administrator, definition: Annotated[schemas.Definition, json_body(schemas.Definition)], templates: Service
 ) -> Response:
     created = await templates.create(caller, definition)
-    return answers.answer({"templates": [schemas.describe(created)]}, status=201)
+    return responses.success({"templates": [schemas.describe(created)]}, status=201)
 
 
 @router.post(
     PATH + "/import",
     summary="Create the templates of an export of the Graph API, all or none",
     status_code=201,
-    response_model=schemas.TemplatesAnswer,
+    response_model=schemas.TemplatesResponse,
 )
 async def import_templates(
     caller: Administrator, wanted: Annotated[Import, json_body(Import)], templates: Service
 ) -> Response:
     kept = await templates.import_all(caller, wanted)
-    return answers.answer({"templates": [schemas.describe(template) for template in kept]}, status=201)
+    return responses.success({"templates": [schemas.describe(template) for template in kept]}, status=201)
 
 
 @router.patch(
     PATH + "/{name}",
     summary="Replace components or category of a template in one language",
-    response_model=schemas.TemplatesAnswer,
+    response_model=schemas.TemplatesResponse,
 )
 async def edit_template(
     caller: Administrator,
@@ -67,16 +69,16 @@ async def edit_template(
 ) -> Response:
     _require_names(name, language, namespace)
     edited = await templates.edit(caller, name, language, namespace, fields.model_dump(exclude_none=True))
-    return answers.answer({"templates": [schemas.describe(edited)]})
+    return responses.success({"templates": [schemas.describe(edited)]})
 
 
-@router.delete(PATH + "/{name}", summary="Delete a template, in one language or in all", response_model=MetaAnswer)
+@router.delete(PATH + "/{name}", summary="Delete a template, in one language or in all", response_model=MetaResponse)
 async def delete_template(
     caller: Administrator, templates: Service, name: str, language: str | None = None, namespace: str | None = None
 ) -> Response:
     _require_names(name, language, namespace)
     await templates.delete(caller, name, language, namespace)
-    return answers.answer({})
+    return responses.success({})
 
 
 def _require_names(name: str, language: str | None, namespace: str | None) -> None:

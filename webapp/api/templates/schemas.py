@@ -176,7 +176,7 @@ class Described(pydantic.BaseModel):
     components: list[dict[str, Any]]
 
 
-class TemplatesAnswer(pydantic.BaseModel):
+class TemplatesResponse(pydantic.BaseModel):
     """Response with templates, sorted by name and language."""
 
     templates: list[Described]

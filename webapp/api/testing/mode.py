@@ -26,7 +26,7 @@ from webapp.api.testing.webhooks import WebhookRequest
 from webapp.auth.authenticator import authorization
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import Coreapps, PrimaryCoreapps
-from webapp.http import answers, bodies, dependencies
+from webapp.http import bodies, dependencies, responses
 from webapp.http.bodies import BodyLimit
 from webapp.http.errors import (
     CoreappAway,
@@ -116,7 +116,7 @@ class TestMode:
             _require(method, ("DELETE",), path)
             if not self.faults.delete(int(found[1])):
                 raise InvalidRequest.because(codes.NOT_FOUND, f"there is no fault {found[1]}")
-            return answers.answer({})
+            return responses.success({})
         if path == "webhooks":
             _require(method, ("POST",), path)
             return await self._queue_webhook(request, caller.account)
@@ -140,33 +140,33 @@ class TestMode:
             sent = await self.robots.call(contents.read(body, number, caller.account))
             visible = numbers.visible(number, with_ids=self.with_user_ids)
             entry = {"id": sent.id, "wamid": wamid.encode(sent.id, visible, by_recipient=True)}
-            return answers.answer({"messages": [entry]}, status=201)
+            return responses.success({"messages": [entry]}, status=201)
         _require(method, ("GET",), edge)
         after, limit = (_whole(request, name, default) for name, default in (("after", 0), ("limit", 100)))
         listed = recipients.ListShown(number, after, min(max(limit, 1), recipients.MAX_SHOWN))
         found = await self.robots.call(listed)
         visible = numbers.visible(number, with_ids=self.with_user_ids)
-        return answers.answer({"messages": [_shown(one, visible) for one in found.shown], "typing": found.typing})
+        return responses.success({"messages": [_shown(one, visible) for one in found.shown], "typing": found.typing})
 
     async def _of_faults(self, request: Request, method: str) -> Response:
         _require(method, ("GET", "POST", "DELETE"), "faults")
         if method == "DELETE":
             self.faults.clear()
-            return answers.answer({})
+            return responses.success({})
         if method == "GET":
-            return answers.answer({"faults": [_described(fault) for fault in self.faults.list_all()]})
+            return responses.success({"faults": [_described(fault) for fault in self.faults.list_all()]})
         value = await bodies.read_json(request, limit=dependencies.find(request, BodyLimit).bytes)
         asked = bodies.check(FaultRequest, value)
         try:
             fault = asked.add_to(self.faults)
         except TooManyFaults as error:
             raise Overloaded("100 faults exist: delete one first") from error
-        return answers.answer({"faults": [_described(fault)]}, status=201)
+        return responses.success({"faults": [_described(fault)]}, status=201)
 
     async def _queue_webhook(self, request: Request, account: str) -> Response:
         value = await bodies.read_json(request, limit=dependencies.find(request, BodyLimit).bytes)
         event = await bodies.check(WebhookRequest, value).queue(account, self.primary_coreapps.of(account))
-        return answers.answer({"webhooks": [{"id": event}]}, status=202)
+        return responses.success({"webhooks": [{"id": event}]}, status=202)
 
     async def _reset(self) -> Response:
         """Delete jobs, callbacks, messages, faults and the messages that recipients have received."""
@@ -179,8 +179,8 @@ class TestMode:
             if isinstance(answer, CoreappAway):
                 raise answer
             deleted += answer.count
-        await self.robots.call(recipients.ForgetShown())
-        return answers.answer({"deleted": deleted})
+        await self.robots.call(recipients.DropShown())
+        return responses.success({"deleted": deleted})
 
 
 def _require(method: str, allowed: tuple[str, ...], path: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tidings.wire import codes, recipients
-from tidings.wire.recipients import RecipientAnswer, RecipientCall, RecipientDone, RecipientFailure
+from tidings.wire.recipients import RecipientCall, RecipientDone, RecipientFailure, RecipientResponse
 from webapp.http.errors import InvalidRequest, Overloaded
 
 CALL_SECONDS = 35.0  # longer than the robots take to carry out or refuse a call
@@ -31,7 +31,7 @@ class RobotsLink:
         try:
             async with asyncio.timeout(CALL_SECONDS), self._slots:
                 line = await self._exchange(recipients.encode(call) + b"\n")
-            answer: RecipientAnswer = recipients.decode_answer(line)
+            answer: RecipientResponse = recipients.decode_answer(line)
         except (OSError, ValueError, TimeoutError, msgspec.MsgspecError) as error:
             raise Overloaded(_AWAY) from error
         if isinstance(answer, RecipientFailure):

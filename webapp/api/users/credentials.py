@@ -55,12 +55,12 @@ class Credentials:
         # Each check has passed `admit`, or is about to be refused by it.
         self._checking: dict[bytes, asyncio.Future[User | None]] = {}
         # Unauthenticated clients get one hash at a time, which leaves the other threads to familiar clients.
-        self._strangers_turn = asyncio.Semaphore(1)
-        self._nobody = ""
+        self._unknown_users = asyncio.Semaphore(1)
+        self._decoy_hash = ""
 
     async def start(self) -> None:
         """Compute the hash that passwords of unknown users are checked against."""
-        self._nobody = await self._hasher.hash(secrets.token_urlsafe(32))
+        self._decoy_hash = await self._hasher.hash(secrets.token_urlsafe(32))
 
     async def check(self, username: str, password: str, address: str) -> User:
         """Return the user with this name and password.
@@ -93,7 +93,7 @@ class Credentials:
         self._rows.put(user.username, (user, now))
         self._answers.put(self._digest(user.username, password), _Answer(True, user.password_hash, now))
 
-    def forget(self, username: str) -> None:
+    def evict(self, username: str) -> None:
         """Drop the cached row of a user that was changed through this process."""
         self._rows.pop(username)
 
@@ -147,12 +147,12 @@ class Credentials:
         checking = asyncio.ensure_future(self._admit_and_verify(right, wrong, username, password, address))
         self._checking[right] = checking
 
-        def forget(done: asyncio.Future[User | None]) -> None:
+        def discard(done: asyncio.Future[User | None]) -> None:
             del self._checking[right]
             # Retrieve the exception, in case all waiting requests were cancelled.
             done.cancelled() or done.exception()
 
-        checking.add_done_callback(forget)
+        checking.add_done_callback(discard)
         return await asyncio.shield(checking)
 
     async def _admit_and_verify(
@@ -165,10 +165,10 @@ class Credentials:
         user = await self._find_user(username)
         stored = user.password_hash if user else ""
         if self._guessing.is_familiar(username, address):
-            matches = await self._hasher.verify(stored or self._nobody, password)
+            matches = await self._hasher.verify(stored or self._decoy_hash, password)
         else:
-            async with self._strangers_turn:
-                matches = await self._hasher.verify(stored or self._nobody, password)
+            async with self._unknown_users:
+                matches = await self._hasher.verify(stored or self._decoy_hash, password)
         now = self._clock.monotonic()
         self._rows.put(username, (user, now))
         found = user is not None and matches

@@ -19,11 +19,11 @@ from webapp.auth.authenticator import (
     address_of,
     authorization,
 )
-from webapp.http import answers
+from webapp.http import responses
 from webapp.http.bodies import json_body
 from webapp.http.dependencies import part
 from webapp.http.errors import Unauthenticated
-from webapp.http.openapi.document import RESPONSES, MetaAnswer
+from webapp.http.openapi.document import RESPONSES, MetaResponse
 
 # Maximum bytes in the body of a login.
 _MAX_BODY = 4 * 1_024
@@ -53,7 +53,7 @@ async def checked_user(credentials: Credentials, users: Service, request: Reques
 CheckedUser = Annotated[User, Depends(checked_user)]
 
 
-@router.post("/v1/users/login", summary="Log in", response_model=schemas.LoginAnswer)
+@router.post("/v1/users/login", summary="Log in", response_model=schemas.LoginResponse)
 async def login(
     user: CheckedUser,
     credentials: Credentials,
@@ -65,48 +65,52 @@ async def login(
     issued = await users.log_in(user, password, body.new_password, address_of(request))
     expires = datetime.datetime.fromtimestamp(issued.expires_at, datetime.UTC)
     token = {"token": issued.token, "expires_after": expires.isoformat(sep=" ")}
-    return answers.answer({"users": [token]}, meta=answers.LOGIN_META)
+    return responses.success({"users": [token]}, meta=responses.LOGIN_META)
 
 
-@router.post("/v1/users/logout", summary="End this token", response_model=MetaAnswer)
+@router.post("/v1/users/logout", summary="End this token", response_model=MetaResponse)
 async def logout(caller: AnyCaller, users: Service) -> Response:
     await users.log_out(caller)
-    return answers.answer({})
+    return responses.success({})
 
 
-@router.delete("/v1/users/{username}/tokens", summary="End all tokens of a user", response_model=schemas.UserNameAnswer)
+@router.delete(
+    "/v1/users/{username}/tokens", summary="End all tokens of a user", response_model=schemas.UserNameResponse
+)
 async def end_tokens(caller: AnyCaller, users: Service, username: str) -> Response:
     await users.end_tokens(caller, username)
-    return answers.answer({"users": [{"username": username}]})
+    return responses.success({"users": [{"username": username}]})
 
 
 @router.post(
     "/v1/users",
     summary="Create a user without administrator rights",
     status_code=201,
-    response_model=schemas.UserNameAnswer,
+    response_model=schemas.UserNameResponse,
 )
 async def create_user(
     caller: Administrator, body: Annotated[schemas.NewUser, json_body(schemas.NewUser)], users: Service
 ) -> Response:
     await users.create(caller, body.username, body.password)
-    return answers.answer({"users": [{"username": body.username}]}, status=201)
+    return responses.success({"users": [{"username": body.username}]}, status=201)
 
 
-@router.get("/v1/users", summary="All users", response_model=schemas.UsersAnswer)
+@router.get("/v1/users", summary="All users", response_model=schemas.UsersResponse)
 async def list_users(caller: AnyCaller, users: Service) -> Response:
     found = await users.list(caller)
-    return answers.answer({"users": [schemas.entry(user) for user in found]})
+    return responses.success({"users": [schemas.entry(user) for user in found]})
 
 
-@router.get("/v1/users/{username}", summary="One user", response_model=schemas.UsersAnswer)
+@router.get("/v1/users/{username}", summary="One user", response_model=schemas.UsersResponse)
 async def get_user(caller: AnyCaller, users: Service, username: str) -> Response:
     user = await users.get(caller, username)
-    return answers.answer({"users": [schemas.entry(user)]})
+    return responses.success({"users": [schemas.entry(user)]})
 
 
 @router.put(
-    "/v1/users/{username}", summary="Change a password and end the user's tokens", response_model=schemas.UserNameAnswer
+    "/v1/users/{username}",
+    summary="Change a password and end the user's tokens",
+    response_model=schemas.UserNameResponse,
 )
 async def change_password(
     caller: AnyCaller,
@@ -117,12 +121,12 @@ async def change_password(
 ) -> Response:
     address = address_of(request)
     await users.set_password(caller, username, body.password, old_password=body.old_password, address=address)
-    return answers.answer({"users": [{"username": username}]})
+    return responses.success({"users": [{"username": username}]})
 
 
 @router.delete(
-    "/v1/users/{username}", summary="Delete a user and end its tokens", response_model=schemas.UserNameAnswer
+    "/v1/users/{username}", summary="Delete a user and end its tokens", response_model=schemas.UserNameResponse
 )
 async def delete_user(caller: Administrator, users: Service, username: str) -> Response:
     await users.delete(caller, username)
-    return answers.answer({"users": [{"username": username}]})
+    return responses.success({"users": [{"username": username}]})

@@ -53,7 +53,7 @@ class Token(pydantic.BaseModel):
     expires_after: str = pydantic.Field(examples=["2026-11-27 17:07:50+00:00"])
 
 
-class LoginAnswer(pydantic.BaseModel):
+class LoginResponse(pydantic.BaseModel):
     """Response to a login. `users` has exactly one element."""
 
     users: list[Token]
@@ -100,7 +100,7 @@ class UserName(pydantic.BaseModel):
     username: str = pydantic.Field(examples=["observer"])
 
 
-class UserNameAnswer(pydantic.BaseModel):
+class UserNameResponse(pydantic.BaseModel):
     """Response with a user's name. `users` has exactly one element."""
 
     users: list[UserName]
@@ -114,7 +114,7 @@ class UserEntry(pydantic.BaseModel):
     username: str = pydantic.Field(examples=["observer"])
 
 
-class UsersAnswer(pydantic.BaseModel):
+class UsersResponse(pydantic.BaseModel):
     """Response with the requested users."""
 
     users: list[UserEntry]

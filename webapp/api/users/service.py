@@ -247,7 +247,7 @@ class Users:
         if not deleted:
             raise _unknown(username)
         self.tokens.learn(revocation)
-        self.credentials.forget(user.username)
+        self.credentials.evict(user.username)
         log.info("user.deleted", extra={"username": user.username, "by": caller.username})
 
     def _login(self, caller: Caller, name: str) -> str:
@@ -303,7 +303,7 @@ class Users:
             return replaced
 
         replaced = await self.database.commit(work)
-        self.credentials.forget(user.username)
+        self.credentials.evict(user.username)
         if not replaced:
             return None
         self.tokens.learn(revocation)

@@ -11,12 +11,12 @@ from tidings.storage.business import shards
 from tidings.storage.database import Database
 from tidings.wire import core, single_requests
 from tidings.wire.codes import ACCESS_DENIED
-from tidings.wire.single_requests import NoAnswer, NoConnection
+from tidings.wire.single_requests import NoConnection, NoResponse
 from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
 
 NO_KEY = "this Webapp has no operator key: set TIDINGS_CONSOLE_KEY, or use `tidings queue` on a machine that has it"
 
-Answer = TypeVar("Answer", core.CallbackText, core.Replayed, core.Purged, core.Shown)
+Response = TypeVar("Response", core.CallbackText, core.Replayed, core.Purged, core.Shown)
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -34,15 +34,15 @@ class OperatorLink:
         """Return whether this Webapp has the operator key."""
         return bool(self.operator_key)
 
-    async def operate(self, shard: int, make: Callable[[int], core.Question], expect: type[Answer]) -> Answer:
+    async def operate(self, shard: int, make: Callable[[int], core.Request], expect: type[Response]) -> Response:
         """Send a request that needs the operator key, as `call` does."""
         if not self.operator_key:
             raise CoreappRefused(ACCESS_DENIED, NO_KEY)
         return await self.call(shard, make, expect)
 
     async def call(
-        self, shard: int, make: Callable[[int], core.Question], expect: type[Answer], *, version: int = 0
-    ) -> Answer:
+        self, shard: int, make: Callable[[int], core.Request], expect: type[Response], *, version: int = 0
+    ) -> Response:
         """Send one request to the owner of a shard, and return its response.
 
         Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner of a release that knows
@@ -65,7 +65,7 @@ class OperatorLink:
             )
         except NoConnection as error:
             raise CoreappUnreachable(str(error)) from error
-        except NoAnswer as error:
+        except NoResponse as error:
             raise CoreappAway(str(error)) from error
         if isinstance(answer, core.Refused):
             raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)

@@ -16,8 +16,8 @@ from webapp.console.access.sessions import SessionCookies
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.render import pages
 from webapp.console.render.pages import PageContent
-from webapp.http.answers import error_answer
 from webapp.http.errors import AdministratorRequired, APIError, PasswordChangeRequired, Unauthenticated
+from webapp.http.responses import error_response
 
 HOME, LOGIN_PATH, FIRST_PASSWORD = "/console", "/console/login", "/console/first-password"
 _MAX_NAME, _MAX_PASSWORD = 128, 512
@@ -48,7 +48,7 @@ async def log_in(page: PageRequest) -> Result:
         page.part(SessionCookies).grant(page.request, response, user.username, mark_of(user))
         return response
     except APIError as error:
-        status = error_answer(error).status_code
+        status = error_response(error).status_code
         is_wrong = isinstance(error, Unauthenticated)
         return _form(page, pages.text("login", "wrong") if is_wrong else error.problems[0].details, status=status)
     mark_authenticated(page.request.scope)
@@ -110,7 +110,7 @@ async def set_first_password(page: PageRequest) -> Result:
     except Unauthenticated:
         return redirect(LOGIN_PATH)
     except APIError as error:
-        status = error_answer(error).status_code
+        status = error_response(error).status_code
         return PageContent("first_password.html", {"problem": error.problems[0].details}, status)
     response = redirect(HOME)
     cookies.end(page.request, response)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from webapp.console.page_request import PageRequest, Result, redirect
-from webapp.http.answers import error_answer
 from webapp.http.errors import APIError
+from webapp.http.responses import error_response
 
 # Field of the query of a page after a change.
 SAVED = "saved"
@@ -21,5 +21,5 @@ async def save(page: PageRequest, path: str, work: Callable[[], Awaitable[object
         await work()
     except APIError as error:
         words = "; ".join(problem.details for problem in error.problems[:5])
-        return await shown(page, words, error_answer(error).status_code)
+        return await shown(page, words, error_response(error).status_code)
     return redirect(path, {SAVED: "1"})

@@ -16,8 +16,8 @@ from webapp.console.access.forms import FormFields
 from webapp.console.page_request import PageRequest, Result
 from webapp.console.render.pages import PageContent
 from webapp.http import bodies
-from webapp.http.answers import error_answer
 from webapp.http.errors import APIError, InvalidRequest
+from webapp.http.responses import error_response
 
 _LINK = "https://example.com/file"
 
@@ -150,7 +150,7 @@ async def send(page: PageRequest) -> Result:
         message = schemas.read(body)
         sent = await page.part(Messages).send(page.caller, message, RequestOrigin(page.request_id))
     except APIError as error:
-        answer = error_answer(error)
+        answer = error_response(error)
         refused = _indented(json.loads(bytes(answer.body)))
         return _page(page, page.form, body=body, answer=refused, status=answer.status_code)
     shown = {"messages": [{"id": sent.id}]}

@@ -44,7 +44,7 @@ class Meta(pydantic.BaseModel):
     api_status: str = pydantic.Field(examples=["stable"])
 
 
-class MetaAnswer(pydantic.BaseModel):
+class MetaResponse(pydantic.BaseModel):
     """Response to a successful request that returns no data."""
 
     meta: Meta
@@ -58,7 +58,7 @@ class Error(pydantic.BaseModel):
     details: str = pydantic.Field(examples=["text.body: should be a string"])
 
 
-class ErrorAnswer(pydantic.BaseModel):
+class ErrorResponse(pydantic.BaseModel):
     """Body of every response with a status of 4xx or 5xx."""
 
     errors: list[Error] = pydantic.Field(min_length=1)
@@ -66,8 +66,8 @@ class ErrorAnswer(pydantic.BaseModel):
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorAnswer, "description": "The request was refused"},
-    "5XX": {"model": ErrorAnswer, "description": "The request failed"},
+    "4XX": {"model": ErrorResponse, "description": "The request was refused"},
+    "5XX": {"model": ErrorResponse, "description": "The request failed"},
 }
 
 

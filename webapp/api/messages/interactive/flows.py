@@ -48,7 +48,7 @@ class FlowParameters(Body):
     flow_action_payload: FlowPayload | None = None
 
     @pydantic.model_validator(mode="after")
-    def _knows_its_screen(self) -> FlowParameters:
+    def _has_payload(self) -> FlowParameters:
         if self.flow_action == "navigate" and self.flow_action_payload is None:
             raise refusal(PARAMETER_MISSING, "flow_action_payload is missing, which flow_action navigate needs")
         return self
