@@ -25,9 +25,8 @@ class Forward(Frame, tag="forward"):
 
     n: int  # Number of the sending node, which the response names. The envelope's own number is its sender's.
     send: device.Send
-    read_first: bool = msgspec.field(
-        name="look", default=False
-    )  # Read the mailbox before the delivery: it may hold older envelopes of the stream.
+    # Read the mailbox before the delivery: it may hold older envelopes of the stream.
+    read_first: bool = msgspec.field(name="look", default=False)
 
 
 class Accepted(Frame, tag="accepted"):
