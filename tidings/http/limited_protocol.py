@@ -171,11 +171,11 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         if wait == math.inf:
             self.reject(429, "too many requests of unauthenticated clients")
         elif wait:
-            self._admission_timer = self.loop.call_later(wait, self._serve, exchange)
+            self._admission_timer = self.loop.call_later(wait, self._start_admitted, exchange)
         else:
-            self._serve(exchange)
+            self._start_admitted(exchange)
 
-    def _serve(self, exchange: HttpExchange) -> None:
+    def _start_admitted(self, exchange: HttpExchange) -> None:
         self._admission_timer = None
         if self.transport.is_closing():
             # The connection was refused since.
