@@ -12,7 +12,7 @@ import pytest
 from coreapp.graph_api import pace
 from coreapp.journal import Change
 from coreapp.shard import shard
-from coreapp.upstream import wiring
+from coreapp.upstream import sender, wiring
 from harness import polling
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
@@ -331,7 +331,9 @@ async def test_an_opening_that_fails_half_way_leaves_no_sender_behind(
         return make(*args, **named)
 
     monkeypatch.setattr(shard, "make_inbox", fail_once)
-    running = await bridged.start(node="second", cloud_unknown_wait=60.0)
+    # A commit may take long here: the post that the first opening has begun must not be cut off.
+    monkeypatch.setattr(sender, "CLOSE_SECONDS", 60.0)
+    running = await bridged.start(node="second", cloud_unknown_wait=120.0)
     assert failures == []
     await soon(lambda: running.shard.sending.encryption.waiting == 1)
     later = await send(running, BEN, "later")
