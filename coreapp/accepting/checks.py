@@ -75,7 +75,7 @@ class RecipientChecks:
         return None
 
     async def close(self) -> None:
-        """Response the pending requests."""
+        """Respond to the pending requests."""
         await self._reached.close()
 
     async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:

@@ -56,7 +56,7 @@ class ReachedRecipients:
         self._counted.put(peer, counted_at)
 
     async def close(self) -> None:
-        """Response the pending requests."""
+        """Respond to the pending requests."""
         await self._counts.close()
 
     async def _count(self, wanted: Sequence[tuple[str, int]]) -> Sequence[int]:

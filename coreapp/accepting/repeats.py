@@ -70,7 +70,7 @@ class MessageRequests:
                 ended.set()
 
     async def close(self) -> None:
-        """Response the pending requests."""
+        """Respond to the pending requests."""
         await self._reads.close()
 
     async def _is_done(self, message_id: str) -> bool:
