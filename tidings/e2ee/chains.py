@@ -1,6 +1,7 @@
 """The symmetric-key chains of the Double Ratchet, with stored keys for messages that arrive out of order.
 
-Double Ratchet sections 2.2 and 2.6. A receiver calls `look_up` first, and `take` once the message has authenticated.
+Double Ratchet sections 2.2 and 2.6. A receiver calls `look_up` first, and `take` only once the message has
+authenticated.
 
     stored, big-endian:  chain key 32, next index 8, stored keys 2, then of each: index 4, key 32
 """
