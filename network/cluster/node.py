@@ -57,9 +57,13 @@ class ClusterNode(OtherNodes):
         self._mailbox_polls = MailboxPolls(self.router, self.mailboxes)
         self._outbox = Outbox(self.links, self._unsent, self._is_wanted)
         # Other nodes that stored envelopes while they could not find a claim could not announce them.
-        first, then = self.router.require_read, self.router.read_mailbox
         self.presence = Presence(
-            self.server, self.membership, self._replaced, self._lost, before_repeat=first, on_repeated=then
+            self.server,
+            self.membership,
+            self._replaced,
+            self._lost,
+            before_repeat=self.router.require_read,
+            on_repeated=self.router.read_mailbox,
         )
         self.exchange = Exchange(self.router, self.membership, self.presence, self._outbox)
         self._announcements = Announcements(self.membership, self._outbox)
