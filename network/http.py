@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 MAX_BODY = 256 * 1024  # Maximum JSON body, bytes.
 # Longest duration of a request in seconds, for example while the database is away; then the response is 503.
 TIMEOUT = 30.0
-# Rate-limit tokens that a failed login costs an unauthenticated client; it causes database queries.
-LOGIN = 3.0
+# Extra rate-limit tokens of an unauthenticated request that causes database queries: a login, a request for a code or a
+# try of one. A login or a registration refunds them.
+QUERIES = 3.0
 # Requests under this path transfer files and have separate timeouts.
 TRANSFERS = "/v1/blobs/"
 
@@ -83,7 +84,7 @@ def require_key(request: Request, key: str, *, certified: bool) -> None:
 async def require_device(request: Request, logins: DeviceLogins, number: str) -> None:
     """Require the token of the device of this number. Raises `Unauthorized`."""
     token = bearer(request)
-    consume(request.scope, LOGIN)
+    consume(request.scope, QUERIES)
     if not token or not await logins.is_device(number, token, client_host(request)):
         raise errors.Unauthorized("unknown number or wrong token")
     mark_authenticated(request.scope)

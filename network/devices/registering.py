@@ -16,6 +16,7 @@ from network.devices.registrations import Registrations
 from network.errors import KeyRequired, TooMany, Unauthorized
 from tidings.aio.clock import Clock
 from tidings.aio.token_buckets import TokenBuckets
+from tidings.http.limited_protocol import consume, mark_authenticated
 from tidings.net.unauthenticated import REMEMBERED, Network, client_of, key_of
 from tidings.wire import registration
 
@@ -102,6 +103,7 @@ class RegistrationEndpoints:
             if wait := self._code_requests.take(origin):
                 CODE_REFUSED.inc()
                 raise TooMany("too many codes from this address", retry_after=math.ceil(wait))
+            consume(request.scope, http.QUERIES)
         await self.codes.issue(body.number, origin)
         return JSONResponse({"number": body.number}, 202)
 
@@ -119,12 +121,14 @@ class RegistrationEndpoints:
             if wait := self._tries.take(origin):
                 TRY_REFUSED.inc()
                 raise TooMany("too many tries of codes from this address", retry_after=math.ceil(wait))
+            consume(request.scope, http.QUERIES)
             # The token of this registration is sufficient proof for repeating it.
             made = await self.registrations.are_made([body])
             if not made:
                 opened = {body.number: await self._prove(request, body, origin)}
             # A right one costs nothing.
             self._tries.add(origin, -1.0)
+            mark_authenticated(request.scope)
             if made:
                 return JSONResponse({"number": body.number, "token": body.token}, 201)
         (token,) = await self.registrations.register([body], opened=opened)

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from tests.manual_clock import ManualClock
+from tests.network.registration_scene import OPEN
 from tests.network.support import (
     ALICE,
     BOB,
@@ -60,7 +61,7 @@ async def test_codes_and_wrong_guesses_are_limited_per_address_without_the_key(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock()
-    await network.start(clock=clock)
+    await network.start(clock=clock, unauthenticated=OPEN)
     code = await sent_code(network, caplog)
     for i in range(1, 20):
         assert (await network.request("POST", "/v1/codes", {"number": f"1555030{i:04}"}))[0] == 202

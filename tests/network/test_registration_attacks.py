@@ -45,6 +45,11 @@ def count_tries(result: str, *, digits: int = 6) -> float:
     return REGISTRY.get_sample_value("tidings_network_code_tries_total", labels) or 0.0
 
 
+def count_delayed() -> float:
+    """Return the number of requests that waited for the rate limit of unauthenticated clients."""
+    return REGISTRY.get_sample_value("tidings_strangers_delayed_total") or 0.0
+
+
 async def test_a_business_number_registers_only_with_the_registration_key(scene: Scene) -> None:
     await scene.start(rate_limits=DeviceRateLimits(businesses=frozenset({BUSINESS})))
     refused = await scene.post("127.0.0.2", "/v1/codes", {"number": BUSINESS})
@@ -290,6 +295,36 @@ async def test_at_most_16_codes_a_second_are_tried_at_one_node(network: Network)
     # 16 a second, and 64 at once. 400 tries were made.
     assert 64 <= answered <= 64 + 16 * (last - start)
     assert count_tries("wrong", digits=16) - before <= 64 + 16 * (loop.time() - start)
+
+
+async def test_a_request_for_a_code_costs_an_unauthenticated_client_four_tokens_of_64(scene: Scene) -> None:
+    await scene.network.start(clock=scene.clock)
+    before = count_delayed()
+    for n in range(16):
+        assert (await scene.post("127.0.0.2", "/v1/codes", {"number": f"1555030{n:04}"}))[0] == 202
+    assert count_delayed() == before
+    assert (await scene.post("127.0.0.3", "/v1/codes", {"number": ALICE}))[0] == 202
+    assert count_delayed() == before + 1
+
+
+async def test_a_wrong_code_costs_an_unauthenticated_client_four_tokens_of_64(scene: Scene) -> None:
+    await scene.network.start(clock=scene.clock)
+    before = count_delayed()
+    for n in range(16):
+        assert reason(await scene.register(f"127.0.0.{2 + n % 2}", code="000000")) == (401, "wrong_code")
+    assert count_delayed() == before
+    assert reason(await scene.register("127.0.0.4", code="000000")) == (401, "wrong_code")
+    assert count_delayed() == before + 1
+
+
+async def test_a_registration_by_code_refunds_its_tokens(scene: Scene) -> None:
+    await scene.network.start(clock=scene.clock)
+    before = count_delayed()
+    for n in range(12):
+        number = f"1555030{n:04}"
+        code = await scene.code("127.0.0.2", number)
+        assert (await scene.register("127.0.0.2", number, code=code))[0] == 201
+    assert count_delayed() == before
 
 
 async def test_codes_requested_with_the_registration_key_stay_short(scene: Scene) -> None:
