@@ -1,4 +1,4 @@
-"""Encrypted upload and download of files, chunk by chunk. Encryption, hashing and disk writes run in threads.
+"""Encrypted upload and download of files, chunk by chunk. Threads read and write, and encrypt chunks over 16 KiB.
 
 Upload:   the file is encrypted under its own key while it is read. The result is the pointer that goes into a message.
 Download: the blob that a pointer names is buffered, verified as a whole, and only then decrypted.
@@ -23,6 +23,8 @@ from tidings.media.reading import MediaReader, OpenReader
 from tidings.wire.media_objects import FilePointer, Pointer
 
 CHUNK = 512 * 1024  # bytes; a few milliseconds of CPU per chunk
+# Bytes of a chunk that is encrypted or decrypted on the event loop: a step in a thread costs more.
+SMALL_CHUNK = 16 * 1024
 
 # (bytes transferred so far, total bytes)
 Progress = Callable[[int, int], None]
@@ -106,7 +108,7 @@ async def download(
                     await asyncio.to_thread(received.flush)
                 progress(done, total)
         while not received.is_over:
-            yield await asyncio.to_thread(received.next)
+            yield received.next() if done <= SMALL_CHUNK else await asyncio.to_thread(received.next)
 
 
 class _EncryptedFile:
@@ -147,6 +149,8 @@ class _EncryptedFile:
         # With a known hash, additional bytes show as a wrong hash.
         if not self._left and not self._expected and await self._file.read(1):
             raise FileChanged("the file has become longer")
+        if len(plaintext) <= SMALL_CHUNK:
+            return self._encrypt(plaintext)
         return await asyncio.to_thread(self._encrypt, plaintext)
 
     async def close(self) -> None:

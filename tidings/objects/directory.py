@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
-from tidings.media.reading import FileReader, to_the_end
+from tidings.media.reading import open_ahead, to_the_end
 from tidings.objects import store
 from tidings.objects.store import BLOCK, Check, Marker, OpenFile, StoredObject
 from tidings.secrets import private_files
@@ -176,11 +176,8 @@ class DirectoryStore:
 
     def _open(self, name: str) -> OpenFile:
         file = self.open_file(name)
-        try:
-            return OpenFile(os.fstat(file.fileno()).st_size, FileReader(file))
-        except BaseException:
-            file.close()
-            raise
+        size = os.fstat(file.fileno()).st_size
+        return OpenFile(size, open_ahead(file))
 
     def _delete(self, names: list[str]) -> int:
         deleted = 0
