@@ -78,7 +78,7 @@ class Attack:
         """Measure an attack. Raises `AssertionError` at its end when it cost too much, or when the process was
         replaced."""
         pid = self._target.pid(on)
-        base = (await self._baseline(on, tuple(others))).cpu
+        before_it = await self._baseline(on, tuple(others))
         bystanders = self._target.bystanders
         if self._form.long:
             print(f"\n{name}, on {on} ...", flush=True)
@@ -97,19 +97,30 @@ class Attack:
         assert self._target.pid(on) == pid
         after = usage(pid)
         strike.memory_mib = (after.peak_rss - resident) / MIB
-        strike.cpu_percent = max(0.0, (after.cpu - before.cpu) / seconds - base) * 100
-        usual = await self._usual(strike, on, delay)
+        share = (after.cpu - before.cpu) / seconds
+        if cpu is not None and not self._form.long:
+            cpu = cpu * BESIDE_OTHERS + ONCE_S / strike.seconds * 100
+        usual = await self._usual(strike, share, on, cpu, delay, before_it)
+        strike.cpu_percent = _percent(share, usual)
         self._note(strike, on, memory, cpu, delay, refusals, usual)
 
-    async def _usual(self, strike: Strike, on: str, delay: float | None) -> Mapping[str, float]:
-        """Return the longest wait of each kind without an attack, in seconds: before this attack and, if one waited
-        beyond its limit, also after it."""
-        others = tuple(strike.waited)
-        usual = (await self._baseline(on, others)).longest
-        if delay and any(measured > self._longest(delay, usual[kind]) for kind, measured in _longest(strike.waited)):
-            later = (await self._measure_baseline(on, others)).longest
-            usual = {kind: max(usual[kind], later[kind]) for kind in others}
-        return usual
+    async def _usual(
+        self, strike: Strike, share: float, on: str, cpu: float | None, delay: float | None, usual: Baseline
+    ) -> Baseline:
+        """Return what the bystanders cost and how long they wait without an attack: `usual`, measured before this
+        attack, or the larger one of before and after it where a limit was exceeded. The machine may have become slower.
+
+        share: CPU seconds per second during the attack.
+        """
+        is_costly = cpu is not None and _percent(share, usual) > cpu
+        is_slow = bool(delay) and any(
+            measured > self._longest(delay, usual.longest[kind]) for kind, measured in _longest(strike.waited)
+        )
+        if not is_costly and not is_slow:
+            return usual
+        later = await self._measure_baseline(on, tuple(strike.waited))
+        longest = {kind: max(usual.longest[kind], waited) for kind, waited in later.longest.items()}
+        return Baseline(max(usual.cpu, later.cpu), longest)
 
     def _longest(self, delay: float, usual: float) -> float:
         """Return the limit of a wait, in seconds, for callers whose longest wait without an attack is `usual`."""
@@ -123,19 +134,18 @@ class Attack:
         cpu: float | None,
         delay: float | None,
         refusals: int | None,
-        usual: Mapping[str, float],
+        usual: Baseline,
     ) -> None:
         note, name = self._figures.note, strike.name
-        if cpu is not None and not self._form.long:
-            cpu = cpu * BESIDE_OTHERS + ONCE_S / strike.seconds * 100
         noted = [
             note(name, f"memory of {on}", strike.memory_mib, memory, "MiB"),
             note(name, f"CPU of {on}", strike.cpu_percent, cpu, "%"),
         ]
+        note(name, f"– of {on} without the attack", usual.cpu * 100, None, "%")
         for kind, longest in _longest(strike.waited):
-            limit = self._longest(delay, usual[kind]) if delay else delay
+            limit = self._longest(delay, usual.longest[kind]) if delay else delay
             noted.append(note(name, f"longest wait of {kind}", longest, limit, "s"))
-            note(name, f"– of {kind} without the attack", usual[kind], None, "s")
+            note(name, f"– of {kind} without the attack", usual.longest[kind], None, "s")
         for kind, waited in strike.waited.items():
             noted.append(note(name, f"refusals of {kind}", len(waited.refusals), refusals))
         beyond = [str(figure) for figure in noted if not figure.is_within]
@@ -159,6 +169,14 @@ class Attack:
         waited = await asyncio.to_thread(bystanders.end)
         share = (usage(pid).cpu - before) / (time.perf_counter() - started)
         return Baseline(share, dict(_longest(waited)))
+
+
+def _percent(share: float, usual: Baseline) -> float:
+    """Return percent of one core that an attack costs beyond its bystanders.
+
+    share: CPU seconds per second of both.
+    """
+    return max(0.0, share - usual.cpu) * 100
 
 
 def _longest(waited: Mapping[str, Waited]) -> Iterator[tuple[str, float]]:
