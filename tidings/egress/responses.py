@@ -29,10 +29,10 @@ MAX_CHUNKS, CHUNK_BYTES = 4096, 64
 FREE_READS = 8
 # Share of one core for all further reads of one `ReadCpuLimit`, and for those after which the rest of a response is
 # dropped; and the seconds of unused share that may accumulate.
-READ_SHARE, SAVED_SECONDS = 0.06, 0.5
+READ_SHARE, SAVED_SECONDS = 0.04, 0.5
 # CPU seconds of one read in addition to parsing: wake-ups, system call, timer. Over TLS this includes records of one
 # byte each, of which a read may decrypt some hundred.
-READ_SECONDS, TLS_READ_SECONDS = 60e-6, 250e-6
+READ_SECONDS, TLS_READ_SECONDS = 120e-6, 250e-6
 # Bytes below which a read beyond the free ones is followed by a pause, and its seconds: the bytes of a slow sender are
 # read together. Not over TLS, where single-byte records that arrive during a pause are decrypted in one event-loop
 # iteration.
