@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 # TLS handshakes per second, and in one burst, from addresses without an authenticated Webapp. Each costs up to 3 ms of
 # CPU.
 LINK_HANDSHAKES, LINK_BURST = 15.0, 100.0
-# Connections per second without TLS, from all addresses. One with a wrong key costs up to 0.3 ms of CPU.
-LINK_CONNECTIONS = 100.0
+# Connections per second without TLS, from all addresses. One with a wrong key costs up to 0.5 ms of CPU.
+LINK_CONNECTIONS = 50.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
