@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -186,21 +186,27 @@ def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float
         f"their own time; {count} messages a run, their three callbacks reconciled. Rounds marked with † do not count, "
         "since others had over 5 % of the machine.",
         "",
-        "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | CPU of all |",
-        "|--:|--:|--:|--:|--:|--:|--:|",
+        "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | with network "
+        "| CPU of all |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for number, one in enumerate(rounds, 1):
         earlier, later = one.before["cpu_us"], one.after["cpu_us"]
         cpu = [f"{earlier.get(name, 0)} → {later.get(name, 0)}" for name in ("webapp", "coreapp")]
         lines.append(
             f"| {number}{' †' * one.is_marked} | {one.before['rate']:.0f} | {one.after['rate']:.0f} | {one.ratio:.2f} "
-            f"| {cpu[0]} | {cpu[1]} "
+            f"| {cpu[0]} | {cpu[1]} | {_product(earlier)} → {_product(later)} "
             f"| {sum(earlier.values())} → {sum(later.values())} |"
         )
     heading = "" if path.exists() else f"# Against earlier revisions, {datetime.date.today().isoformat()}\n"
     with path.open("a") as file:
         file.write("\n".join([heading, *lines, ""]))
     return path
+
+
+def _product(cpu: Mapping[str, int]) -> int:
+    """Return the CPU of Webapp, Coreapp and network together."""
+    return sum(cpu.get(name, 0) for name in ("webapp", "coreapp", "network"))
 
 
 def _describe(revision: str) -> str:
