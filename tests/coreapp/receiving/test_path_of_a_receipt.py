@@ -28,12 +28,13 @@ BESIDE = {
     "prekeys",
     "renew",
     "template-events",
+    "tier-rises",
     "undecrypted",
     "used-keys",
     "watch",
 }
 # Likewise, in tasks without a name: the runs of services that `service.repeat` starts.
-RUNS_BESIDE = {"LimitEvents.run_once", "PreKeyMaintenance._pass", "TemplateEvents.run_once"}
+RUNS_BESIDE = {"LimitEvents.run_once", "PreKeyMaintenance._pass", "TemplateEvents.run_once", "TierRises.run_once"}
 
 
 def _coroutine(task: asyncio.Task[object]) -> str:
