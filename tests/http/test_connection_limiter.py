@@ -55,6 +55,22 @@ def test_requests_through_a_proxy_to_a_path_with_a_known_secret_are_not_delayed(
     assert max(ask(b"192.0.2.2", "/callbacks/guess") for _ in range(1000)) > 1.0
 
 
+def test_costly_requests_of_others_refuse_a_client_for_at_most_five_seconds() -> None:
+    clock = ManualClock()
+    limiter = ConnectionLimiter(UnauthenticatedSettings(rate=16.0, rate_each=0.0), clock, connections=100)
+    admitted = [limiter.enter(f"192.0.2.{n}", lambda: None) for n in range(20)]
+    others = [one for one in admitted if isinstance(one, AdmittedConnection)]
+    assert len(others) == 20
+    dispatched = [other for other in others * 20 if limiter.admit_request(other, []) < math.inf]
+    for other in dispatched:
+        limiter.consume(other, 3.0)
+    client = limiter.enter("192.0.2.100", lambda: None)
+    assert isinstance(client, AdmittedConnection)
+    assert limiter.admit_request(client, []) == math.inf
+    clock.advance(5.1)
+    assert limiter.admit_request(client, []) <= 5.0
+
+
 async def test_a_request_whose_delay_would_be_too_long_is_refused() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=0.01)
     async with serve(limits=limits) as server, connected(server) as (reader, writer):

@@ -58,7 +58,10 @@ async def test_a_request_of_ambiguous_length_is_never_parsed_as_two(
 async def test_two_consecutive_requests_get_two_responses(target: Target) -> None:
     """Proof that the test above can fail."""
     for place in ("webapp", "network"):
-        assert (await _answers(target, place, SECOND + SECOND)).count(b"HTTP/1.1 404") == 2
+        # An attack before may have exhausted the rate limit.
+        async with asyncio.timeout(60):
+            while (await _answers(target, place, SECOND + SECOND)).count(b"HTTP/1.1 404") != 2:
+                pass
 
 
 async def _answers(target: Target, place: str, request: bytes) -> bytes:

@@ -30,6 +30,9 @@ SEGMENT = 0.1
 BYTES_PER_TOKEN = 512 * 1024
 # Longest delay of a request from an unauthenticated client, seconds; one that would wait longer is refused.
 LONGEST_WAIT = 5.0
+# Longest delay of a request for which `consume` takes tokens, seconds. So after a flood of requests that cost more than
+# others, a request of anybody else waits or is refused for no longer.
+LONGEST_DEBT = 10.0
 # Connections per second for each request per second, and connections that one over TLS counts as (its handshake).
 _CONNECTIONS = 2.0
 _HANDSHAKE = 8.0
@@ -230,9 +233,11 @@ class ConnectionLimiter:
         self._refund(admitted, REQUEST)
 
     def consume(self, admitted: AdmittedConnection, tokens: float) -> None:
-        """Consume tokens for a request that costs more than others."""
-        self._reserve(admitted, tokens)
-        admitted.consumed += tokens
+        """Consume tokens for a request that costs more than others, unless `LONGEST_DEBT` is reached."""
+        if self._reserve(admitted, tokens) > LONGEST_DEBT:
+            self._refund(admitted, tokens)
+        else:
+            admitted.consumed += tokens
 
     def received(self, admitted: AdmittedConnection, size: int, *, is_held: bool) -> float:
         """Consume tokens for bytes from an unauthenticated client. Returns the seconds until more may be read.
