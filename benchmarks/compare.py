@@ -186,8 +186,8 @@ def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float
         f"their own time; {count} messages a run, their three callbacks reconciled. Rounds marked with † do not count, "
         "since others had over 5 % of the machine.",
         "",
-        "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp | with network "
-        "| CPU of all |",
+        "| round | before, messages/s | after | ratio | CPU of webapp, µs a message | CPU of coreapp "
+        "| CPU of webapp, coreapp and network | CPU of all |",
         "|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for number, one in enumerate(rounds, 1):
