@@ -12,6 +12,7 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.groups.requests import GroupRequests
 from coreapp.peers import identities
+from coreapp.peers.contact_cache import NOT_VALID
 from coreapp.peers.wiring import ShardPeers
 from tidings.testing import numbers
 from tidings.testing.numbers import TestKind
@@ -65,7 +66,7 @@ class RecipientChecks:
             failure = await self._late_failure(question)
             if failure is not None:
                 return failure
-        else:
+        elif not await self._is_checked_later(question.to):
             await self.peers.contacts.require_valid(question.to)
         window = self.peers.window
         if window.needs_window(question.kind) and not await window.is_open(question.to):
@@ -78,14 +79,23 @@ class RecipientChecks:
         """Respond to the pending requests."""
         await self._reached.close()
 
+    async def _is_checked_later(self, wa_id: str) -> bool:
+        """Return whether a message fails by webhook if this unknown recipient is not on the network: its sender did not
+        wait for the contacts call either.
+        """
+        contacts = self.peers.contacts
+        if not self.context.settings.check_unknown or not contacts.is_checked_without_wait(wa_id):
+            return False
+        return await contacts.find(wa_id) is None
+
     async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:
         """Return the reason why a message of the Cloud API fails; None for none. Raises `RequestRefused`."""
-        try:
-            await self.peers.contacts.require_valid(question.to, checks=True)
-        except RequestRefused as error:
-            if error.code != codes.INVALID_USER:
-                raise
-            return CheckFailure(error.code, error.details)
+        contacts = self.peers.contacts
+        # The message is accepted before it is known whether the recipient is on the network, and fails if the network
+        # has no keys. But only recipients on the network count towards the messaging limit.
+        found = contacts.is_registered if question.recipient_limit else contacts.find
+        if await found(question.to) is False:
+            return CheckFailure(codes.INVALID_USER, NOT_VALID)
         if not await reaction_targets.has_target(self.context, question):
             return CheckFailure(codes.PARAMETER_INVALID, reaction_targets.NO_TARGET)
         if not question.identity_hash:

@@ -2,8 +2,9 @@
 time.
 
 While a call to the network is in flight, all requested numbers are collected for the next one: those of contacts calls,
-and unknown recipients of messages. A positive result is valid for 7 days, a negative one only for minutes, because the
-number may register at any time. A number that writes or has new keys is on the network.
+and unknown recipients of messages. The next call starts a fifth of the last one's duration after its end, so that those
+who waited for the last one can join. A positive result is valid for 7 days, a negative one only for minutes, because
+the number may register at any time. A number that writes, or has keys, is on the network.
 
 A single shard reads all rows of the database when it is opened. While they fit into memory, a number that is not in
 memory is not in the database either, so the database is not queried.
@@ -16,6 +17,7 @@ check is answered once it is on disk, and negative results are read there each t
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -52,6 +54,10 @@ MAX_SYNC = 10_000  # numbers in one call to the network
 MAX_WAITING = 200_000  # numbers that wait for a call; callers beyond that get 1016
 PAGE = 1000  # contacts per read when the shard is opened
 CACHED = 100_000  # contacts
+# Time between two calls to the network, as a share of the first one's duration. Clients that call one after the other
+# miss each second call without it.
+REST = 0.2
+NOT_VALID = "the recipient is not a valid user"
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -66,8 +72,10 @@ class ContactCache:
         self._is_filled = False
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(
-            "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING
+            "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING, rest=REST
         )
+        # Pending contacts calls that do not wait, by number.
+        self._not_waited_for: collections.Counter[str] = collections.Counter()
         self._background: set[asyncio.Task[None]] = set()
 
     def fill(self) -> None:
@@ -104,9 +112,30 @@ class ContactCache:
         elif missing:
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
+            self._not_waited_for.update(missing)
             self._start(self._check_and_report(missing, waiting, request_id))
         pending = "failed" if wait else "processing"
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
+
+    async def find(self, wa_id: str) -> bool | None:
+        """Return whether a number is on the network; None where no result is valid. Raises the database's errors."""
+        registered = self._cached(wa_id)
+        if registered is None:
+            (registered,) = await self._look_up([wa_id])
+        return registered
+
+    async def is_registered(self, wa_id: str) -> bool:
+        """Return whether a number is on the network, which is asked where no result is valid. Raises `RequestRefused`
+        with 1016 if that is not possible now.
+        """
+        registered = await self.find(wa_id)
+        if registered is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    registered = (await self._ask([wa_id])).get(wa_id)
+        if registered is None:
+            raise RequestRefused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
+        return registered
 
     async def require_valid(self, wa_id: str, *, checks: bool = False) -> None:
         """Raise `RequestRefused` unless the number is on the network: 1006 if it was not checked within 7 days, 1013 if
@@ -116,20 +145,18 @@ class ContactCache:
 
         checks: whether unknown numbers are checked even if the settings do not say so
         """
-        checks = checks or self.context.settings.check_unknown
-        registered = self._cached(wa_id)
+        if checks or self.context.settings.check_unknown:
+            registered: bool | None = await self.is_registered(wa_id)
+        else:
+            registered = await self.find(wa_id)
         if registered is None:
-            (registered,) = await self._look_up([wa_id])
-        if registered is None and not checks:
             raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
-        if registered is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_SECONDS):
-                    registered = (await self._ask([wa_id])).get(wa_id)
-        if registered is None:
-            raise RequestRefused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
         if not registered:
-            raise RequestRefused(codes.INVALID_USER, "the recipient is not a valid user")
+            raise RequestRefused(codes.INVALID_USER, NOT_VALID)
+
+    def is_checked_without_wait(self, wa_id: str) -> bool:
+        """Return whether a contacts call that does not wait has asked for this number and has no result yet."""
+        return wa_id in self._not_waited_for
 
     def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
         """Record that these numbers are on the network, because they wrote or registered new keys. Returns the rows to
@@ -272,6 +299,11 @@ class ContactCache:
             known = await self._ask(missing)
         except RequestRefused:
             known = {}
+        finally:
+            for asked in missing:
+                self._not_waited_for[asked] -= 1
+                if not self._not_waited_for[asked]:
+                    del self._not_waited_for[asked]
         now = self.context.now()
         found = []
         for text, wa_id in waiting:

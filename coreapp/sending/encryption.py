@@ -15,6 +15,7 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
+from coreapp.peers.contact_cache import NOT_VALID, ContactCache
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.sending import failures
@@ -25,6 +26,7 @@ from tidings.aio import crashpoints, service
 from tidings.aio.batcher import Batcher, BatcherClosed
 from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
+from tidings.storage.business.contacts import StoredContact
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.quarantine import Item, ItemKind
 from tidings.storage.business.sessions import SealedSendingHalf, SealedSession
@@ -58,10 +60,11 @@ class _Round:
     whole: list[SealedSession] = dataclasses.field(default_factory=list)  # new sessions
     halves: list[SealedSendingHalf] = dataclasses.field(default_factory=list)  # changed halves of existing sessions
     learnt: Learnt = dataclasses.field(default_factory=Learnt)  # identity findings
+    checked: list[StoredContact] = dataclasses.field(default_factory=list)  # recipients with or without keys
 
     @property
     def is_empty(self) -> bool:
-        return not self.jobs and not self.learnt.rows and not self.learnt.kyber
+        return not self.jobs and not self.learnt.rows and not self.learnt.kyber and not self.checked
 
     def change(self) -> Change:
         return Change(
@@ -72,6 +75,7 @@ class _Round:
             sending_halves=self.halves,
             learnt_identities=self.learnt.rows,
             kyber_identities=self.learnt.kyber,
+            checked_contacts=self.checked,
             new_callbacks=self.learnt.callbacks,
             made_from=lambda: [Item(ItemKind.JOB, job.id) for job in self.jobs],
         )
@@ -84,6 +88,7 @@ class Encryption:
     context: ShardContext
     sessions: SessionStore
     identities: Identities
+    contacts: ContactCache
     _: dataclasses.KW_ONLY
     transmitter: Transmitter
     failures: JobFailures
@@ -284,10 +289,13 @@ class Encryption:
                 self.transmitter.fail([job for job, _ in waiting], *WEAKER)
             elif record is None:
                 self._give_up(peer, waiting, bundles)
+                if peer not in bundles:
+                    made.checked += self.contacts.missed((peer,))
             else:
                 self.sessions.keep(peer, record)
                 made.jobs += self._encrypt_all(waiting, record)
                 if is_new:
+                    made.checked += self.contacts.met((peer,))
                     made.whole.append(self.sessions.seal_whole(peer, record))
                 else:
                     made.halves.append(self.sessions.seal_sending(peer, record))
@@ -398,4 +406,4 @@ class Encryption:
         if peer in bundles:
             self.transmitter.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
         else:
-            self.transmitter.fail(jobs, codes.INVALID_USER, "the recipient is no longer on the network")
+            self.transmitter.fail(jobs, codes.INVALID_USER, NOT_VALID)

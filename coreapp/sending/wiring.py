@@ -7,6 +7,7 @@ from typing import Protocol
 
 from coreapp.capacity import Admission, CapacityGate
 from coreapp.context import ShardContext
+from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Identities
 from coreapp.peers.sessions import SessionStore
 from coreapp.peers.wiring import ShardPeers
@@ -42,6 +43,7 @@ class MakeEncryption(Protocol):
         context: ShardContext,
         sessions: SessionStore,
         identities: Identities,
+        contacts: ContactCache,
         *,
         transmitter: Transmitter,
         failures: JobFailures,
@@ -66,7 +68,9 @@ async def wire_sending(
     async with context.database.reading() as connection:
         failures = JobFailures(context, await job_errors.list_of_shard(connection, context.shard))
     transmitter = Transmitter(context, statuses, failures=failures)
-    encryption = make_encryption(context, peers.sessions, peers.identities, transmitter=transmitter, failures=failures)
+    encryption = make_encryption(
+        context, peers.sessions, peers.identities, peers.contacts, transmitter=transmitter, failures=failures
+    )
     peers.identities.on_change(transmitter.withdraw)
     peers.identities.on_change(encryption.reject)
     return Sending(

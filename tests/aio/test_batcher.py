@@ -207,6 +207,26 @@ async def test_an_urgent_item_flushes_items_delayed_by_the_spacing() -> None:
     assert later.result() == 6
 
 
+async def test_a_caller_that_received_its_result_joins_the_next_flush() -> None:
+    gate = Gate()
+    # The rest is longer than any test may run: only urgent items end it.
+    batcher = Batcher("t", gate.flush, max_size=10, rest=1e9)
+    first = batcher.put(0)
+    await gate.entered.wait()
+    second = batcher.put(1)
+    await asyncio.wait([first], timeout=0.01)
+    gate.open.set()
+    assert await first == 0
+    third = batcher.put(2)
+    await asyncio.wait([second, third], timeout=0.01)
+    assert gate.batches == [[0]]
+    assert await batcher.put(3, urgent=True) == 6
+    assert gate.batches == [[0], [1, 2, 3]]
+    last = batcher.put(4)
+    await batcher.close()
+    assert last.result() == 8
+
+
 @given(
     items=st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 3)), max_size=60),
     max_size=st.integers(1, 8),

@@ -1,8 +1,8 @@
 """Batcher: items that arrive while a flush is in flight go into the next flush.
 
-Without `spacing` it never waits on a timer. An item that arrives while a flush may start is flushed at the end of the
-current event-loop iteration: a single item is not delayed, and items that arrive together, or during a flush, share
-the next one. With one flush at a time, the next flush starts before the callers of the last one resume.
+Without `spacing` and `rest` it never waits on a timer. An item that arrives while a flush may start is flushed at the
+end of the current event-loop iteration: a single item is not delayed, and items that arrive together, or during a
+flush, share the next one. With one flush at a time, the next flush starts before the callers of the last one resume.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ class Batcher(Generic[Item, Result]):
     # Minimum seconds between the starts of two flushes that are not full, so that a steady stream makes fewer and
     # larger batches. An item that arrives after a pause is not delayed.
     spacing: float = 0.0
+    # Minimum time from the end of a flush to the start of the next one that is not full, as a share of the first one's
+    # duration: callers that receive a result and then put their next item can join, rather than wait for two flushes.
+    rest: float = 0.0
     isolate: Callable[[Exception], bool] | None = None  # called with the error of a flush; None never isolates items
 
     def __post_init__(self) -> None:
@@ -179,12 +182,21 @@ class Batcher(Generic[Item, Result]):
         """
         task = asyncio.current_task()
         assert task is not None
-        await self._run(batch)
+        await self._timed(batch)
         while self.max_in_flight == 1 and self._is_due():
             self._through.left += len(batch)
             batch = self._next()
             self._running[task] = time.monotonic(), len(batch)
-            await self._run(batch)
+            await self._timed(batch)
+
+    async def _timed(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        """Flush a batch, then set the earliest start of the next one."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._run(batch)
+        if self.rest:
+            ended = loop.time()
+            self._earliest = max(self._earliest, ended + self.rest * (ended - began))
 
     async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self._sizes.observe(len(batch))

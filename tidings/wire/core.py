@@ -74,8 +74,8 @@ class AcceptMessage(Frame, tag="accept_message"):
     username: str = ""  # user who owns the idempotency key; empty from Webapps of earlier releases
     ttl: int = 0  # seconds from acceptance to expiry if undelivered; 0 for the network's own limit
     callback_data: str = ""  # text of the business that the message's statuses return; empty for none
-    # Accept a message to a number that is not on the network, and to one that was never checked, which is checked now.
-    # The former gets the status failed with 1013. The Cloud API has no check of contacts.
+    # Accept a message to a number that is not on the network, and to one that was never checked. The former gets the
+    # status failed with 1013. The Cloud API has no check of contacts.
     checked_late: bool = False
     # Hash of the recipient's identity that the business knows, as in `Identity`; empty for none. A message to a
     # recipient with another identity gets the status failed with 480.

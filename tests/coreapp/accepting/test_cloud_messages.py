@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -10,6 +11,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
 from tidings.wire import core, ids
+from tidings.wire import device as frames
 
 NUMBER, OTHER, NOBODY = "15550110001", "15550110002", "15550160000"
 DAY = 86_400  # seconds
@@ -47,6 +49,23 @@ async def test_a_message_to_a_number_that_is_not_on_the_network_is_accepted_and_
     reached = await send(running, NUMBER)
     await world.sink.signals.until(lambda: (reached.id, "sent") in world.sink.labels())
     assert {found.to for found in world.network.sends} == {NUMBER}
+
+
+async def test_a_message_to_an_unknown_recipient_needs_no_check_and_its_keys_are_the_result(world: World) -> None:
+    world.add_phones(NUMBER)
+    world.network.gates[frames.Check] = asyncio.Event()
+    running = await world.start()
+    await world.connected(running)
+    reached, failed = await send(running, NUMBER), await send(running, NOBODY)
+    await world.sink.signals.until(lambda: (reached.id, "sent") in world.sink.labels())
+    assert await failure(world, failed.id) == 1013
+    for _ in range(2):
+        statuses = [contact.status for contact in await running.client.check(NUMBER, NOBODY)]
+        assert statuses == ["valid", "invalid"]
+        await running.stopped()
+        running = await world.start(node="second")
+        await world.connected(running)
+    assert world.network.checks == []
 
 
 async def test_a_message_that_names_another_identity_fails_with_480(world: World) -> None:
