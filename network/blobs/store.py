@@ -63,6 +63,7 @@ class BlobQuota:
     """Quota of all blobs, and of the blobs of each owner; an owner never has more than is still free.
 
     stored: bytes of all rows at the last count, and of uploads since.
+    added: bytes that this process has committed since its start.
     """
 
     def __init__(self, limit: int, owner_limit: int) -> None:
@@ -74,18 +75,22 @@ class BlobQuota:
         self._coming: Holdings[str] = Holdings()
         self._shares: LRU[str, OwnerUsage] = LRU(REMEMBERED)
         self.stored = 0
+        self.added = 0
 
-    def count(self, stored: int) -> None:
-        """Set the bytes of all rows after a count. Commits during the count may be counted wrongly until the next one.
+    def count(self, stored: int, *, since: int) -> None:
+        """Set the bytes of all rows after a count. Commits during the count may count twice until the next one.
 
         The counts of owners are dropped, since some of their rows may have been deleted.
+
+        since: `added` when the count started
         """
-        self.stored = stored
-        USED.set(stored)
+        self.stored = stored + self.added - since
+        USED.set(self.stored)
         self._shares.clear()
 
     def add(self, owner: str, size: int) -> None:
         """Add `size` committed bytes of this owner."""
+        self.added += size
         self.stored += size
         USED.set(self.stored)
         share = self._shares.get(owner)
@@ -190,7 +195,8 @@ class BlobStore:
 
     async def count(self) -> None:
         """Count the bytes of all blobs again."""
-        self.quota.count(await self.database.query(blobs.total_size, patience=20))
+        since = self.quota.added
+        self.quota.count(await self.database.query(blobs.total_size, patience=20), since=since)
 
     async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None, *, weight: int = 1) -> Blob:
         """Store a blob; file and row are on disk when this returns.

@@ -395,6 +395,27 @@ async def test_the_quota_of_a_failed_upload_is_refunded(database: Database, tmp_
     await kept.add(ALICE, chunks(100), 100)
 
 
+async def test_a_blob_stored_during_a_count_is_counted(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), settings(MIB))
+    await kept.open()
+    query = database.query
+
+    async def slow(work: Any, **more: Any) -> Any:
+        found = await query(work, **more)
+        if work is blobs.total_size:
+            await kept.add(ALICE, chunks(100), 100)
+        return found
+
+    monkeypatch.setattr(database, "query", slow)
+    await kept.count()
+    assert kept.quota.stored == 100
+    monkeypatch.undo()
+    await kept.count()
+    assert kept.quota.stored == 100
+
+
 async def test_concurrent_blobs_share_transactions_and_owners_are_counted_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

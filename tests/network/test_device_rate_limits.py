@@ -111,7 +111,7 @@ async def test_blob_quota_and_upload_rate_are_per_number(network: Network) -> No
 
 def test_a_reservation_cannot_exceed_the_free_share_of_the_quota() -> None:
     quota = BlobQuota(1000, 900)
-    quota.count(600)
+    quota.count(600, since=0)
     with pytest.raises(QuotaUsed), quota.reservation("a", 450, 10):
         pass
     with quota.reservation("b", 150, 100), pytest.raises(QuotaUsed), quota.reservation("a", 301, 1):
@@ -149,7 +149,7 @@ def test_a_count_includes_concurrent_uploads_and_a_removal_forces_a_new_count() 
     quota.add("a", 500)
     assert quota.share("a").counted is None, "what is left may be another node's"
     quota.share("a").counted = 900
-    quota.count(50)
+    quota.count(50, since=quota.added)
     assert quota.share("a").counted is None
 
 

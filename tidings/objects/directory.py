@@ -176,7 +176,12 @@ class DirectoryStore:
 
     def _open(self, name: str) -> OpenFile:
         file = self.open_file(name)
-        size = os.fstat(file.fileno()).st_size
+        try:
+            size = os.fstat(file.fileno()).st_size
+        except OSError:
+            # A network file system may fail here.
+            file.close()
+            raise
         return OpenFile(size, open_ahead(file))
 
     def _delete(self, names: list[str]) -> int:
