@@ -300,7 +300,7 @@ def _limiter(
         key_header=webapp.api.d360.layer.KEY,
         tls=settings.tls,
         urgent=envelope.MONITORED,
-        is_overloaded=lambda path, delay: sends(path) and context.links.is_overloaded(delay),
+        is_overloaded=lambda path, delay: sends(path) and context.links.connections.is_overloaded(delay),
     )
 
 
@@ -368,7 +368,7 @@ async def run(
         app = taps[0].layer(parts.app) if taps else parts.app
         http = _server(settings, parts, app, listener, started)
         parts.metrics.watch(http.load)
-        services: list[service.Service] = [*taps, parts.links, parts.maintenance, parts.logins.first_start]
+        services: list[service.Service] = [*taps, parts.links.connections, parts.maintenance, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]
         services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
         services += [parts.common.membership, parts.common.leases, parts.common.changes]

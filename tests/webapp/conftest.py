@@ -178,7 +178,7 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             files = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
             parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock(), files=files)
             made = await parts.logins.start()
-            running: list[service.Service] = [parts.links]
+            running: list[service.Service] = [parts.links.connections]
             transport: httpx.AsyncBaseTransport = httpx.ASGITransport(parts.app)
             port = 0
             started = asyncio.Event()
@@ -249,7 +249,7 @@ async def link() -> AsyncIterator[Link]:
         ) -> CoreappLinks:
             links = CoreappLinks(shard_map, key, patience=patience, timeout=timeout, **options)
             stop = asyncio.Event()
-            running = asyncio.create_task(links.run(stop))
+            running = asyncio.create_task(links.connections.run(stop))
 
             async def end() -> None:
                 stop.set()

@@ -72,7 +72,7 @@ async def noticed() -> None:
 
 def cut(links: CoreappLinks) -> None:
     """Cut the only connection at the end of this event-loop iteration, before its buffer is written."""
-    [peer] = links._peers.values()
+    [peer] = links.connections._peers.values()
     assert peer._connection is not None
     asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")
 

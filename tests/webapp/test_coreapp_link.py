@@ -61,7 +61,7 @@ async def test_a_stalled_coreapp_gets_no_requests_until_it_responds_again(
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
     await accept(links)
     coreapp.stands_still = True
-    [peer] = links._peers.values()
+    [peer] = links.connections._peers.values()
     await soon(lambda: not peer.is_ready)
     with pytest.raises(CoreappUnreachable, match="does not answer"):
         await accept(links)
@@ -95,7 +95,7 @@ async def test_a_stopping_coreapp_answers_open_requests_and_gets_no_new_ones(cor
     await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
     [connection] = coreapp.connections
     connection.send(core.Leaving(0))
-    [peer] = links._peers.values()
+    [peer] = links.connections._peers.values()
     await soon(lambda: not peer.is_ready)
     second = asyncio.create_task(accept(links))
     await asyncio.wait([second], timeout=0.2)
@@ -266,7 +266,7 @@ async def test_messages_in_flight_are_limited_and_other_requests_overtake_waitin
     coreapp.answer(core.AcceptMessage, lambda question: None)
     asking = [asyncio.create_task(accept(links, f"1555011000{n}")) for n in range(3)]
     await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 3)
-    assert links.is_overloaded(0.0)
+    assert links.connections.is_overloaded(0.0)
     with pytest.raises(Overloaded, match="more messages arrive than can be accepted"):
         await accept(links)
     assert await links.call_primary(lambda n: core.GetHealth(n=n), core.Health)
@@ -277,7 +277,7 @@ async def test_messages_in_flight_are_limited_and_other_requests_overtake_waitin
         for question in held:
             connection.send(core.Accepted(question.n, "held", question.to))
     assert [answer.id for answer in await asyncio.gather(*asking)] == ["held", "held", "later"]
-    assert not links.is_overloaded(0.0)
+    assert not links.connections.is_overloaded(0.0)
 
 
 async def test_only_shard_owners_count_for_load_shedding(
@@ -292,10 +292,10 @@ async def test_only_shard_owners_count_for_load_shedding(
     coreapp.answer(core.AcceptMessage, lambda question: None)
     asking = [asyncio.create_task(accept(links)) for _ in range(2)]
     await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
-    assert links.is_overloaded(0.0)
+    assert links.connections.is_overloaded(0.0)
     shard_map.now = [owner(coreapp), owner(None, shard=1)]
-    await links.run_once()
-    assert not links.is_overloaded(0.0)
+    await links.connections.run_once()
+    assert not links.connections.is_overloaded(0.0)
     for task in asking:
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
@@ -322,7 +322,7 @@ async def test_waiting_messages_go_to_the_coreapp_after_a_restart(
 async def test_an_overloaded_coreapp_gives_503_without_a_coreapp_call(
     served_api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [peer] = served_api.parts.links._peers.values()
+    [peer] = served_api.parts.links.connections._peers.values()
     monkeypatch.setattr(type(peer), "is_overloaded", lambda *_: True)
     asked = len(coreapp.asked(core.AcceptMessage))
     refused = await served_api.send()

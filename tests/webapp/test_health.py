@@ -206,7 +206,7 @@ async def linked(serve: Serve, coreapp: FakeCoreapp, clock: ManualClock) -> Serv
     """Webapp whose Coreapp accepts calls."""
     api = await serve(clock=clock)
     await coreapp.until(lambda: coreapp.greetings > 0)
-    await soon(lambda: all(peer.is_ready for peer in api.parts.links._peers.values()))
+    await soon(lambda: all(peer.is_ready for peer in api.parts.links.connections._peers.values()))
     return api
 
 
@@ -247,7 +247,7 @@ async def test_a_webapp_is_not_ready_while_the_only_coreapp_lacks_a_shard(serve:
     shard_map = ScriptedMap(owner(coreapp), owner(None, 1))
     api = await serve(shard_map=shard_map)
     await coreapp.until(lambda: coreapp.greetings > 0)
-    await soon(lambda: all(peer.is_ready for peer in api.parts.links._peers.values()))
+    await soon(lambda: all(peer.is_ready for peer in api.parts.links.connections._peers.values()))
     answer = await api.http.get("/health/ready")
     assert (answer.status_code, answer.json()["health"]["coreapps"]) == (503, "away")
     await api.log_in()

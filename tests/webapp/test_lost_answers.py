@@ -147,7 +147,7 @@ async def test_an_unwritten_request_without_another_coreapp_gives_1011(coreapp: 
 
 async def test_an_unknown_outcome_stays_unknown_if_too_many_calls_wait(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), max_waiting=0)
-    await soon(lambda: any(peer.is_ready for peer in links._peers.values()))
+    await soon(lambda: any(peer.is_ready for peer in links.connections._peers.values()))
     coreapp.answer(
         core.AcceptMessage,
         lambda question: core.Refused(n=question.n, code=1014, details="the database failed", unknown=True),

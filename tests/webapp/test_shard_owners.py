@@ -15,7 +15,7 @@ from tidings.wire import core
 from webapp.api.contacts.schemas import Contacts
 from webapp.api.contacts.service import ContactChecks
 from webapp.auth.tokens import Caller
-from webapp.coreapps import links as links_module
+from webapp.coreapps import shard_requests
 from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap
 from webapp.http.errors import CoreappRefused
 
@@ -24,7 +24,7 @@ async def test_waiting_for_an_owner_does_not_shorten_the_response_timeout(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shorter wait would leave the outcome unknown after each planned stop that takes some time."""
-    monkeypatch.setattr(links_module, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(shard_requests, "LONG_WAIT", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
     coreapp.answer(core.AcceptMessage, lambda question: None)
     asking = asyncio.create_task(accept_once(links))
@@ -95,7 +95,7 @@ async def test_requests_go_to_the_new_owner_of_a_moved_shard(link: Link) -> None
     links = await link(shard_map)
     await accept(links)
     shard_map.now = [owner(new, epoch=2)]
-    await links.run_once()
+    await links.connections.run_once()
     await accept(links)
     assert [len(each.asked(core.AcceptMessage)) for each in (old, new)] == [1, 1]
     await old.stop()
@@ -111,7 +111,7 @@ async def test_a_response_of_the_previous_owner_is_accepted_after_the_shard_move
     asking = asyncio.create_task(accept(links))
     await old.until(lambda: bool(held))
     shard_map.now = [owner(new, epoch=2)]
-    await links.run_once()
+    await links.connections.run_once()
     for connection in old.connections:
         connection.send(core.Accepted(n=held[0].n, id="late", wa_id=held[0].to))
     assert (await asking).id == "late"
@@ -162,7 +162,7 @@ async def test_an_unreadable_shard_map_keeps_the_last_known_owners(coreapp: Fake
     links = await link(shard_map)
     await accept(links)
     shard_map.now = ConnectionError("no database")
-    await links.run_once()
+    await links.connections.run_once()
     await accept(links)
 
 
@@ -173,7 +173,7 @@ async def test_the_link_follows_the_shard_map_in_the_database(
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
         assert await shards.claim(connection, 0, owner="node", address=coreapp.address, heartbeat_timeout=30)
-    await links.run_once()
+    await links.connections.run_once()
     assert (await accept(links)).wa_id == "15550110001"
 
 

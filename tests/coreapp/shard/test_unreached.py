@@ -80,7 +80,7 @@ class Webapp:
 
     async def start(self) -> None:
         await self.membership.start()
-        services = (self.links, self.membership, self.report)
+        services = (self.links.connections, self.membership, self.report)
         self._tasks = [asyncio.create_task(service.run(self._stop)) for service in services]
 
     async def stop(self) -> None:
