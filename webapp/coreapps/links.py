@@ -65,11 +65,11 @@ class NumberLinks:
         Shards without a connected owner count as one owner that does not respond.
         """
         found = await self.call_each(make, expect, timeout=timeout)
-        answers = [answer for coreapp, answer in found if coreapp.shards]
+        responses = [response for coreapp, response in found if coreapp.shards]
         is_listed = any(not coreapp.address for coreapp, _ in found)
         if not is_listed and not all(owner.address for owner in self._owners()):
-            answers.append(CoreappUnreachable("no Coreapp owns the shard"))
-        return answers
+            responses.append(CoreappUnreachable("no Coreapp owns the shard"))
+        return responses
 
     async def call_each(
         self, make: Make, expect: type[Response], *, timeout: float
@@ -123,10 +123,12 @@ class NumberLinks:
         if peer is None or not peer.is_ready:
             return CoreappUnreachable(f"the Coreapp at {address} cannot be reached")
         try:
-            answer = await peer.call(make, timeout)
+            response = await peer.call(make, timeout)
         except CoreappAway as away:
             return away
-        return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} sent an invalid answer")
+        if isinstance(response, expect):
+            return response
+        return CoreappAway(f"the Coreapp at {address} sent an invalid response")
 
 
 class CoreappLinks(NumberLinks):

@@ -129,46 +129,46 @@ class ShardRequests:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + self._patience
-        question = make
+        current = make
         while True:
             owner = self._connections.owner_at(target)
             peer = self._connections.peer_at(owner.address) if owner is not None else None
             if peer is None or not peer.is_ready:
                 await self._wait(target, deadline, unknown)
                 continue
-            if question is not make and not peer.knows_repeats:
+            if current is not make and not peer.knows_repeats:
                 raise unknown.error()
             if not peer.knows(version):
                 raise CoreappUnreachable(f"the Coreapp at {peer.address} {core.EARLIER_RELEASE}")
             now = loop.time()
             timeout = self._timeout
-            if question is not make:
+            if current is not make:
                 timeout = max(deadline - now, 0.001)
             elif again is not None and expect is not core.Accepted and now - started > LONG_WAIT:
                 timeout = min(timeout, max(deadline - now, LEAST_TIMEOUT))
             try:
-                answer = await (peer.send if expect is core.Accepted else peer.call)(question, timeout)
+                response = await (peer.send if expect is core.Accepted else peer.call)(current, timeout)
             except CoreappUnreachable:
                 # The connection was lost just before sending.
                 await self._wait(target, deadline, unknown)
                 continue
             except CoreappAway as away:
-                question = unknown.arises(away)
+                current = unknown.arises(away)
                 if loop.time() >= deadline:
                     raise unknown.error() from None
                 AGAIN.labels(expect.__name__).inc()
                 continue
-            if type(answer) is expect:
+            if type(response) is expect:
                 SECONDS.labels(expect.__name__).observe(loop.time() - started)
-                return answer
-            if isinstance(answer, core.KeyTaken):
-                raise ResponsePending() if answer.in_progress else IdempotencyKeyReused()
-            if not isinstance(answer, core.Refused):
-                raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
-            refusal = CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
-            if answer.unknown and again is not None:
-                question = unknown.arises(CoreappAway(answer.details), lost=0)
-            elif answer.code != NOT_PRIMARY_COREAPP:
+                return response
+            if isinstance(response, core.KeyTaken):
+                raise ResponsePending() if response.in_progress else IdempotencyKeyReused()
+            if not isinstance(response, core.Refused):
+                raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(response).__name__}")
+            refusal = CoreappRefused(response.code, response.details, retry_after=response.retry_after)
+            if response.unknown and again is not None:
+                current = unknown.arises(CoreappAway(response.details), lost=0)
+            elif response.code != NOT_PRIMARY_COREAPP:
                 raise refusal
             if loop.time() >= deadline:
                 raise unknown.error() if unknown else refusal
