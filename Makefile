@@ -19,6 +19,8 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
           tests/coreapp/shard/test_unreached.py tests/coreapp/groups/test_joins.py tests/system/test_numbers.py
+# Two whole installations, of which one sends through the Cloud API of the other.
+UPSTREAM := tests/system/test_cloud_upstream.py tests/system/test_cloud_templates.py
 # `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
 UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py tests/examples/test_offline_commands.py
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
@@ -60,7 +62,7 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 --most-cpu 20 $(KILLS:%=--deselect=%) --deselect=$(GO) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 --most-cpu 20 $(KILLS:%=--deselect=%) --deselect=$(GO) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) $(UPSTREAM:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser -o faulthandler_timeout=300
 
 .PHONY: test-python test-pythons
 test-python: services  ## run the tests that depend on the version of Python (3 minutes; VENV=build/other PYTHON=python3.11 on another one)
@@ -100,6 +102,10 @@ test-shards: services  ## four shards on two Coreapps: groups across them, joins
 
 test-installation: services  ## test `tidings up` (killed, interrupted, on other addresses), `tidings demo`, templates, docs/offline.md (5 minutes)
 	@exec $(BIN)/python -m pytest -n 2 $(UP)
+
+.PHONY: test-upstream
+test-upstream: services  ## send and receive through the Cloud API of a second installation, and change its templates (2 minutes)
+	@exec $(BIN)/python -m pytest -n 2 --dist loadfile $(UPSTREAM)
 
 test-failover: services  ## test fail-over to a database replica, and 30 s without database, Redis or network, under load (12 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/failover $(AWAY)

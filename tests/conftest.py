@@ -68,8 +68,8 @@ def is_long(pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def examples(is_long: bool) -> Callable[[int], int]:
-    """Return the number of generated inputs to try out of `count`: all with `--long`, a fifth without."""
-    return lambda count: count if is_long else count // 5
+    """Return the number of generated inputs to try out of `count`: all with `--long`, a tenth without."""
+    return lambda count: count if is_long else count // 10
 
 
 @pytest.fixture(scope="session")
