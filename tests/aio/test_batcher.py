@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidings.aio import batcher as batcher_module
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 
 
@@ -207,7 +208,8 @@ async def test_an_urgent_item_flushes_items_delayed_by_the_spacing() -> None:
     assert later.result() == 6
 
 
-async def test_a_caller_that_received_its_result_joins_the_next_flush() -> None:
+async def test_a_caller_that_received_its_result_joins_the_next_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "LONGEST_REST", 3600.0)
     gate = Gate()
     # The rest is longer than any test may run: only urgent items end it.
     batcher = Batcher("t", gate.flush, max_size=10, rest=1e9)
@@ -225,6 +227,19 @@ async def test_a_caller_that_received_its_result_joins_the_next_flush() -> None:
     last = batcher.put(4)
     await batcher.close()
     assert last.result() == 8
+
+
+async def test_the_rest_after_a_long_flush_is_bounded() -> None:
+    gate = Gate()
+    # The flush takes 10 ms, so the rest would be 100,000 s.
+    batcher = Batcher("t", gate.flush, rest=1e7)
+    first = batcher.put(0)
+    await gate.entered.wait()
+    await asyncio.wait([first], timeout=0.01)
+    gate.open.set()
+    async with asyncio.timeout(60):
+        assert await asyncio.gather(first, batcher.put(1)) == [0, 2]
+    assert gate.batches == [[0], [1]]
 
 
 @given(

@@ -29,6 +29,9 @@ SIZES = Histogram(
     "tidings_batch_items", "Items in one batch", ["batcher"], buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 )
 
+# Seconds of a rest at most: a flush that hung must not delay the next one.
+LONGEST_REST = 0.1
+
 
 class BatcherFull(Exception):
     """The batcher's queue is at its limit: shed the load or try again later."""
@@ -57,7 +60,8 @@ class Batcher(Generic[Item, Result]):
     # larger batches. An item that arrives after a pause is not delayed.
     spacing: float = 0.0
     # Minimum time from the end of a flush to the start of the next one that is not full, as a share of the first one's
-    # duration: callers that receive a result and then put their next item can join, rather than wait for two flushes.
+    # duration, up to `LONGEST_REST`: callers that receive a result and then put their next item can join, rather than
+    # wait for two flushes.
     rest: float = 0.0
     isolate: Callable[[Exception], bool] | None = None  # called with the error of a flush; None never isolates items
 
@@ -196,7 +200,7 @@ class Batcher(Generic[Item, Result]):
         await self._run(batch)
         if self.rest:
             ended = loop.time()
-            self._earliest = max(self._earliest, ended + self.rest * (ended - began))
+            self._earliest = max(self._earliest, ended + min(LONGEST_REST, self.rest * (ended - began)))
 
     async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self._sizes.observe(len(batch))

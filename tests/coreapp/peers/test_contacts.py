@@ -18,6 +18,7 @@ from coreapp.peers.contact_cache import ContactCache
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
 from tests.manual_clock import ManualClock
+from tidings.aio import batcher
 from tidings.wire import codes, core
 from tidings.wire import device as frames
 
@@ -48,6 +49,7 @@ async def test_a_client_that_received_its_result_joins_the_next_call(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "REST", 20.0)
+    monkeypatch.setattr(batcher, "LONGEST_REST", 5.0)
     world.add_phones(*NUMBERS[:3])
     gate = world.network.gates[frames.Check] = asyncio.Event()
     running = await world.start()
