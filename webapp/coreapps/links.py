@@ -20,7 +20,7 @@ class NumberLinks:
 
     def __init__(self, connections: CoreappConnections, requests: ShardRequests, block: int) -> None:
         """Create the requests of the number with this shard block."""
-        self._connections = connections
+        self.connections = connections
         self._requests = requests
         self.block = block
 
@@ -84,16 +84,16 @@ class NumberLinks:
 
     def coreapps(self) -> Sequence[Coreapp]:
         """Return all Coreapps, each with its shards of this number."""
-        return self._connections.coreapps_of(self.block)
+        return self.connections.coreapps_of(self.block)
 
     def unreached(self) -> Mapping[str, float]:
         """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
-        return self._connections.unreached()
+        return self.connections.unreached()
 
     @property
     def has_shards(self) -> bool:
         """Return whether the number has several shards."""
-        return self._connections.has_shards_of(self.block)
+        return self.connections.has_shards_of(self.block)
 
     @property
     def has_contacts_by_shard(self) -> bool:
@@ -101,25 +101,25 @@ class NumberLinks:
 
         False while an owner is not connected or has an earlier release.
         """
-        return self._connections.has_contacts_by_shard_of(self.block)
+        return self.connections.has_contacts_by_shard_of(self.block)
 
     def shard_of(self, recipient: str) -> int:
         """Return the number of a recipient's shard, according to the last known shard map."""
-        return self._connections.shard_at(ShardTarget(self.block, recipient))
+        return self.connections.shard_at(ShardTarget(self.block, recipient))
 
     def owner(self, recipient: str | None) -> Owner | None:
         """Return the owner of a shard: a recipient's, or the first one for `None`. Returns `None` when it is
         unknown.
         """
-        return self._connections.owner_at(ShardTarget(self.block, recipient))
+        return self.connections.owner_at(ShardTarget(self.block, recipient))
 
     def _owners(self) -> Sequence[Owner]:
-        return self._connections.owners_of(self.block)
+        return self.connections.owners_of(self.block)
 
     async def _call_one(
         self, address: str, make: Make, expect: type[Response], timeout: float
     ) -> Response | CoreappAway:
-        peer = self._connections.peer_at(address)
+        peer = self.connections.peer_at(address)
         if peer is None or not peer.is_ready:
             return CoreappUnreachable(f"the Coreapp at {address} cannot be reached")
         try:
@@ -150,8 +150,8 @@ class CoreappLinks(NumberLinks):
 
         block_of: returns the shard block of a number
         """
-        self.connections = CoreappConnections(shard_map, key, stall=stall, max_waiting=max_waiting, calls=calls)
-        super().__init__(self.connections, ShardRequests(self.connections, patience=patience, timeout=timeout), 0)
+        connections = CoreappConnections(shard_map, key, stall=stall, max_waiting=max_waiting, calls=calls)
+        super().__init__(connections, ShardRequests(connections, patience=patience, timeout=timeout), 0)
         self._block_of = block_of
         self._numbers: dict[int, NumberLinks] = {}
 
@@ -160,12 +160,12 @@ class CoreappLinks(NumberLinks):
         block = self._block_of(account)
         found = self._numbers.get(block)
         if found is None:
-            found = self._numbers[block] = NumberLinks(self._connections, self._requests, block)
+            found = self._numbers[block] = NumberLinks(self.connections, self._requests, block)
         return found
 
     def coreapps(self) -> Sequence[Coreapp]:
         """Return the Coreapps that own a shard, stand by or are lost, sorted by address."""
-        return self._connections.coreapps()
+        return self.connections.coreapps()
 
     def _owners(self) -> Sequence[Owner]:
-        return self._connections.owners()
+        return self.connections.owners()
