@@ -182,6 +182,14 @@ class ContactCache:
             rows.append(contacts.StoredContact(self.context.account, wa_id, False, int(now * 1000)))
         return rows
 
+    def found_keys(self, wa_id: str, *, has_keys: bool) -> Sequence[contacts.StoredContact]:
+        """Record whether the network has keys of a recipient: the result of a check, if none is valid, and the loss of
+        its registration. Returns the rows to store.
+        """
+        if not has_keys:
+            return self.missed((wa_id,))
+        return () if self._fresh(wa_id) else self.met((wa_id,))
+
     async def close(self) -> None:
         """Cancel background work."""
         await service.cancel(self._background)

@@ -283,19 +283,18 @@ class Encryption:
             waiting = self._take(peer, 1 if self._has_suspects(peer) else None)
             if not waiting:
                 continue
+            if peer in opened:
+                made.checked += self._checked_by_fetch(peer, waiting, bundles)
             if self.identities.blocks(peer):
                 self.transmitter.fail([job for job, _ in waiting], *CHANGED)
             elif record is None and peer in weaker:
                 self.transmitter.fail([job for job, _ in waiting], *WEAKER)
             elif record is None:
                 self._give_up(peer, waiting, bundles)
-                if peer not in bundles:
-                    made.checked += self.contacts.missed((peer,))
             else:
                 self.sessions.keep(peer, record)
                 made.jobs += self._encrypt_all(waiting, record)
                 if is_new:
-                    made.checked += self.contacts.met((peer,))
                     made.whole.append(self.sessions.seal_whole(peer, record))
                 else:
                     made.halves.append(self.sessions.seal_sending(peer, record))
@@ -398,6 +397,19 @@ class Encryption:
             return None
         SET_UPS.labels(record.version).inc()
         return record
+
+    def _checked_by_fetch(
+        self, peer: str, waiting: Sequence[tuple[Job, bytes]], bundles: Mapping[str, e2ee.PreKeyBundle | None]
+    ) -> Sequence[StoredContact]:
+        """Record whether the network has keys of the recipient of messages, unless it refused to say. Returns the rows
+        to store.
+
+        Other jobs check no contact: any sender can cause them by a message that cannot be decrypted.
+        """
+        is_refused = peer in bundles and bundles[peer] is None
+        if is_refused or not any(not job.kind for job, _ in waiting):
+            return ()
+        return self.contacts.found_keys(peer, has_keys=peer in bundles)
 
     def _give_up(
         self, peer: str, waiting: Sequence[tuple[Job, bytes]], bundles: Mapping[str, e2ee.PreKeyBundle | None]
