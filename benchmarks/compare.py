@@ -1,6 +1,7 @@
 """Compare this tree with an earlier revision: `python -m benchmarks.compare REVISION [--workload NAME] [--rounds 3]`.
 
-With `--python`, the earlier revision, or this one (`HEAD`), runs on another interpreter.
+With `--python`, the earlier revision, or this one (`HEAD`), runs on another interpreter; with `--before`, it runs
+another workload, which this revision may have replaced.
 
 Each round runs the system benchmark (`benchmarks.system`) in both trees at once and alternates between them every
 `--slice` seconds: while one runs, every process of the other is stopped. So other load on the machine affects both
@@ -58,20 +59,21 @@ class Round:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tree:
-    """Checkout of a revision, and the interpreter that runs it, with its dependencies installed."""
+    """Checkout of a revision, the interpreter that runs it, with its dependencies installed, and the workload."""
 
     where: Path
+    workload: str
     python: str = sys.executable
 
 
 class Run:
     """One run of a tree's own system benchmark."""
 
-    def __init__(self, tree: Tree, workload: str, messages: int, output: Path) -> None:
-        self._about = f"{workload} in {tree.where}"
+    def __init__(self, tree: Tree, messages: int, output: Path) -> None:
+        self._about = f"{tree.workload} in {tree.where}"
         self._output = output
         self._log = output / "log"
-        command = [tree.python, "-m", "benchmarks.system", "--workload", workload]
+        command = [tree.python, "-m", "benchmarks.system", "--workload", tree.workload]
         command += ["--messages", str(messages), "--output", str(output)]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(command, cwd=tree.where, stdout=log, stderr=subprocess.STDOUT)
@@ -121,11 +123,14 @@ def take_turns(runs: Sequence[Run], seconds: float) -> None:
             run.signal(signal.SIGSTOP)
 
 
-def run(revision: str, workload: str, rounds: int, *, messages: int, seconds: float, python: str) -> list[Round]:
+def run(
+    revision: str, workload: str, rounds: int, *, messages: int, seconds: float, python: str, before: str
+) -> list[Round]:
     """Measure all rounds. Raises `Failed`, and `CalledProcessError` for an unknown revision.
 
     seconds: length of a time slice
     python:  interpreter of the revision
+    before:  workload of the revision
     """
     found: list[Round] = []
     with tempfile.TemporaryDirectory(prefix="tidings-before-") as directory:
@@ -133,20 +138,20 @@ def run(revision: str, workload: str, rounds: int, *, messages: int, seconds: fl
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
         try:
             for number in range(rounds):
-                found.append(_round(Tree(tree, python), workload, messages, seconds))
+                found.append(_round((Tree(tree, before, python), Tree(ROOT, workload)), messages, seconds))
                 print(f"round {number + 1}: {_line(found[-1])}", flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
     return found
 
 
-def _round(earlier: Tree, workload: str, messages: int, seconds: float) -> Round:
+def _round(trees: tuple[Tree, Tree], messages: int, seconds: float) -> Round:
     with tempfile.TemporaryDirectory(prefix="tidings-compare-") as directory, contextlib.ExitStack() as stack:
         runs = []
-        for name, tree in (("before", earlier), ("after", Tree(ROOT))):
+        for name, tree in zip(("before", "after"), trees, strict=True):
             output = Path(directory) / name
             output.mkdir()
-            runs.append(stack.enter_context(Run(tree, workload, messages, output)))
+            runs.append(stack.enter_context(Run(tree, messages, output)))
         began = machine.read(time.monotonic())
         take_turns(runs, seconds)
         shares = machine.shares(began, machine.read(time.monotonic()))
@@ -175,12 +180,11 @@ def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float
     seconds: length of a time slice
     """
     path = RESULTS / f"{datetime.date.today().isoformat()}-compare.md"
-    title = next(w.title for w in WORKLOADS if w.name == workload)
     ratio = median(rounds)
     said = f"**{ratio:.2f}**" if ratio is not None else "none, since every round is marked"
     count = rounds[0].after["messages"]
     lines = [
-        f"## {title}: {machine.commit()} against {before}",
+        f"## {_title(workload)}: {machine.commit()} against {before}",
         "",
         f"Median of the ratios: {said}. Each round is both trees at once, by turns of {seconds:g} s, with rates of "
         f"their own time; {count} messages a run, their three callbacks reconciled. Rounds marked with † do not count, "
@@ -209,9 +213,16 @@ def _product(cpu: Mapping[str, int]) -> int:
     return sum(cpu.get(name, 0) for name in ("webapp", "coreapp", "network"))
 
 
-def _describe(revision: str) -> str:
+def _describe(revision: str, options: argparse.Namespace) -> str:
     command = ["git", "log", "-1", "--format=%h (%s)", revision]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    if options.before:
+        found += f", {_title(options.before)},"
+    return found + _interpreters(options.python)
+
+
+def _title(workload: str) -> str:
+    return next(one.title for one in WORKLOADS if one.name == workload)
 
 
 def _interpreters(python: str) -> str:
@@ -227,6 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", help="the earlier one, as git knows it")
     parser.add_argument("--workload", default="warm64", choices=[workload.name for workload in WORKLOADS])
+    parser.add_argument(
+        "--before", choices=[workload.name for workload in WORKLOADS], help="the earlier one's workload"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000, help="a run (default 10,000)")
     parser.add_argument("--slice", type=float, default=0.5, help="seconds of a turn (default 0.5)")
@@ -241,11 +255,12 @@ def main() -> None:
             messages=options.messages,
             seconds=options.slice,
             python=options.python,
+            before=options.before or options.workload,
         )
     except Failed as failed:
         sys.exit(f"FAILED: {failed}")
     ratio = median(rounds)
-    before = _describe(options.revision) + _interpreters(options.python)
+    before = _describe(options.revision, options)
     path = write(before, options.workload, rounds, seconds=options.slice)
     if ratio is None:
         sys.exit(f"no ratio: others took over {machine.MARK:.0%} of the machine in every round; written: {path.name}")
