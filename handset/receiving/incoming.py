@@ -92,8 +92,7 @@ class DeliveryHandler:
             self._undecryptable(delivery, error)
         else:
             answered = await self._read(connection, delivery, record, inside, plaintext)
-            if record is not before and not answered:
-                # Until the initiator receives a reply, it repeats the key exchange in every message.
+            if not answered and _completes_key_exchange(delivery.frame, record, before):
                 self.encryptor.encrypt(device, peer, record, content.NULL_CONTENT, resendable=False)
         if record is not before:
             await self.encryptor.send_waiting(connection, device, peer)
@@ -259,3 +258,17 @@ class DeliveryHandler:
     async def _new_identity(self, connection: Connection, device: Device, peer: str) -> None:
         self.batch.events.append(DeviceEvent(device.number, peer, "identity"))
         await self.sender_keys.new_identity(connection, device.number, peer)
+
+
+def _completes_key_exchange(frame: Deliver, record: e2ee.SessionRecord, before: e2ee.SessionRecord | None) -> bool:
+    """Return whether a message on this session is answered with a null message.
+
+    Until the initiator receives a message, it repeats the key exchange in every one of its own. A session that replaces
+    another is completed at once, a peer's first one with its second message: most recipients get only one.
+
+    record: session that decrypted the message
+    before: session with this peer before the message; None if there was none
+    """
+    if record is not before:
+        return before is not None
+    return frame.kind == PREKEY and not record.unanswered
