@@ -28,6 +28,7 @@ from tidings.wire import device as wire
 READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"
 
 
+NULL = b'{"type":"null"}'
 TYPING = b'{"type":"typing","context":{"id":"ABGG1"}}'
 
 
@@ -42,26 +43,57 @@ def receipts(world: Bench) -> list[tuple[str, str]]:
     return [(frame.kind, ref) for frame in world.network.sends for ref in frame.refs]
 
 
+async def begin(world: Bench, business: Business, number: str) -> None:
+    """Open a session with a first message that is not shown. The device completes the key exchange with the next."""
+    business.open(await _device(world, number), world.keys[number])
+    await world.network.until_acked(world.network.deliver(business.seal_raw(number, NULL, "first")))
+
+
 async def test_a_message_is_acked_shown_and_answered_with_receipts_in_order(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         business.open(await _device(world, READER), world.keys[READER])
         n = world.network.deliver(business.seal(READER, "hello"))
         await world.network.until_acked(n)
-        sends = await world.network.until_sent(3)
+        await world.network.until_sent(2)
         assert [message.text for message in world.phone.shown] == ["hello"]
         assert receipts(world) == [(wire.DELIVERED, "m1"), (wire.READ, "m1")]
-        # The first message of a session gets a reply, so that the sender stops repeating the key exchange.
-        (empty,) = [frame for frame in sends if frame.body]
+
+
+async def test_the_second_message_of_a_first_session_gets_one_null_message(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        business.open(await _device(world, READER), world.keys[READER])
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        await world.network.until_sent(2)
+        assert not [frame for frame in world.network.sends if frame.body]
+        later = [business.seal(READER, f"{n}") for n in range(3)]
+        assert {frame.kind for frame in later} == {wire.PREKEY}
+        await world.network.until_acked(*map(world.network.deliver, later))
+        await world.network.until(lambda: len(receipts(world)) == 8)
+        # The sender stops repeating the key exchange.
+        (empty,) = [frame for frame in world.network.sends if frame.body]
         assert business.open_sealed(empty) == {"type": "null"}
         assert business.seal(READER, "again").kind == wire.MESSAGE
+
+
+async def test_the_first_message_of_a_session_that_replaces_another_gets_a_null_message(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        device = await _device(world, READER)
+        for index in range(2):
+            business.open(device, world.keys[READER], one_time=index)
+            await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        sends = await world.network.until_sent(5)
+        (empty,) = [frame for frame in sends if frame.body]
+        assert business.open_sealed(empty) == {"type": "null"}
 
 
 async def test_a_null_message_is_not_shown_and_gets_no_receipt(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
-        n = world.network.deliver(business.seal_raw(READER, b'{"type":"null"}', "null-1"))
+        await begin(world, business, READER)
+        n = world.network.deliver(business.seal_raw(READER, NULL, "null-1"))
         await world.network.until_acked(n)
         await world.network.until_sent(1)
         assert not world.phone.shown
@@ -71,7 +103,7 @@ async def test_a_null_message_is_not_shown_and_gets_no_receipt(tmp_path: Path) -
 async def test_a_typing_indicator_is_noticed_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
         business.open_sealed(answer)
@@ -85,13 +117,13 @@ async def test_a_typing_indicator_is_noticed_and_leaves_nothing_behind(tmp_path:
         assert [message.text for message in world.phone.shown] == ["hello", "again"]
         await world.network.until(lambda: len(receipts(world)) == 4)
         assert {ref for _, ref in receipts(world)} == {"m1", "m2"}
-        assert [row.id for row in await world.inbox()] == ["m1", "m2"]
+        assert [row.id for row in await world.inbox()] == ["first", "m1", "m2"]
 
 
 async def test_a_transient_envelope_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, QUIET) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
         business.open_sealed(answer)
@@ -113,7 +145,7 @@ async def test_a_transient_envelope_that_cannot_be_read_is_dropped(tmp_path: Pat
 async def test_an_encrypted_envelope_of_a_later_release_is_acknowledged_and_the_session_goes_on(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         (answer,) = [frame for frame in await world.network.until_sent(3) if frame.body]
         business.open_sealed(answer)
@@ -128,7 +160,7 @@ async def test_an_encrypted_envelope_of_a_later_release_is_acknowledged_and_the_
 async def test_a_typing_indicator_in_a_stored_envelope_is_not_shown_as_a_message(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        await begin(world, business, READER)
         await world.network.until_acked(world.network.deliver(business.seal_raw(READER, TYPING, "t1")))
         await world.network.until_sent(1)
         assert not world.phone.shown
@@ -247,7 +279,7 @@ async def test_a_truncated_line_of_the_log_is_rewritten(tmp_path: Path) -> None:
 async def test_receipts_are_resent_unchanged_until_accepted(tmp_path: Path) -> None:
     async with bench(tmp_path, QUIET) as world, world.running():
         business = Business()
-        business.open(await _device(world, QUIET), world.keys[QUIET])
+        await begin(world, business, QUIET)
         world.network.answer = lambda frame: None
         world.network.deliver(business.seal(QUIET, "hello"))
         await world.network.until_sent(2)
@@ -288,7 +320,7 @@ async def test_a_receipt_refused_as_overloaded_is_retried_later(tmp_path: Path) 
     clock = ManualClock()
     async with bench(tmp_path, QUIET, clock=clock) as world, world.running() as fleet:
         business = Business()
-        business.open(await _device(world, QUIET), world.keys[QUIET])
+        await begin(world, business, QUIET)
         world.network.answer = lambda frame: wire.Refused(frame.n, wire.OVERLOADED)
         world.network.deliver(business.seal(QUIET, "hello"))
         await world.network.until_sent(2)
@@ -306,7 +338,7 @@ async def test_a_refused_envelope_leaves_the_outbox_and_is_reported(tmp_path: Pa
     async with bench(tmp_path, QUIET) as world:
         async with world.running():
             business = Business()
-            business.open(await _device(world, QUIET), world.keys[QUIET])
+            await begin(world, business, QUIET)
             world.network.answer = lambda frame: wire.Refused(frame.n, wire.NO_SUCH_NUMBER)
             world.network.deliver(business.seal(QUIET, "hello"))
             await world.phone.until(lambda: len([n for n in world.phone.notices if n.kind == "refused"]) == 2)
@@ -318,7 +350,7 @@ async def test_a_slow_robot_holds_its_receipts_back_but_not_its_ack(tmp_path: Pa
     async with bench(tmp_path, SLOW, clock=clock) as world:
         business = Business()
         async with world.running() as fleet:
-            business.open(await _device(world, SLOW), world.keys[SLOW])
+            await begin(world, business, SLOW)
             await world.network.until_acked(world.network.deliver(business.seal(SLOW, "hello")))
             await world.network.until_sent(1)
             assert not receipts(world)
@@ -430,7 +462,7 @@ async def test_refused_tokens_and_low_prekeys_are_reported(tmp_path: Path) -> No
 async def test_a_full_outbox_pauses_receiving_until_the_network_accepts(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, limits=FleetLimits(outbox=2)) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        await begin(world, business, READER)
         world.network.answer = lambda frame: None
         first = world.network.deliver(business.seal(READER, "one"))
         await world.network.until_sent(3)

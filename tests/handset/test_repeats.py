@@ -12,7 +12,7 @@ from handset.devices.device import Device
 from handset.receiving import mailroom
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
-from tests.handset.test_fleet import READER, _device
+from tests.handset.test_fleet import READER, _device, begin
 from tests.manual_clock import ManualClock
 from tidings import e2ee
 from tidings.client.keys import KeySet
@@ -89,7 +89,7 @@ async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
     """Return a business with a session on which the device has replied."""
     business = Business()
     device = await _device(world, READER)
-    business.open(device, world.keys[READER])
+    await begin(world, business, READER)
     await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
     sends = await world.network.until_sent(3)
     for send in sends:

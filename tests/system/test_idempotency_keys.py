@@ -105,7 +105,7 @@ async def test_50_concurrent_requests_with_one_key_create_one_message(
     assert {status for status, _ in answers} <= {201, 409}
     (message_id,) = {id for status, id in answers if status == 201}
     assert (await client.post("k1")) == (201, message_id)
-    # The reader's null message, which completes the key exchange, has a row too.
+    # A null message, which completes a key exchange, has a row too.
     question = "SELECT id FROM messages WHERE kind = 'text'"
     rows = await asyncio.to_thread(installation.read_rows, "business", question)
     assert [row[0] for row in rows] == [message_id]
