@@ -129,7 +129,9 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     running = asyncio.create_task(fleet.run(stop))
     await fleet.ready.wait()
     await loop.run_in_executor(None, ours.send, [(_Public(device), key_set) for device, key_set in made])
-    for name, count in (("new sessions", robots), ("warm", messages), ("warm", messages)):
+    # The second message of a session completes its key exchange.
+    rounds = (("new sessions", robots), ("completed", robots), ("warm", messages), ("warm", messages))
+    for name, count in rounds:
         ours.send(("deliver", count))
         await loop.run_in_executor(None, ours.recv)
         cpu, wall, commits = time.process_time(), time.perf_counter(), committed()

@@ -28,7 +28,7 @@ UPSTREAM = {"check": "server: contacts", "fetch": "server: pre-keys", "send": "s
 
 
 async def warm_up(scene: Scene, numbers: Sequence[str], clients: int = 64) -> None:
-    """Check every contact and send to it, until every session has been answered by its recipient."""
+    """Check every contact and send to it twice: with the second message its recipient completes the key exchange."""
     await scene.business.check_contacts(numbers)
     done = (await scene.sink.counts()).complete
     for turn in range(WARM_UP_ROUNDS):
