@@ -46,6 +46,7 @@ WARM = Workload("warm64", "64 clients, warm", clients=64, warm=True, contacts_fi
 _BATCHED = dataclasses.replace(
     WARM, name="warm64-batched", title="64 clients, warm, up to 100 statuses in a post", statuses_per_post=100
 )
+_FEW = dataclasses.replace(_COLD, name="cold4", title="4 clients, cold", clients=4)
 _MANY = dataclasses.replace(WARM, name="warm256", title="256 clients, warm", clients=256)
 
 
@@ -64,5 +65,5 @@ def _slowed(base: Workload) -> tuple[Workload, ...]:
 
 
 # Runs that alternate; the first is the base of the ratios.
-GROUPS = ((*_slowed(WARM), _BATCHED), _slowed(_COLD), _slowed(_MANY))
+GROUPS = ((*_slowed(WARM), _BATCHED), (*_slowed(_COLD), _FEW), _slowed(_MANY))
 WORKLOADS = tuple(workload for group in GROUPS for workload in group)
