@@ -407,7 +407,7 @@ class Encryption:
         Other jobs check no contact: any sender can cause them by a message that cannot be decrypted.
         """
         is_refused = peer in bundles and bundles[peer] is None
-        if is_refused or not any(not job.kind for job, _ in waiting):
+        if is_refused or all(job.kind for job, _ in waiting):
             return ()
         return self.contacts.found_keys(peer, has_keys=peer in bundles)
 
