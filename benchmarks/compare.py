@@ -213,8 +213,9 @@ def _product(cpu: Mapping[str, int]) -> int:
     return sum(cpu.get(name, 0) for name in ("webapp", "coreapp", "network"))
 
 
-def _describe(revision: str, options: argparse.Namespace) -> str:
-    command = ["git", "log", "-1", "--format=%h (%s)", revision]
+def _describe(options: argparse.Namespace) -> str:
+    """Describe the earlier revision, its workload if it is another one, and the interpreters if they differ."""
+    command = ["git", "log", "-1", "--format=%h (%s)", options.revision]
     found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     if options.before:
         found += f", {_title(options.before)},"
@@ -260,7 +261,7 @@ def main() -> None:
     except Failed as failed:
         sys.exit(f"FAILED: {failed}")
     ratio = median(rounds)
-    before = _describe(options.revision, options)
+    before = _describe(options)
     path = write(before, options.workload, rounds, seconds=options.slice)
     if ratio is None:
         sys.exit(f"no ratio: others took over {machine.MARK:.0%} of the machine in every round; written: {path.name}")

@@ -130,7 +130,7 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
     await fleet.ready.wait()
     await loop.run_in_executor(None, ours.send, [(_Public(device), key_set) for device, key_set in made])
     # The second message of a session completes its key exchange.
-    rounds = (("new sessions", robots), ("completed", robots), ("warm", messages), ("warm", messages))
+    rounds = (("new sessions", robots), ("second", robots), ("warm", messages), ("warm", messages))
     for name, count in rounds:
         ours.send(("deliver", count))
         await loop.run_in_executor(None, ours.recv)
