@@ -7,13 +7,14 @@ import ctypes
 import gc
 import itertools
 import os
-import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import fastapi.dependencies.models
 import hypothesis
+import jinja2
 import psutil
 import pytest
 import sqlalchemy as sa
@@ -23,10 +24,9 @@ from harness import database_server, packages
 from harness.installation import remove_databases
 from harness.local_only import sitecustomize
 from harness.mariadb import MariaDB
-from tests import statements
+from tests import migrated, statements
 from tests.compiled_statements import CompiledStatements
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage import schema
 from tidings.storage.database import Database
 
 DatabaseFactory = Callable[[str], Awaitable[Database]]
@@ -92,6 +92,23 @@ def _compiled() -> Iterator[None]:
     sa.event.listen(sa.Engine, "engine_connect", share)
     yield
     sa.event.remove(sa.Engine, "engine_connect", share)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_templates() -> Iterator[None]:
+    """Have all environments share the templates that one of them has compiled; their code finds filters by name."""
+    compiled: dict[tuple[Any, ...], Any] = {}
+    compile_template = jinja2.Environment.compile
+
+    def shared(environment: jinja2.Environment, *source: Any, **options: Any) -> Any:
+        key = (*source, *sorted(options.items()))
+        if key not in compiled:
+            compiled[key] = compile_template(environment, *source, **options)
+        return compiled[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", shared)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -162,9 +179,9 @@ def installation_mariadb(mariadb: MariaDB) -> Iterator[MariaDB]:
 
 
 @pytest.fixture(scope="session")
-def _templates() -> dict[tuple[str, str], str]:
-    """Migrated databases that tests copy: (engine, family) to the path or the name of the schema."""
-    return {}
+def _templates() -> set[str]:
+    """Families of which the server has a migrated schema, which tests copy: `template_FAMILY`."""
+    return set()
 
 
 @pytest.fixture(scope="session")
@@ -185,8 +202,7 @@ async def database_factory(
     database_engine: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    _templates: dict[tuple[str, str], str],
+    _templates: set[str],
     _used_schemas: dict[str, list[str]],
 ) -> AsyncIterator[DatabaseFactory]:
     """Function that makes databases: `await database_factory("business")` returns an empty, migrated one of that
@@ -198,27 +214,23 @@ async def database_factory(
     schemas: list[tuple[str, str]] = []
 
     async def make(family: str) -> Database:
-        key = (database_engine, family)
         if database_engine == "sqlite":
-            if key not in _templates:
-                template = tmp_path_factory.mktemp("template") / f"{family}.db"
-                await _migrate(f"sqlite+aiosqlite:///{template}", family)
-                _templates[key] = str(template)
             path = tmp_path / f"{family}_{next(_numbers)}.db"
-            shutil.copyfile(_templates[key], path)
+            await migrated.create_sqlite(path, family)
             url = f"sqlite+aiosqlite:///{path}"
         else:
             server: MariaDB = request.getfixturevalue("mariadb")
-            if key not in _templates:
-                await _migrate(server.url(f"template_{family}"), family)
-                _templates[key] = f"template_{family}"
+            template = f"template_{family}"
+            if family not in _templates:
+                await migrated.migrate(server.url(template), family)
+                _templates.add(family)
             used = _used_schemas.setdefault(family, [])
             if used:
                 name = used.pop()
-                _empty_schema(server, _templates[key], name)
+                _empty_schema(server, template, name)
             else:
                 name = f"test_{family}_{next(_numbers)}"
-                _copy_schema(server, _templates[key], name)
+                _copy_schema(server, template, name)
             schemas.append((family, name))
             url = server.url(name)
         database = Database(DatabaseSettings(url), family)
@@ -230,15 +242,6 @@ async def database_factory(
         await database.close()
     for family, name in schemas:
         _used_schemas[family].append(name)
-
-
-async def _migrate(url: str, family: str) -> None:
-    database = Database(DatabaseSettings(url), family)
-    try:
-        await schema.create_database(database.settings)
-        await schema.upgrade(database)
-    finally:
-        await database.close()
 
 
 def _copy_schema(server: MariaDB, template: str, name: str) -> None:

@@ -13,13 +13,13 @@ from handset.devices.context import FleetContext
 from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
+from tests import migrated
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tidings.aio.clock import SystemClock
 from tidings.client import transports
 from tidings.client.http import NetworkApi
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage import schema
 from tidings.storage.database import Database
 
 
@@ -73,11 +73,11 @@ class Recorder:
 @contextlib.asynccontextmanager
 async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder]:
     """Run a business that is registered and logged in."""
+    await migrated.create_sqlite(folder / "business.db", "handset")
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'business.db'}", pool_size=3), "handset")
     recorder = Recorder()
     stop = asyncio.Event()
     try:
-        await schema.upgrade(database)
         context = FleetContext("business", database, Vault(HANDSET_KEY), SystemClock())
         async with NetworkApi(network.http_url) as api:
             registry = DeviceRegistry(context, api)

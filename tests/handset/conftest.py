@@ -15,6 +15,7 @@ import network.settings
 from handset.robots.behaviours import Behaviour
 from handset.services import run_robots
 from handset.settings import RobotsSettings
+from tests import migrated
 from tests.handset.scripted import BUSINESS
 from tidings.installation.settings import DatabaseSettings
 from tidings.secrets.process_secrets import HandsetSecrets, NetworkSecrets, SecretKeys
@@ -55,6 +56,7 @@ class LiveNetwork:
             tcp_address=self.tcp,
             embedded=True,
         )
+        await migrated.create_sqlite(self.folder / "network.db", "network")
         self._task = asyncio.create_task(network.services.run(settings, self._stop, at))
         waiter = asyncio.create_task(ready.wait())
         await asyncio.wait([self._task, waiter], return_when=asyncio.FIRST_COMPLETED)

@@ -19,12 +19,12 @@ from handset.fleet import Fleet
 from handset.robots import behaviours
 from handset.robots.behaviours import behaviour_of
 from handset.shown_log import ShownLog
+from tests import migrated
 from tests.handset.scripted import ScriptedNetwork, make_device
 from tidings.aio.clock import Clock, SystemClock
 from tidings.client import transports
 from tidings.client.keys import KeySet
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.storage.handset import devices, inbox, outbox, prekeys
 
@@ -85,6 +85,7 @@ class Bench(DeviceObserver):
     """Everything that a fleet test needs, in one folder."""
 
     def __init__(self, folder: Path, *, clock: Clock | None = None, limits: FleetLimits = LIMITS) -> None:
+        self.folder = folder
         self.limits = limits
         self.clock: Clock = clock or SystemClock()
         self.database = FailingDatabase(folder / "handset.db")
@@ -98,7 +99,7 @@ class Bench(DeviceObserver):
         self.address = ("127.0.0.1", 0)
 
     async def open(self, *numbers: str) -> None:
-        await schema.upgrade(self.database)
+        await migrated.create_sqlite(self.folder / "handset.db", "handset")
         self.address = await self.network.start()
         async with self.database.transaction() as connection:
             for number in numbers:

@@ -14,12 +14,12 @@ from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
+from tests import migrated
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.handset.harness import FailingDatabase
 from tidings.aio.clock import SystemClock
 from tidings.client import transports
 from tidings.client.http import NetworkApi
-from tidings.storage import schema
 from tidings.wire.content import encode_text
 
 ADA, BOB, CID, DOT = "15550000001", "15550000002", "15550000003", "15550000004"
@@ -62,7 +62,7 @@ class Person:
         if fresh:
             (self._folder / f"{self.number}.db").unlink(missing_ok=True)
         database, stop = self.database, asyncio.Event()
-        await schema.upgrade(database)
+        await migrated.create_sqlite(self._folder / f"{self.number}.db", "handset")
         vault = Vault(HANDSET_KEY)
         try:
             async with NetworkApi(self._network.http_url) as api:

@@ -30,6 +30,7 @@ from handset.robots.behaviours import Behaviour, number_of
 from handset.settings import RobotsSettings
 from handset.terminal import files as shelf
 from harness import polling
+from tests import migrated
 from tests.handset.business import Recorder, business
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
@@ -42,7 +43,6 @@ from tidings.e2ee import attachments
 from tidings.installation.settings import DatabaseSettings
 from tidings.media import kinds
 from tidings.objects.store import MARKER
-from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.wire import content, media_objects
 
@@ -65,8 +65,8 @@ async def api(live_network: LiveNetwork) -> AsyncIterator[NetworkApi]:
 @pytest.fixture
 async def device(live_network: LiveNetwork, api: NetworkApi, tmp_path: Path) -> AsyncIterator[Device]:
     """Registered device."""
+    await migrated.create_sqlite(tmp_path / "device.db", "handset")
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'device.db'}", pool_size=3), "handset")
-    await schema.upgrade(database)
     device = keys.new_device(ADA)
     registry = DeviceRegistry(FleetContext("files", database, Vault(HANDSET_KEY), SystemClock()), api)
     await registry.register(device, one_time=1, kyber_one_time=0, registration_key=SECRETS.registration_key)

@@ -16,6 +16,7 @@ import pytest
 
 from handset.settings import WebSettings
 from handset.web.services import PageAddress, run_web
+from tests import migrated
 from tests.handset.business import Recorder, business
 from tests.handset.conftest import SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
@@ -173,7 +174,9 @@ async def serving(settings: WebSettings) -> AsyncIterator[Pages]:
 
 @pytest.fixture
 async def pages(live_network: LiveNetwork, tmp_path: Path) -> AsyncIterator[Pages]:
-    async with serving(settings_for(live_network, tmp_path / "pages")) as pages:
+    settings = settings_for(live_network, tmp_path / "pages")
+    await migrated.create_sqlite(settings.data_dir / "handset.db", "handset")
+    async with serving(settings) as pages:
         yield pages
 
 
