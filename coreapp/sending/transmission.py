@@ -148,10 +148,7 @@ class Transmitter:
         self._held_back.clear()
         if self._unanswered:
             self.failures.note(self._unanswered, failures.UNANSWERED)
-        # Iterate over a copy: jobs that are held back again leave the window during the loop.
-        for job in list(self._unanswered.values()):
-            self._send(job)
-        self._pump()
+        self._resend(list(self._unanswered.values()))
         self._backlog.start()
 
     def accepted(self, envelope_ids: Sequence[str]) -> None:
@@ -281,11 +278,16 @@ class Transmitter:
 
     def _again(self) -> None:
         refused, self._refused = self._refused, set()
-        if refused:
-            # In the order in which they were first sent.
-            for message_id, job in self._unanswered.items():
-                if message_id in refused:
-                    self._send(job)
+        self._resend([job for message_id, job in self._unanswered.items() if message_id in refused])
+
+    def _resend(self, jobs: Sequence[Job]) -> None:
+        """Send unacknowledged jobs again, in the order in which they were first sent, then continue with the queue.
+
+        A job that is held back meanwhile leaves room for one that waits, which follows them all the same.
+        """
+        self._pumping = True
+        for job in jobs:
+            self._send(job)
         self._pump()
 
     def _pump(self) -> None:

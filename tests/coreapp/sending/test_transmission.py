@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coreapp.sending import transmission
+from harness.polling import until
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
 from tidings.client import held_back
@@ -130,6 +131,38 @@ async def test_messages_refused_as_overloaded_are_resent_in_order(world: World) 
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 6)
     assert accepted == ids
     assert {label[1] for label in world.sink.labels()} == {"sent"}
+
+
+async def test_overloaded_messages_are_resent_before_later_ones_although_one_is_held_back(world: World) -> None:
+    full, slow, later = NUMBER, "15550110002", "15550110003"
+    world.add_phones(full, slow, later)
+    tried: list[str] = []
+    accepted: list[str] = []
+
+    def policy(send: Any) -> str | None:
+        is_first = send.id not in tried
+        tried.append(send.id)
+        if send.to == full and tried[0] == send.id:
+            return frames.MAILBOX_FULL
+        if send.to in (full, slow) and is_first:
+            return frames.OVERLOADED
+        accepted.append(send.id)
+        return None
+
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(full, slow, later)
+    world.network.policy = policy
+    gate = world.network.gates[frames.Send] = asyncio.Event()
+    ids = [(await running.client.send(number)).id for number in (full, full, slow, slow)]
+    transmitter = running.shard.sending.transmitter
+    await until(lambda: transmitter.unanswered == 4)
+    gate.set()
+    await until(lambda: transmitter.kept_back == 1)
+    last = (await running.client.send(later)).id
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
+    assert accepted == [*ids[2:], last]
+    assert tried[:4] == ids, "all four were on their way together"
 
 
 async def test_messages_to_a_full_mailbox_are_sent_later_in_order_and_delay_no_other(
