@@ -49,7 +49,8 @@ class Quarantine:
         self.released: Sequence[Deliver] = [_decode(suspect.body) for suspect in released if suspect.body]
         # Quarantined jobs, in the order of acceptance.
         self._jobs: list[Job] = []
-        self._deliveries = 0
+        # Ids of the quarantined deliveries that our tables keep.
+        self._kept: set[str] = set()
 
     @classmethod
     async def read(cls, database: Database, in_hand: InHand, lease: Lease, account: str) -> Quarantine:
@@ -69,7 +70,7 @@ class Quarantine:
             kept = await quarantine.list_kept(connection)
             released = await quarantine.list_released(connection, limit=MAX_RELEASED)
         found = cls(in_hand, suspects, [suspect for suspect in released if owns(suspect.account, suspect.peer)])
-        found._deliveries = sum(owns(*row) for row in kept)
+        found._kept = {item_id for item_id, of_account, peer in kept if owns(of_account, peer)}
         return found
 
     @property
@@ -94,7 +95,7 @@ class Quarantine:
 
     def __len__(self) -> int:
         """Return the number of quarantined jobs and deliveries."""
-        return len(self._jobs) + self._deliveries
+        return len(self._jobs) + len(self._kept)
 
     @property
     def oldest(self) -> int | None:
@@ -113,10 +114,10 @@ class Quarantine:
 
     def kept(self, delivery: Deliver) -> Suspect:
         """Return the row that keeps a quarantined delivery, so that the network need not."""
-        self._deliveries += 1
         # Cross-shard messages, which have no number, belong to the first shard.
         peer = delivery.sender if delivery.n else ""
         suspect = self._suspects[quarantine.name(ItemKind.DELIVERY, delivery.id)]
+        self._kept.add(suspect.id)
         return Suspect(
             suspect.kind,
             suspect.id,

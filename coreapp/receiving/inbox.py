@@ -108,6 +108,8 @@ class Inbox:
         self._receipt_spacing.join(self)
         # Deliveries of started batches that are not on disk, in the order of their commits.
         self._in_flight: Sequence[Deliver] = ()
+        # By delivery id: completed when the delivery's own effects are on disk, which may be after those of its batch.
+        self._awaited: dict[str, asyncio.Future[None]] = {}
         self._is_closed = False
 
     @property
@@ -130,22 +132,28 @@ class Inbox:
         self._batcher.spacing = self._receipt_spacing.seconds
         return self._batcher.put(delivery, urgent=delivery.kind not in inspection.STATUSES)
 
+    def _put_awaited(self, delivery: Deliver) -> asyncio.Future[None]:
+        """Queue one delivery; the future completes when its effects are on disk. It is cancelled if the inbox closes or
+        fails before.
+        """
+        self._put(delivery).add_done_callback(self._handled)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited[delivery.id] = ended
+        return ended
+
     def note(self, delivery: Deliver) -> asyncio.Future[None]:
-        """Queue a cross-shard message, in order with the deliveries."""
+        """Queue a cross-shard message, in order with the deliveries; the future is that of `_put_awaited`."""
         if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
             return self._set_aside(delivery)
-        taken = self._put(delivery)
-        taken.add_done_callback(self._handled)
-        return taken
+        return self._put_awaited(delivery)
 
     def handle_released(self) -> None:
         """Handle the deliveries that were quarantined and released."""
         for delivery in self.context.quarantine.released:
-            self._put(delivery).add_done_callback(functools.partial(self._handled_again, delivery))
+            self._put_awaited(delivery).add_done_callback(functools.partial(self._handled_again, delivery))
 
     def _handled_again(self, delivery: Deliver, done: asyncio.Future[None]) -> None:
-        self._handled(done)
-        if not done.cancelled() and done.exception() is None:
+        if not done.cancelled():
             item = quarantine.name(ItemKind.DELIVERY, delivery.id)
             self.context.journal.put(Change(self.context.account, cleared_suspects=(item,)))
 
@@ -174,6 +182,13 @@ class Inbox:
         self._catch_up.end()
         self._receipt_spacing.leave(self)
         await self._batcher.close()
+        self._end_awaited()
+
+    def _end_awaited(self) -> None:
+        """Cancel what waits for deliveries that are not handled any more."""
+        awaited, self._awaited = self._awaited, {}
+        for ended in awaited.values():
+            ended.cancel()
 
     def _handled(self, done: asyncio.Future[None]) -> None:
         """Fail the journal after an error: sessions in memory may be ahead of the disk, so the shard must be
@@ -181,6 +196,7 @@ class Inbox:
         """
         if not done.cancelled() and (error := done.exception()) is not None:
             self.context.journal.fail(error)
+            self._end_awaited()
 
     async def _flush(self, deliveries: Sequence[Deliver]) -> Sequence[None]:
         """Handle these deliveries and the rest of the previous batch, until none is left or new ones form the next
@@ -235,6 +251,10 @@ class Inbox:
             done = [delivery for delivery in done if id(delivery) not in waiting]
             asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, effects.held)
         self.context.network_connection.acknowledge(done)
+        if self._awaited:
+            for delivery in done:
+                if (ended := self._awaited.pop(delivery.id, None)) is not None:
+                    ended.set_result(None)
         return handled
 
     async def _prepare(self, deliveries: Sequence[Deliver], loaded: contextlib.ExitStack) -> BatchEffects:

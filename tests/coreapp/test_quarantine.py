@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
+from coreapp.quarantine import Quarantine
+from coreapp.receiving import inbox
+from coreapp.receiving.inbox import Inbox
 from coreapp.webhook.delivery import QUARANTINED
 from harness import metrics
+from harness.polling import until
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.receiving.test_events import NUMBER, OTHER, TEXT, acknowledged, with_session
@@ -235,3 +241,62 @@ async def test_of_jobs_that_the_database_refuses_together_only_the_cause_is_quar
         assert all(attempts < 3 for attempts in counted.values())
         assert "job-1" not in world.network.ids_sent()
         await again.stopped()
+
+
+async def test_a_released_delivery_stays_on_disk_until_it_is_handled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, phone, _ = await with_session(world)
+    await running.stopped()
+    rows = []
+    for index in range(20):
+        kind, body = phone.write(TEXT)
+        delivery = frames.Deliver(1, BUSINESS, NUMBER, f"m{index:02}", kind, 1, body)
+        suspect = Suspect(ItemKind.DELIVERY, delivery.id, NUMBER, 3, "", 0)
+        rows.append(dataclasses.replace(Quarantine(None, [suspect]).kept(delivery), attempts=0))
+    async with world.database.transaction() as connection:
+        await quarantine.save(connection, rows)
+    # Each transaction has one delivery, and three of them are handled.
+    take, steps, begun = Inbox._take, asyncio.Semaphore(2), 0
+
+    async def one_step(receiving: Inbox, deliveries: Sequence[frames.Deliver]) -> int:
+        nonlocal begun
+        begun += 1
+        await steps.acquire()
+        return await take(receiving, deliveries)
+
+    monkeypatch.setattr(inbox, "ITERATION_SECONDS", 0.0)
+    monkeypatch.setattr(Inbox, "_take", one_step)
+    again = await world.start(node="second")
+    await until(lambda: begun == 3)
+    # Another one arrives, so a batch ends before the released ones.
+    inbound(phone, world, "new")
+    await until(lambda: again.shard.receiving._batcher.pending == 1)
+    steps.release()
+    await until(lambda: begun == 4)
+
+    async def three_are_gone() -> bool:
+        return len(await suspects(world)) <= 17
+
+    await until(three_are_gone)
+    assert set(await suspects(world)) == {Item(ItemKind.DELIVERY, f"m{index:02}") for index in range(3, 20)}
+    broken = again.shard.context.journal.broken
+    killing = asyncio.create_task(again.killed())
+    await until(broken.done)
+    # The transaction that waits fails.
+    steps.release()
+    await killing
+
+    monkeypatch.setattr(Inbox, "_take", take)
+    third = await world.start(node="third")
+    ids = {*(f"m{index:02}" for index in range(20)), "new"}
+    await world.sink.signals.until(lambda: {(id, "received") for id in ids} <= set(world.sink.labels()))
+    await third.stopped()
+    assert await suspects(world) == {}
+
+
+def test_a_delivery_that_is_kept_twice_counts_once() -> None:
+    found = Quarantine(None, [Suspect(ItemKind.DELIVERY, "bad", NUMBER, 3, "", 0)])
+    for n in (1, 2):
+        found.kept(frames.Deliver(n, BUSINESS, NUMBER, "bad", frames.MESSAGE, 1, b"x"))
+    assert len(found) == 1

@@ -101,12 +101,12 @@ async def list_suspects(connection: AsyncConnection, *, limit: int) -> Sequence[
     return [Suspect(*row) for row in await connection.execute(query)]
 
 
-async def list_kept(connection: AsyncConnection) -> Sequence[tuple[str | None, str]]:
-    """List receiving number and sender of all quarantined deliveries that are kept here."""
-    query = sa.select(_COLUMNS.account, _COLUMNS.peer).where(
+async def list_kept(connection: AsyncConnection) -> Sequence[tuple[str, str | None, str]]:
+    """List id, receiving number and sender of all quarantined deliveries that are kept here."""
+    query = sa.select(_COLUMNS.id, _COLUMNS.account, _COLUMNS.peer).where(
         _COLUMNS.body.is_not(None), _COLUMNS.attempts >= MAX_ATTEMPTS
     )
-    return [(account, peer) for account, peer in await connection.execute(query)]
+    return [(item_id, account, peer) for item_id, account, peer in await connection.execute(query)]
 
 
 async def list_released(connection: AsyncConnection, *, limit: int) -> Sequence[Suspect]:
