@@ -109,7 +109,8 @@ class BatchEffects:
 
     def left_unread(self, delivery: Deliver) -> None:
         """Record an unread message, which opens the recipient's service window."""
-        self.heard[delivery.sender] = delivery.timestamp
+        # A repeated message has the time of the original one.
+        self.heard[delivery.sender] = max(delivery.timestamp, self.heard.get(delivery.sender, 0))
         self.unread.append(Unread(self.context.account, delivery.sender, delivery.message_id, delivery.timestamp))
 
     def post(

@@ -330,6 +330,7 @@ def insert_or_update(
     update: tuple[str, ...] | None = None,
     *,
     fill: tuple[str, ...] = (),
+    raised: tuple[str, ...] = (),
 ) -> sa.Executable:
     """Return an insert that overwrites the columns `update` of a row whose primary key exists.
 
@@ -338,8 +339,9 @@ def insert_or_update(
 
     update: None for all columns outside the primary key
     fill: those of these columns that are overwritten only where they are NULL
+    raised: those that are overwritten only by a higher value
     """
-    return (_sqlite_upsert if connection.dialect.name == "sqlite" else _mysql_upsert)(table, update, fill)
+    return (_sqlite_upsert if connection.dialect.name == "sqlite" else _mysql_upsert)(table, update, fill, raised)
 
 
 def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executable:
@@ -369,35 +371,46 @@ def _columns_outside_key(table: sa.Table) -> tuple[str, ...]:
 
 
 @functools.cache
-def _sqlite_upsert(table: sa.Table, update: tuple[str, ...] | None, fill: tuple[str, ...] = ()) -> sa.Executable:
+def _sqlite_upsert(
+    table: sa.Table, update: tuple[str, ...] | None, fill: tuple[str, ...] = (), raised: tuple[str, ...] = ()
+) -> sa.Executable:
     insert = sqlite.insert(table)
     names = _columns_outside_key(table) if update is None else update
     if not names:
         return insert.on_conflict_do_nothing()
-    excluded = insert.excluded
+
+    def value(name: str) -> sa.ColumnElement[Any]:
+        known, new = table.columns[name], insert.excluded[name]
+        if name in fill:
+            return sa.func.coalesce(known, new)
+        return sa.func.max(known, new) if name in raised else new
+
     return insert.on_conflict_do_update(
-        index_elements=list(table.primary_key),
-        set_={
-            name: sa.func.coalesce(table.columns[name], excluded[name]) if name in fill else excluded[name]
-            for name in names
-        },
+        index_elements=list(table.primary_key), set_={name: value(name) for name in names}
     )
 
 
 @functools.cache
-def _mysql_upsert(table: sa.Table, update: tuple[str, ...] | None, fill: tuple[str, ...] = ()) -> sa.TextClause:
+def _mysql_upsert(
+    table: sa.Table, update: tuple[str, ...] | None, fill: tuple[str, ...] = (), raised: tuple[str, ...] = ()
+) -> sa.TextClause:
     # aiomysql sends the dialect's own form for MySQL 8 (`AS new`) row by row. `VALUES()` works on MySQL and MariaDB.
     # Only names from our own table definitions enter the text. They are quoted, because some are SQL keywords.
     inserted = _inserted_columns(table)
     keys = [column.key for column in inserted]
     kept = next(column.name for column in table.primary_key)
     updated = _columns_outside_key(table) if update is None else update
-    names = ((table.columns[key].name, key in fill) for key in updated)
-    changed = (
-        f"`{name}` = COALESCE(`{table.name}`.`{name}`, VALUES(`{name}`))" if fills else f"`{name}` = VALUES(`{name}`)"
-        for name, fills in names
-    )
-    changes = ", ".join(changed) or f"`{kept}` = `{table.name}`.`{kept}`"
+
+    def change(key: str) -> str:
+        name = table.columns[key].name
+        known, new = f"`{table.name}`.`{name}`", f"VALUES(`{name}`)"
+        if key in fill:
+            new = f"COALESCE({known}, {new})"
+        elif key in raised:
+            new = f"GREATEST({known}, {new})"
+        return f"`{name}` = {new}"
+
+    changes = ", ".join(map(change, updated)) or f"`{kept}` = `{table.name}`.`{kept}`"
     columns = ", ".join(f"`{column.name}`" for column in inserted)
     statement = sa.text(
         f"INSERT INTO `{table.name}` ({columns}) VALUES ({', '.join(':' + key for key in keys)})"  # noqa: S608

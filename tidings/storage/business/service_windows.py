@@ -48,8 +48,8 @@ unread = metadata.table_of(
 
 
 async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
-    """Save the time of the last message of each of these recipients, Unix milliseconds."""
-    statement = insert_or_update(connection, threads)
+    """Save the time of the last message of each of these recipients, Unix milliseconds. A later known one stays."""
+    statement = insert_or_update(connection, threads, raised=("heard_at",))
     rows = [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()]
     await write_rows(connection, statement, rows)
 
