@@ -88,6 +88,9 @@ class EnvelopeAdmission:
         for origin, frame in waiting:
             if failed:
                 refuse(origin, frame, device.OVERLOADED)
+            elif number in self._asking:
+                # One of them needs a newer count. The later ones wait behind it.
+                self._ask(origin, frame)
             else:
                 self._judge(origin, frame, *answers.result())
 
