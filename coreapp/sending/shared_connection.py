@@ -109,10 +109,11 @@ class SharedConnection(DeviceListener[SentBy]):
             await asyncio.wait([self._running])
 
     def send(self, envelope: Send, member: ConnectionMember) -> None:
-        """Send an envelope of a member, which is told the answer."""
+        """Send an envelope of a member; the outcome is reported to it."""
         if not self._timed:
             self._timed, self._timed_at = envelope.id, time.perf_counter()
-        self.network.send(envelope, (member, envelope.id))
+        if not self.network.send(envelope, (member, envelope.id)):
+            self._not_timed(envelope.id)
 
     def _ended(self, running: asyncio.Task[None]) -> None:
         error = running.exception() if not running.cancelled() else asyncio.CancelledError()
@@ -129,6 +130,7 @@ class SharedConnection(DeviceListener[SentBy]):
             _notify(member, member.attached, number)
 
     def detached(self, number: str, reason: str, detail: str) -> None:
+        self._timed = ""
         member = self._members.get(number)
         if member is not None:
             _notify(member, member.detached, number, reason, detail)

@@ -149,22 +149,24 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._unacknowledged = {n: found for n, found in self._unacknowledged.items() if found.to != number}
         self._listener.logged_out(number)
 
-    def send(self, envelope: device.Send, sent: Sent) -> None:
-        """Send an envelope of a device on this connection; its result is reported to the listener with `sent`.
+    def send(self, envelope: device.Send, sent: Sent) -> bool:
+        """Send an envelope of a device on this connection; its result is reported to the listener with `sent`. Returns
+        False if the envelope was dropped: no result follows.
 
         The connection numbers the envelope. Envelopes of a device that is not attached are dropped: resend them when
         the listener's `attached` is called. When the network refuses the recipient for now, the envelope waits here and
         the listener's `held_back` is called. A transient envelope is dropped then.
         """
         if envelope.sender not in self._attached:
-            return
+            return False
         if self._held_back and self._held_back.holds((envelope.sender, envelope.to)):
             if envelope.kind == device.TRANSIENT:
-                return
+                return False
             self._held_back.add(envelope, sent)
             self._listener.held_back(sent)
         else:
             self._put_or_wait(envelope, sent)
+        return True
 
     def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
         """Acknowledge deliveries, which the network may then delete.

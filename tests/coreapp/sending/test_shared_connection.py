@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from coreapp.sending.shared_connection import NetworkConnections, SharedConnection
+from harness import metrics
 from tidings.client import transports
-from tidings.wire.device import Deliver, PreKeysLow
+from tidings.wire.device import MESSAGE, TRANSIENT, Deliver, PreKeysLow, Send
 
 ANN, BEN = "15550110001", "15550110002"
 
@@ -80,3 +81,27 @@ async def test_an_error_of_a_shard_ends_only_its_link(
     assert (sound.called, sound.errors) == ([name] if reaches_both else [], [])
     await shared.leave(ANN)
     await shared.leave(BEN)
+
+
+async def test_an_envelope_that_is_dropped_does_not_end_the_measurement_of_send_times(unused_tcp_port: int) -> None:
+    dial = transports.tcp("127.0.0.1", unused_tcp_port)
+    connections = NetworkConnections(dial, name="none", backoff=(0.01, 0.02), observe=lambda *_: None)
+    member = Member()
+    shared = connections.join(ANN, member)
+    count = metrics.value("tidings_upstream_seconds_count", call="send")
+    shared.send(Send(0, ANN, BEN, "dropped", TRANSIENT), member)
+    # Logged in at last.
+    shared.network._attached.add(ANN)
+    shared.network._transport = Transport()  # type: ignore[assignment]
+    shared.send(Send(0, ANN, BEN, "sent", MESSAGE), member)
+    shared.accepted([(member, "sent")])
+    assert metrics.value("tidings_upstream_seconds_count", call="send") == count + 1
+    shared.network._transport = None
+    await shared.leave(ANN)
+
+
+class Transport:
+    """Open connection that drops its frames."""
+
+    def send(self, frame: object) -> None:
+        pass
