@@ -111,14 +111,11 @@ class Poster:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
         with self._limit:
-            kept = self._take_idle(address.origin)
-            if kept is not None:
-                try:
-                    return await self._exchange(kept, request, excerpt)
-                except Closed as closed:
-                    if not closed.unused:
-                        raise
-            return await self._exchange(await self._connect(address.origin), request, excerpt)
+            connection = await self._exchange(address.origin, request)
+        # The status is known. It counts, however long the rest of the response delays the next post.
+        if not self._keep(connection, excerpt):
+            await connection.drop_rest()
+        return connection.parser.status
 
     def close(self) -> None:
         """Close the kept connections."""
@@ -143,12 +140,22 @@ class Poster:
         await connection.open(await self.guard.connect(host, port), host, self.tls if secure else None)
         return connection
 
-    async def _exchange(self, connection: _KeptConnection, request: bytes, excerpt: bytearray | None) -> int:
-        try:
-            await connection.ask(request, limit=RESPONSE_LIMIT)
-        except BaseException:
-            connection.abort()
-            raise
+    async def _exchange(self, origin: Origin, request: bytes) -> _KeptConnection:
+        """Send a request. Returns the connection with the response."""
+        kept = self._take_idle(origin)
+        if kept is not None:
+            try:
+                await _ask(kept, request)
+                return kept
+            except Closed as closed:
+                if not closed.unused:
+                    raise
+        connection = await self._connect(origin)
+        await _ask(connection, request)
+        return connection
+
+    def _keep(self, connection: _KeptConnection, excerpt: bytearray | None) -> bool:
+        """Keep or close a connection with a response. Returns False if the rest of the response is to be dropped."""
         if pieces := connection.pieces:
             if excerpt is not None:
                 excerpt[:] = b"".join(pieces[:EXCERPT_BYTES])[:EXCERPT_BYTES]
@@ -158,8 +165,16 @@ class Poster:
         elif connection.parser.is_complete or connection.is_lost:
             connection.abort()
         else:
-            await connection.drop_rest()
-        return connection.parser.status
+            return False
+        return True
+
+
+async def _ask(connection: _KeptConnection, request: bytes) -> None:
+    try:
+        await connection.ask(request, limit=RESPONSE_LIMIT)
+    except BaseException:
+        connection.abort()
+        raise
 
 
 class TimeLimit:

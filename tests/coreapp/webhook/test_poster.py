@@ -181,6 +181,32 @@ async def test_responses_that_are_cut_off_use_a_tenth_of_a_core(receiver: Receiv
     client.close()
 
 
+class SlowReads(ReadCpuLimit):
+    """Limit that delays each post for a minute after a response that is cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    def consume(self, seconds: float) -> float:
+        self.asked.set()
+        return 60.0
+
+
+async def test_a_known_status_is_no_timeout_however_long_the_rest_of_its_response_delays(receiver: Receiver) -> None:
+    pace = SlowReads()
+    client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.2, pace=pace)
+    chunks = b"1\r\nx\r\n" * 30_000
+    receiver.script = receiver.answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, close=True)
+    post = asyncio.create_task(client.post(receiver.url, {}, b"{}"))
+    async with asyncio.timeout(30):
+        await pace.asked.wait()
+    done, _ = await asyncio.wait([post], timeout=1.0)
+    assert not done, "the time limit of the post applies to the wait for its response"
+    post.cancel()
+    client.close()
+
+
 async def test_an_idle_connection_closed_by_the_receiver_is_replaced(receiver: Receiver, client: Poster) -> None:
     receiver.script = receiver.answering(OK, close=True)
     for _ in range(5):
