@@ -35,7 +35,9 @@ class ReportedStatus:
 
 
 def is_reported(status: ReportedStatus) -> bool:
-    """Return whether the Cloud API reports a status: an expired message has none."""
+    """Return whether the Cloud API reports a status: an expired message has none, and a reaction is only sent."""
+    if status.kind == "reaction" and status.reached in (Status.DELIVERED, Status.READ):
+        return False
     return status.error is None or status.error[0] != codes.EXPIRED
 
 
@@ -62,7 +64,7 @@ def body(identity: NumberIdentity, status: ReportedStatus, version: int, user: S
             entry["conversation"] = _conversation(status)
         entry["pricing"] = _pricing(status)
     if status.error is not None:
-        entry["errors"] = [errors.of_own(*status.error)]
+        entry["errors"] = [errors.of_own(*status.error, kind=status.kind)]
     parts: dict[str, Any] = {}
     if user.user_id and status.reached is not Status.FAILED:
         parts["contacts"] = [contacts.describe(user)]

@@ -162,6 +162,10 @@ AT_ONCE: Mapping[int, int] = {
 
 LATER: Mapping[int, int] = {
     codes.MEDIA_DOWNLOAD: MEDIA_UPLOAD,
+    # A linked file that is missing, too large or of another type.
+    codes.NOT_FOUND: MEDIA_UPLOAD,
+    codes.PARAMETER_INVALID: MEDIA_UPLOAD,
+    codes.MEDIA_FORMAT: MEDIA_UPLOAD,
     codes.REENGAGEMENT: REENGAGEMENT,
     codes.USER_CHANGED: IDENTITY_MISMATCH,
     codes.MESSAGE_FAILED: SOMETHING_WENT_WRONG,

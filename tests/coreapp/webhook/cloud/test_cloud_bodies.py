@@ -170,3 +170,36 @@ def test_several_bodies_become_one_with_all_entries() -> None:
 def test_codes_of_v1_are_translated_and_those_of_test_numbers_are_kept(code: int, cloud: int, title: str) -> None:
     error = errors.of_own(code, "why")
     assert (error["code"], error["title"]) == (cloud, title)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "cloud"),
+    [
+        ("image", 1006, 131053),
+        ("image", 1009, 131053),
+        ("template", 1009, 131053),
+        ("sticker", 2008, 131053),
+        ("reaction", 1009, 131009),
+    ],
+)
+def test_an_unusable_file_and_an_unusable_target_of_a_reaction_have_their_codes(
+    kind: str, code: int, cloud: int
+) -> None:
+    assert errors.of_own(code, "why", kind=kind)["code"] == cloud
+
+
+@pytest.mark.parametrize(
+    ("reached", "is_reported"),
+    [(Status.SENT, True), (Status.DELIVERED, False), (Status.READ, False), (Status.FAILED, True)],
+)
+def test_a_reaction_has_no_status_after_sent(reached: Status, is_reported: bool) -> None:
+    status = ReportedStatus(
+        message_id="m",
+        recipient="15550110001",
+        reached=reached,
+        timestamp=1,
+        kind="reaction",
+        category="",
+        callback_data=None,
+    )
+    assert statuses.is_reported(status) is is_reported
