@@ -114,10 +114,10 @@ class StatusReports:
             callback_data=message.callback_data,
             error=error,
         )
-        due_at = self.webhook.delay.due_for(message_id, message.peer, at, events.cloud_subject(message_id))
-        made = events.cloud_status(self.context, status, request_id=message.request_id, at=at, due_at=due_at)
+        made = events.cloud_status(self.context, status, request_id=message.request_id, at=at)
         if made is None:
             return ()
+        made.delay(self.webhook.delay.due_for(message_id, message.peer, at, made.subject))
         if TRACES.tracer is not None:
             made.traceparent = message.traceparent
         return (made,)

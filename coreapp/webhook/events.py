@@ -103,13 +103,10 @@ def undecrypted(
     return made
 
 
-def cloud_status(
-    context: ShardContext, status: ReportedStatus, *, request_id: str, at: int, due_at: int
-) -> Callback | None:
+def cloud_status(context: ShardContext, status: ReportedStatus, *, request_id: str, at: int) -> Callback | None:
     """Return the callback of the Cloud API about a status; None where it is not reported.
 
     at: time of the report, Unix milliseconds
-    due_at: Unix milliseconds before which it is not posted; 0 for at once
     """
     cloud = _of_messages(context)
     if cloud is None or addresses.names_group(status.recipient) or not statuses.is_reported(status):
@@ -122,7 +119,6 @@ def cloud_status(
         recipient=status.recipient,
         request_id=request_id,
         at=at,
-        due_at=due_at,
     )
     made.event = callbacks.status_event(cloud_subject(status.message_id), status.recipient, int(status.reached))
     made.users = cloud.to_store(status.recipient)
@@ -194,11 +190,8 @@ def _cloud(
     recipient: str,
     request_id: str,
     at: int | None = None,
-    due_at: int = 0,
 ) -> Callback:
-    made = context.callback(
-        cloud_subject(subject), kind, body, recipient=recipient, request_id=request_id, at=at, due_at=due_at
-    )
+    made = context.callback(cloud_subject(subject), kind, body, recipient=recipient, request_id=request_id, at=at)
     # `callback_persist` is a setting of v1.
     made.volatile = False
     return made

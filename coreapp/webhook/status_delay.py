@@ -90,7 +90,5 @@ class StatusDelay:
             message_id = self._early.pop(callback.subject, None)
             if message_id is not None:
                 # If the message is not answered yet, it will be within this event-loop iteration.
-                callback.due_at = self._due.get(message_id, self._clock.now_ms() + self._delay)
-                if self._extra is not None:
-                    callback.due_at += self._extra(callback.recipient)
-                callback.created_at = max(callback.created_at, callback.due_at)
+                due_at = self._due.get(message_id, self._clock.now_ms() + self._delay)
+                callback.delay(due_at + (self._extra(callback.recipient) if self._extra is not None else 0))

@@ -102,6 +102,11 @@ class Callback:
     alone: bool = False  # in memory only: never posted together with others
     users: Sequence[CloudUser] = ()  # in memory only: users whose ids it names, to be stored with it
 
+    def delay(self, due_at: int) -> None:
+        """Make no attempt before `due_at`, Unix milliseconds, from which its age counts; 0 for no delay."""
+        self.due_at = due_at
+        self.created_at = max(self.created_at, due_at)
+
     @property
     def is_cloud(self) -> bool:
         """Return whether the body has the format of the Cloud API."""
