@@ -64,7 +64,9 @@ class _Round:
 
     @property
     def is_empty(self) -> bool:
-        return not self.jobs and not self.learnt.rows and not self.learnt.kyber and not self.checked
+        # A session without a job is one whose jobs all failed: it is in memory, so it must be on disk.
+        rows = self.jobs or self.whole or self.halves or self.checked
+        return not (rows or self.learnt.rows or self.learnt.kyber)
 
     def change(self) -> Change:
         return Change(
