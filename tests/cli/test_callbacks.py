@@ -185,6 +185,32 @@ async def test_all_selected_callbacks_are_resent_by_pages_with_progress(database
     assert progress[-1][1] is None
 
 
+async def test_an_event_that_was_posted_again_is_resent_once(database: Database) -> None:
+    rows = [failed(seq << 5, 0) for seq in range(1, 101)]
+    for place, row in enumerate(rows):
+        # Each event has ended ten times.
+        row.event = f"evt_{place % 10}"
+    ended = [EndedAttempt(row, 1, 1, 1, 200, b"") for row in rows]
+    async with database.transaction() as connection:
+        await callback_history.add(connection, ended, lambda account, name, texts: texts)
+    coreapp, choice = Coreapp(), CallbackFilter(until=1)
+    sender = changes(database, coreapp)
+    assert await callback_resends.resend(database, sender, "15550000000", choice, lambda *_: None, page=7) == 10
+    newest = [row.seq for row in rows[-10:]]
+    assert sorted(seq for request in coreapp.requests for seq in request.seqs) == newest
+
+
+async def test_ended_callbacks_without_a_running_coreapp_are_an_error(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    ended = [EndedAttempt(failed(1 << 5, 0), 1, 1, 1, 200, b"")]
+    async with database.transaction() as connection:
+        await callback_history.add(connection, ended, lambda account, name, texts: texts)
+        await shards.create_shards(connection, 1)
+    sender, choice = changes(database, Coreapp()), CallbackFilter(until=1)
+    with pytest.raises(CommandFailure, match="no Coreapp of 15550000000 runs"):
+        await callback_resends.resend(database, sender, "15550000000", choice, lambda *_: None)
+
+
 async def test_a_full_queue_ends_a_replay_with_the_number_of_replayed_callbacks(database: Database) -> None:
     with pytest.raises(CommandFailure, match=r"at its limit.* \(2000 callbacks were changed before\)$"):
         await changes(database, Coreapp(room=2_000)).replay({0: range(1_000), 1: range(5_000)})

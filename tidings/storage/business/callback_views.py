@@ -360,18 +360,28 @@ async def list_to_resend(
     block: int = 0,
     before: int | None = None,
     limit: int = 1000,
+    events: set[str] | None = None,
 ) -> ResendPage:
     """List a page of the given up, failing and ended callbacks that a filter selects, newest first.
 
+    An event that was posted again before has several ended callbacks, of which the newest is listed.
+
     The caller passes `choice.until`, or the callbacks that a page caused would be selected by a later call without
     `before`. The other parameters are those of `list_callbacks`.
+
+    events: ids of the events of earlier pages, to which those of this page are added; None for a single page
     """
     page = await list_callbacks(connection, account, choice, block=block, before=before, limit=limit)
     rows = await connection.execute(sa.select(shards.table.c.shard).where(shards.of_block(block)))
     present = {row.shard for row in rows}
     seqs: dict[int, list[int]] = {}
-    for row in page.rows:
-        if row.state != PENDING and present:
+    known = set() if events is None else events
+    for row in page.rows if present else ():
+        if row.event:
+            if row.event in known:
+                continue
+            known.add(row.event)
+        if row.state != PENDING:
             # Any shard posts ended callbacks again. That of an earlier layout may be gone.
             seqs.setdefault(row.shard if row.shard in present else min(present), []).append(row.seq)
     return ResendPage(seqs, page.older)
