@@ -23,6 +23,9 @@ from tidings.secrets import process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
 from tidings.secrets.secret_files import OWNERS, SecretFiles
 
+# Secrets that `tidings up` generates for the processes that it starts.
+_GENERATED = ("TIDINGS_CONSOLE_KEY", "TIDINGS_CONSOLE_LINK")
+
 KINDS: Mapping[str, type[ProcessSettings]] = {
     "webapp": webapp.settings.Settings,
     "coreapp": coreapp.settings.Settings,
@@ -125,17 +128,24 @@ class RunningProcess:
         if record.version != __version__:
             text = f"process {record.pid} is version {record.version}, this command is version {__version__}"
             found.append(warning(self.name, text, "restart the process, or run its version of this command"))
-        missing = [name for name in record.withheld if not self._variables.get(name)]
+        missing = [name for name in record.withheld if name not in _GENERATED and not self._variables.get(name)]
         if missing:
             text = f"process {record.pid} was started with {', '.join(missing)}, which is not set here"
             found.append(warning(self.name, text, "run this command with the same secrets; other checks may fail"))
         for name in sorted(known_variables.SETTINGS & self._variables.keys() - set(record.withheld)):
             here, there = self._variables[name], record.variables.get(name)
-            if here and here != (there or "") and not process_records.is_secret(name):
+            if here and _differ(name, here, there or "") and not process_records.is_secret(name):
                 shown = "without it" if there is None else f"with {there!r}"
                 text = f"{name} is {here!r} here; process {record.pid} was started {shown}"
                 found.append(warning(self.name, text, "restart the process if it should have this value"))
         return found or [fine(self.name, f"process {record.pid}: checked with the variables it was started with")]
+
+
+def _differ(name: str, here: str, there: str) -> bool:
+    """Return whether two values of a setting differ. A directory may be written in several ways."""
+    if name.endswith("_DIR") and here and there:
+        return Path(here).resolve() != Path(there).resolve()
+    return here != there
 
 
 class Secrets:
