@@ -7,7 +7,7 @@ import dataclasses
 import hmac
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from prometheus_client import generate_latest
@@ -29,6 +29,7 @@ from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.secrets import operator_key
+from tidings.secrets.secret_sources import SecretUnavailable
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import codes, core
@@ -53,21 +54,40 @@ _ABOUT_CALLBACKS = core.ResendCallbacks | core.ReadCallback | core.QueueWebhook
 _OPERATIONS = core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs | core.ShowMessage
 
 
+def _operator_keys(master_keys: Iterable[bytes]) -> Sequence[bytes]:
+    return [operator_key.derive(key).encode() for key in master_keys]
+
+
 class _NotLookedUp(RequestRefused):
     """The request was refused before a check whether an earlier attempt was carried out."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class LinkKeys:
     """Keys that clients of the link present."""
 
     link: bytes
-    operators: tuple[bytes, ...]  # each opens replays, purges and contents
+    operators: Sequence[bytes]  # each opens replays, purges and contents
+    read: Callable[[], Iterable[bytes]] | None = None  # returns the current master keys; None if they never change
 
     @classmethod
-    def of(cls, link_key: str, master_keys: Iterable[bytes]) -> LinkKeys:
-        """Return the link key, and the operator key of each master key."""
-        return cls(link_key.encode(), tuple(operator_key.derive(key).encode() for key in master_keys))
+    def of(
+        cls, link_key: str, master_keys: Iterable[bytes], read: Callable[[], Iterable[bytes]] | None = None
+    ) -> LinkKeys:
+        """Return the link key, and the operator key of each master key.
+
+        read: returns the current master keys, which may take seconds; None when they never change
+        """
+        return cls(link_key.encode(), _operator_keys(master_keys), read)
+
+    async def refresh(self) -> None:
+        """Read the master keys again, which may have been rotated. Keys that cannot be read stay."""
+        if self.read is None:
+            return
+        try:
+            self.operators = _operator_keys(await asyncio.to_thread(self.read))
+        except SecretUnavailable as error:
+            log.warning("link.keys_unreadable", extra={"error": str(error)})
 
     def is_operator(self, key: str) -> bool:
         """Return whether this is the operator key of one of the master keys."""
@@ -93,6 +113,7 @@ class LinkHandler:
         self._links = self.links if self.links is not None else OpenLinks()
         self._starts = self.starts if self.starts is not None else RequestStarts(lambda: self.shards.callbacks_due())
         self._trusted = False
+        self._is_closed = False
         self._is_operator = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -103,13 +124,14 @@ class LinkHandler:
     def received(self, connection: Connection, frame: Any) -> None:
         if isinstance(frame, core.Hello):
             self._trusted = hmac.compare_digest(frame.key.encode(), self.keys.link)
-            self._is_operator = self._trusted and self.keys.is_operator(frame.operator_key)
-            if self._trusted:
-                self.unauthenticated_links.authenticated(connection)
-                connection.send(core.Done(frame.n, core.LINK_VERSION))
-                self._links.add(connection, is_notified=frame.version >= 3)
-            else:
+            if not self._trusted:
                 self.unauthenticated_links.refuse(connection, unauthenticated.WRONG_KEY)
+                return
+            self.unauthenticated_links.authenticated(connection)
+            if frame.operator_key and not self.keys.is_operator(frame.operator_key):
+                self._run(self._greet_after_refresh(connection, frame))
+            else:
+                self._greet(connection, frame)
         elif not self._trusted:
             self.unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         elif isinstance(frame, core.Ping):
@@ -118,13 +140,28 @@ class LinkHandler:
             full = core.Refused(frame.n, codes.OVERLOADED, "too many requests are in flight", 1)
             connection.send(_as_known(frame, full))
 
+    def _greet(self, connection: Connection, hello: core.Hello) -> None:
+        """Answer the `Hello` of a client with the link key."""
+        self._is_operator = self.keys.is_operator(hello.operator_key)
+        connection.send(core.Done(hello.n, core.LINK_VERSION))
+        self._links.add(connection, is_notified=hello.version >= 3)
+
+    async def _greet_after_refresh(self, connection: Connection, hello: core.Hello) -> None:
+        await self.keys.refresh()
+        if not self._is_closed:
+            self._greet(connection, hello)
+
     def _start(self, connection: Connection, question: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(connection, question))
+        self._run(self._answer(connection, question))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def closed(self, connection: Connection, reason: str) -> None:
         """Unregister the connection. Requests in flight continue and may commit, but their responses are dropped."""
+        self._is_closed = True
         self.unauthenticated_links.closed(connection)
         self._links.remove(connection)
         log.log(

@@ -12,6 +12,7 @@ from harness import metrics
 from tests.coreapp.conftest import Client
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
+from tidings.secrets import operator_key
 from tidings.wire import connection as wire
 from tidings.wire import core
 
@@ -29,14 +30,21 @@ def table() -> UnauthenticatedLinks:
 
 
 @pytest.fixture
-async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
+def masters() -> list[bytes]:
+    """Master keys on disk. The process was started with the first one."""
+    return [b"1" * 32]
+
+
+@pytest.fixture
+async def connect(table: UnauthenticatedLinks, masters: list[bytes]) -> AsyncIterator[Connect]:
     """Yield connections to a link without shards. They are closed at the end."""
     nothing: Any = None
+    keys = LinkKeys.of(KEY, masters, lambda: masters)
     server = await wire.listen(
         "127.0.0.1",
         0,
         core.Request,
-        lambda: LinkHandler(LinkKeys.of(KEY, ()), "here", nothing, numbers=nothing, unauthenticated_links=table),
+        lambda: LinkHandler(keys, "here", nothing, numbers=nothing, unauthenticated_links=table),
         rate=1000,
         burst=1000,
     )
@@ -105,3 +113,22 @@ async def test_repeated_wrong_keys_log_one_line(connect: Connect, caplog: pytest
             with pytest.raises(wire.Disconnected):
                 await greet(await connect(), "wrong")
     assert [record.getMessage() for record in caplog.records] == ["link.wrong_key"]
+
+
+async def test_an_operator_is_known_by_each_master_key_that_was_added_since_the_start(
+    connect: Connect, masters: list[bytes]
+) -> None:
+    async def purge(master: bytes) -> core.Response:
+        client = await connect()
+        own = operator_key.derive(master)
+        assert isinstance(await client.ask(lambda n: core.Hello(n, KEY, operator_key=own)), core.Done)
+        answer: core.Response = await client.ask(lambda n: core.PurgeCallbacks(n, [], "me", "all", 0, []))
+        return answer
+
+    rotated = b"2" * 32
+    refusal = await purge(rotated)
+    assert isinstance(refusal, core.Refused)
+    assert "only operators replay and purge" in refusal.details
+    masters.insert(0, rotated)
+    for master in masters:
+        assert "only operators" not in str(await purge(master))
