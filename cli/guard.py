@@ -46,13 +46,20 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             return FAILED, str(cause)
         outage = outages.describe(cause)
         if outage:
-            return FAILED, outage
+            return FAILED, outage + _without_tables(outage)
         if isinstance(cause, OSError):
             line = _explain_os_error(cause)
             if line:
                 return FAILED, line
     # Tidings' own errors are worded for users; any other error is a defect.
     return (FAILED, str(error)) if _is_ours(error) else None
+
+
+def _without_tables(outage: str) -> str:
+    """Return what to do about a database without tables; empty for another error."""
+    if "no such table" in outage or "(1146," in outage:
+        return "; run the command where `tidings up` runs, or set TIDINGS_DATA_DIR to the directory of the installation"
+    return ""
 
 
 def _is_ours(error: BaseException) -> bool:

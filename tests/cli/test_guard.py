@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from cli import guard
 from tidings.aio.service import ServiceFailed
@@ -26,6 +29,8 @@ IN_USE = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('
         (OSError(errno.EROFS, "Read-only file system", "/data/x"), 1, "/data/x: Read-only file system"),
         (ServiceFailed("robots", None), 1, "service robots ended by itself"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (sa.exc.OperationalError("", {}, sqlite3.OperationalError("no such table: jobs")), 1, "set TIDINGS_DATA_DIR"),
+        (sa.exc.ProgrammingError("", {}, pymysql.err.ProgrammingError(1146, "gone")), 1, "set TIDINGS_DATA_DIR"),
     ],
 )
 def test_errors_the_operator_can_fix_are_explained(error: BaseException, status: int, words: str) -> None:

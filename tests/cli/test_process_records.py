@@ -111,3 +111,15 @@ async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Pa
         f"TIDINGS_MESSAGES_RATE is 'fast' here; process {os.getpid()} was started with '12'",
         f"TIDINGS_SHARDS is '4' here; process {os.getpid()} was started without it",
     ]
+
+
+async def test_the_doctor_accepts_what_up_generates_and_another_spelling_of_a_directory(tmp_path: Path) -> None:
+    console = {"TIDINGS_CONSOLE_KEY": SECRET, "TIDINGS_CONSOLE_LINK": SECRET}
+    with process_records.kept("webapp", tmp_path, {"TIDINGS_DATA_DIR": str(tmp_path), **console}):
+        record = process_records.find("webapp", tmp_path)
+        assert record is not None
+        here = {"TIDINGS_DATA_DIR": os.path.relpath(tmp_path)}
+        (finding,) = await RunningProcess(record, here).run()
+        assert finding.level is Level.FINE
+        (finding,) = await RunningProcess(record, {"TIDINGS_DATA_DIR": str(tmp_path / "other")}).run()
+        assert "TIDINGS_DATA_DIR is" in finding.text
