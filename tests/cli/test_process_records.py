@@ -118,7 +118,7 @@ async def test_the_doctor_accepts_what_up_generates_and_another_spelling_of_a_di
     with process_records.kept("webapp", tmp_path, {"TIDINGS_DATA_DIR": str(tmp_path), **console}):
         record = process_records.find("webapp", tmp_path)
         assert record is not None
-        here = {"TIDINGS_DATA_DIR": os.path.relpath(tmp_path)}
+        here = {"TIDINGS_DATA_DIR": f"{tmp_path}/../{tmp_path.name}"}
         (finding,) = await RunningProcess(record, here).run()
         assert finding.level is Level.FINE
         (finding,) = await RunningProcess(record, {"TIDINGS_DATA_DIR": str(tmp_path / "other")}).run()
