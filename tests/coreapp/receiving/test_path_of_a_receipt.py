@@ -27,6 +27,7 @@ BESIDE = {
     "membership",
     "prekeys",
     "renew",
+    "shards",
     "template-events",
     "tier-rises",
     "undecrypted",
