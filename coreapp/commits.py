@@ -2,7 +2,7 @@
 
 A small transaction costs as much CPU as 50 rows, whichever shards the rows belong to. Each shard has a lane, whose
 changes are committed in their order. When a shared transaction fails, each lane commits its own changes by itself, so
-that a lost lease or a refused row concerns no other shard, and a shard that waits for a lock delays no other one twice.
+that a lost lease or a refused row concerns no other shard, and a shard that waits for a lock delays the others once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "journal"  # of the queue and of the batches in metrics
 # Seconds between two commits of changes that are not urgent, so that at low rates receipts and marks share the commit
 # of the next message. An idle process commits at once.
 SPACING = 0.01
-MAX_SIZE = 500  # changes per transaction; of more, each lane has an equal share
+MAX_SIZE = 500  # changes per transaction; when more wait, lanes get equal parts
 MAX_PENDING = 100_000  # changes of a lane that wait for a transaction; one more raises `BatcherFull`
 
 
@@ -114,7 +114,7 @@ class Committer(Generic[Owner, Item]):
         return min(self._taken_at.values(), default=None)
 
     def waited(self, lane: CommitLane[Owner, Item]) -> float:
-        """Return the seconds for which a transaction has been in flight that a new change of this lane must wait for; 0
+        """Return for how many seconds the transaction that a new change of this lane waits for has been in flight; 0
         without one.
         """
         return max(0.0, asyncio.get_running_loop().time() - min(lane.started, self._shared_since))

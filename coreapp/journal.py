@@ -237,14 +237,14 @@ class _Callbacks:
 
     async def _find_void(self, connection: Connection) -> None:
         """Find callbacks whose message's author was not in memory, unless the message was written by that author."""
-        doubtful = [callback for callback, _ in self._new if callback.author]
+        conditional = [callback for callback, _ in self._new if callback.author]
         authors: dict[tuple[str, str], str] = {}
-        for account in {callback.account for callback in doubtful}:
-            asked = [callback.subject for callback in doubtful if callback.account == account]
-            for row in await messages.list_progress(connection, account, asked):
+        for account in {callback.account for callback in conditional}:
+            subjects = [callback.subject for callback in conditional if callback.account == account]
+            for row in await messages.list_progress(connection, account, subjects):
                 if row.status in (messages.Status.RECEIVED, messages.Status.MARKED_READ):
                     authors[account, row.id] = row.peer
-        self.void = {c.seq for c in doubtful if authors.get((c.account, c.subject)) != c.author}
+        self.void = {c.seq for c in conditional if authors.get((c.account, c.subject)) != c.author}
         if self.void:
             log.warning("callbacks.not_of_their_author", extra={"count": len(self.void)})
 

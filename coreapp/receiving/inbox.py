@@ -1,9 +1,9 @@
 """Inbox of one shard: receipts, messages and notices from the network are committed, then acknowledged.
 
 Deliveries that arrive during a commit form the next batch, for which receipts are collected in a process with several
-shards. A batch that takes long is committed in parts, so that
-heartbeats and requests are served in between. From then on deliveries, including new ones, are handled round robin over
-their senders. Duplicates (receipts by message and status, messages by id) are recognised and only acknowledged.
+shards. A batch that takes long is committed in parts, so that heartbeats and requests are served in between. From then
+on deliveries, including new ones, are handled round robin over their senders. Duplicates (receipts by message and
+status, messages by id) are recognised and only acknowledged.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class Transmitter:
     """Encrypted jobs of one shard, from commit to acceptance.
 
     At most `WINDOW` jobs and `WINDOW_BYTES` bytes are unacknowledged. While the network is overloaded all jobs wait.
-    Refused jobs are resent first, so that messages to one peer keep their order, except for those that were in flight.
+    Refused jobs are resent first, so that messages to one peer keep their order, except relative to those that were in
+    flight at the refusal.
     When the network accepts no more for one peer, its jobs wait in the connection outside of the window, and no other
     peer is delayed. Jobs of an earlier owner are sent at the backlog's rate.
     """

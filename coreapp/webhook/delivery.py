@@ -158,11 +158,11 @@ class Deliveries:
         except Exception as error:
             # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
             # forever.
-            is_alone = len(batch) > 1
+            were_together = len(batch) > 1
             for callback in batch:
                 log.exception("webhook.unexpected", extra={"event_id": callback.event_id})
                 callback.attempt = attempts[callback.seq]
-                callback.alone |= is_alone
+                callback.alone |= were_together
                 try:
                     self._settle([callback], self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
                 except Exception as failure:

@@ -2,10 +2,10 @@
 
 At most `limit` are in memory. Further ones are only in the database, and are loaded when memory has drained to half of
 the limit. Callbacks that are not persisted have no row to wait in: beyond twice the limit they are dropped and counted.
-Replayed dead letters may exceed the limit: at most 1,000 at a time, none while the queue is full.
+A replay is refused while the queue is at its limit; otherwise it adds up to 1,000 callbacks, possibly beyond the limit.
 
-New statuses are held until their message's sender knows its id. They are in the queue and count like others that are
-not due yet.
+New statuses are held until the client has received the id of their message. They are in the queue and count like others
+that are not due yet.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ class CallbackQueue:
             await asyncio.gather(self._loading, return_exceptions=True)
 
     def age(self) -> float:
-        """Return the seconds since the oldest callback in memory was due, except those being posted. May be called from
+        """Return the age in seconds of the oldest callback in memory that is not being posted. May be called from
         another thread.
         """
         waiting = [

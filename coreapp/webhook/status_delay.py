@@ -1,4 +1,4 @@
-"""Delay of a message's statuses until its sender knows the id that they name."""
+"""Delay of a message's statuses until the client has received the id that they name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StatusDelay:
         self._delay = round(seconds * 1000)
         # Messages being accepted; at most as many as concurrent requests of Webapps.
         self._unanswered: set[str] = set()
-        # By subject of their callbacks: those of them that have statuses already, whose due time is not known yet.
+        # Unanswered messages that have a status already, by the subject of its callback. Its due time is not known yet.
         self._early: dict[str, str] = {}
         self._due: dict[str, int] = {}
         self._answered: collections.deque[tuple[int, str]] = collections.deque()

@@ -54,7 +54,7 @@ ExchangeKeys = Callable[[Sequence[KeyWanted], Sequence[KeyWanted]], None]
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Mailroom:
-    """Mailroom, in use from `open` until its first failed commit, when it sets `failed` and stops working.
+    """Store of a fleet, in use from `open` until its first failed commit, when it sets `failed` and stops working.
 
     The owner then drops the connections and opens another mailroom. Unacknowledged deliveries come again, and the
     new mailroom shows and sends everything that was committed.

@@ -132,7 +132,7 @@ class Connections:
         try:
             async with asyncio.timeout(STORING):
                 await self.backend.directory.other_nodes.close()
-                # The router stores copies of the last group messages, and then their messages are forgotten.
+                # The router stores copies of the last group messages, which are then deleted.
                 await self.backend.copies.close()
                 await self.backend.router.close()
                 await self.backend.kept.close()

@@ -49,7 +49,7 @@ class BloomFilter:
 
 
 class RotatingFilter:
-    """Bloom filter that contains each digest for `seconds` at least, and for three times as long at most.
+    """Bloom filter that contains each digest for at least `seconds`. Later additions drop it.
 
     There are two generations. The later one takes what is added; after `seconds` it becomes the earlier one, and the
     earlier one is dropped. While nothing is added, nothing is dropped.

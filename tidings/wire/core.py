@@ -16,7 +16,7 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 # and `QueueWebhook`, and records `ReadCallback.by`.
 LINK_VERSION = 5
 RECORDS_READERS = CHANGES_PROFILES = QUEUES_WEBHOOKS = 5  # first versions that do so
-# What a request is refused with that needs a later version.
+# Text of the refusal of a request that needs a later version.
 EARLIER_RELEASE = "has an earlier release, which cannot do this: upgrade it"
 # Callbacks that a shard replays per second, after up to 2,000 at once.
 REPLAYS_PER_SECOND = 200

@@ -50,7 +50,7 @@ NOT_PARTICIPANT = "not_participant"
 
 # Reasons of `Failed` (response to login, check and fetch) and of `Closing`.
 UNAUTHORIZED = "unauthorized"
-BUSY = "busy"  # a check of this account is in flight already
+BUSY = "busy"  # a check by this number is in flight already
 BAD_FRAME = "bad_frame"
 SLOW_READER = "slow_reader"
 REPLACED = "replaced"  # the same device, or partition, logged in on another connection, or in a higher `layout`
