@@ -106,7 +106,7 @@ def inbound(
     if message.context is not None:
         entry["context"] = message.context
     if message.referral is not None:
-        entry["referral"] = message.referral
+        entry["referral"] = msgspec.structs.replace(message.referral, media_type=None, ctwa_clid=None)
     if identity is not None:
         entry["identity"] = identity
     wrong = error or message.error

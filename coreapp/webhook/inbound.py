@@ -192,6 +192,9 @@ class Referral(_Part):
     source_id: Annotated[str, Meta(max_length=128)] | None = None
     headline: ReferralText | None = None
     body: ReferralText | None = None
+    # In webhooks of the Cloud API only.
+    media_type: Annotated[str, Meta(max_length=64)] | None = None
+    ctwa_clid: Annotated[str, Meta(max_length=1_024)] | None = None  # id of the click on the advertisement
 
 
 class CardName(_Part):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coreapp.webhook import inbound
+from coreapp.webhook import bodies, inbound
 from coreapp.webhook.cloud import envelope, errors, messages, statuses
 from coreapp.webhook.cloud.statuses import ReportedStatus
 from tidings.storage.business.messages import Status
@@ -203,3 +203,13 @@ def test_a_reaction_has_no_status_after_sent(reached: Status, is_reported: bool)
         callback_data=None,
     )
     assert statuses.is_reported(status) is is_reported
+
+
+def test_only_the_cloud_api_names_the_click_and_the_medium_of_an_advertisement() -> None:
+    found = {"source_url": "https://example.com", "headline": "Soup"}
+    more = {"media_type": "image", "ctwa_clid": "ARAkLkA8rmlFeiCktEJQ"}
+    content = {"type": "text", "text": {"body": "Hi"}, "referral": found | more}
+    message = inbound.read(json.dumps(content).encode())
+    (change,) = json.loads(messages.inbound(IDENTITY, "in-1", PEER, 1_700_000_000, message))["entry"][0]["changes"]
+    assert change["value"]["messages"][0]["referral"] == found | more
+    assert json.loads(bodies.inbound("in-1", PEER, 1_700_000_000, message))["messages"][0]["referral"] == found
