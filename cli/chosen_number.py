@@ -24,10 +24,21 @@ async def find(database: Database, first: str, given: str | None) -> str:
         async with database.reading() as connection:
             row = await numbers.find(connection, number)
         if row is None or row.state == numbers.REMOVING:
-            raise guard.CommandFailure(
-                f"{number[:20]} is not a number of this installation: `tidings number list` lists them"
-            )
+            raise _unknown(number)
     return number
+
+
+async def require_known(database: Database, first: str, number: str) -> None:
+    """Raise `CommandFailure` unless the installation has the number, or still removes it."""
+    if number != first:
+        async with database.reading() as connection:
+            row = await numbers.find(connection, number)
+        if row is None:
+            raise _unknown(number)
+
+
+def _unknown(number: str) -> guard.CommandFailure:
+    return guard.CommandFailure(f"{number[:20]} is not a number of this installation: `tidings number list` lists them")
 
 
 async def find_waba_owner(database: Database, first: str, given: str | None) -> str:

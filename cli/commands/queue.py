@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from cli import choices, guard, process, queue_pages
+from cli import choices, chosen_number, guard, process, queue_pages
 from cli.coreapp_client import CoreappClient
 from cli.queue_changes import Count, QueueChanges
 from cli.settings import QueueSettings
@@ -115,6 +115,8 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
     database = Database(settings.business, "business")
     try:
+        if options.number:
+            await chosen_number.require_known(database, settings.account, options.number.lstrip("+"))
         if options.action in _CHANGES:
             changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
             return await _CHANGES[options.action](options, database, changes)

@@ -439,3 +439,10 @@ def test_items_in_quarantine_are_listed_without_bodies_and_released(tool: Tool, 
         "suspect",
         "released",
     ]
+
+
+@pytest.mark.parametrize("action", ["status", "jobs", "callbacks", "replay"])
+def test_a_number_that_the_installation_does_not_have_is_reported(tool: Tool, action: str) -> None:
+    with pytest.raises(guard.CommandFailure, match="15551112222 is not a number of this installation"):
+        tool(action, "--number", "+15551112222")
+    tool("jobs", "--number", "+15550000000")
