@@ -180,6 +180,12 @@ async def test_a_fault_fails_the_counted_calls_of_both_apis(served: Served) -> N
     assert (await served.send()).status_code == 201
 
 
+async def test_a_fault_without_a_status_has_that_of_its_code_in_each_api(served: Served) -> None:
+    await served.http.post("/tidings/faults", json={"target": "messages", "times": 2, "code": 130429})
+    assert code(await served.send()) == (429, 1015)
+    assert (await _send(served.http)).status_code == 400
+
+
 async def test_every_second_call_fails_until_the_fault_is_used_up(served: Served) -> None:
     await served.http.post("/tidings/faults", json={"target": "all", "times": 2, "every": 2, "http": 503, "code": 2})
     assert [(await served.send()).status_code for _ in range(6)] == [201, 503, 201, 503, 201, 201]

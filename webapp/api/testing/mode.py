@@ -99,7 +99,9 @@ class TestMode:
         """Count a request. Raises `InducedFailure` when it meets a fault."""
         fault = self.faults.take(target)
         if fault is not None:
-            raise InducedFailure(fault.code, REQUESTED, status=fault.http, retry_after=fault.retry_after_s)
+            # With the status of its code in the Cloud API, v1 uses that of its own code.
+            status = fault.http if fault.http != find_code(fault.code).status else None
+            raise InducedFailure(fault.code, REQUESTED, status=status, retry_after=fault.retry_after_s)
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request below `/tidings/`. Raises `APIError`."""
