@@ -213,3 +213,12 @@ async def test_a_file_is_foreign_with_the_id_of_another_number(cloud: Cloud) -> 
     assert b"Unsupported get request. Object with ID '1152921504606846977' does not exist" in untraced(unknown)
     refused = await cloud.send(type="image", text=..., image={"id": "1152921504606846977"})
     assert details(refused) == "image.id: there is no media with this id"
+
+
+async def test_the_fields_of_a_file_can_be_chosen(cloud: Cloud) -> None:
+    media_id = (await upload(cloud)).json()["id"]
+    chosen = await cloud.http.get(f"/{media_id}", params={"fields": "mime_type,file_size"})
+    assert chosen.json() == {"mime_type": "image/png", "file_size": len(PNG), "id": media_id}
+    unknown = await cloud.http.get(f"/{media_id}", params={"fields": "bogus"})
+    assert error(unknown)[:2] == (400, 100)
+    assert "(bogus)" in unknown.json()["error"]["message"]

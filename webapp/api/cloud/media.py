@@ -12,7 +12,7 @@ from tidings.media import kinds
 from tidings.storage.business.media import MediaRow
 from tidings.wire import codes
 from tidings.wire.cloud import media_ids
-from webapp.api.cloud import errors, responses
+from webapp.api.cloud import errors, fields, responses
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.upload_form import UploadForm
 from webapp.api.media import service
@@ -93,17 +93,18 @@ def _type_of(declared: str, field: str, filename: str) -> str:
 
 async def show(call: CloudCall) -> Response:
     found = await _find(call)
-    return call.respond(
-        {
-            "url": call.find(MediaLinks).url(call.api_url, call.identity.account, call.target.node),
-            "mime_type": found.mime_type.partition(";")[0],
-            "sha256": found.sha256,
-            "file_size": found.size,
-            "id": call.target.node,
-            "messaging_product": "whatsapp",
-        },
-        kind=responses.MESSAGING,
-    )
+    described = {
+        "url": call.find(MediaLinks).url(call.api_url, call.identity.account, call.target.node),
+        "mime_type": found.mime_type.partition(";")[0],
+        "sha256": found.sha256,
+        "file_size": found.size,
+        "id": call.target.node,
+        "messaging_product": "whatsapp",
+    }
+    given = call.query().get("fields")
+    if given:
+        described = fields.select(described, given, node_type="WhatsAppBusinessMedia", default=())
+    return call.respond(described, kind=responses.MESSAGING)
 
 
 async def delete(call: CloudCall) -> Response:
