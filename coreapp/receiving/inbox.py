@@ -126,17 +126,18 @@ class Inbox:
         if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
             self._set_aside(delivery)
         else:
-            self._put(delivery).add_done_callback(self._handled)
+            self._put(delivery)
 
-    def _put(self, delivery: Deliver) -> asyncio.Future[None]:
+    def _put(self, delivery: Deliver) -> None:
         self._batcher.spacing = self._receipt_spacing.seconds
-        return self._batcher.put(delivery, urgent=delivery.kind not in inspection.STATUSES)
+        queued = self._batcher.put(delivery, urgent=delivery.kind not in inspection.STATUSES)
+        queued.add_done_callback(self._handled)
 
     def _put_awaited(self, delivery: Deliver) -> asyncio.Future[None]:
         """Queue one delivery; the future completes when its effects are on disk. It is cancelled if the inbox closes or
         fails before.
         """
-        self._put(delivery).add_done_callback(self._handled)
+        self._put(delivery)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._awaited[delivery.id] = ended
         return ended
@@ -174,7 +175,7 @@ class Inbox:
 
     def _again(self, held: Sequence[Deliver]) -> None:
         for delivery in () if self._is_closed else held:
-            self._put(delivery).add_done_callback(self._handled)
+            self._put(delivery)
 
     async def close(self) -> None:
         """Finish the deliveries that have arrived."""
