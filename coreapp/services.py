@@ -143,8 +143,7 @@ async def _listen(
 ) -> asyncio.Server | SocketServer:
     """Listen for Webapps. Raises `SettingsError` if the address cannot be used."""
     unauthenticated_links = UnauthenticatedLinks()
-    masters = settings.secrets.master_key
-    keys = LinkKeys.of(settings.secrets.link_key, masters.keys, masters.read)
+    keys = LinkKeys.of(settings.secrets.link_key, settings.secrets.master_key)
     starts = RequestStarts(node.shards.callbacks_due)
     host, port = settings.link_address
     try:

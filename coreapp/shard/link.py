@@ -7,7 +7,7 @@ import dataclasses
 import hmac
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from prometheus_client import generate_latest
@@ -29,6 +29,7 @@ from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.secrets import operator_key
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.secrets.secret_sources import SecretUnavailable
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
@@ -68,24 +69,17 @@ class LinkKeys:
 
     link: bytes
     operators: Sequence[bytes]  # each opens replays, purges and contents
-    read: Callable[[], Iterable[bytes]] | None = None  # returns the current master keys; None if they never change
+    masters: SecretKeys
 
     @classmethod
-    def of(
-        cls, link_key: str, master_keys: Iterable[bytes], read: Callable[[], Iterable[bytes]] | None = None
-    ) -> LinkKeys:
-        """Return the link key, and the operator key of each master key.
-
-        read: returns the current master keys, which may take seconds; None when they never change
-        """
-        return cls(link_key.encode(), _operator_keys(master_keys), read)
+    def of(cls, link_key: str, masters: SecretKeys) -> LinkKeys:
+        """Return the link key, and the operator key of each master key."""
+        return cls(link_key.encode(), _operator_keys(masters.keys), masters)
 
     async def refresh(self) -> None:
         """Read the master keys again, which may have been rotated. Keys that cannot be read stay."""
-        if self.read is None:
-            return
         try:
-            self.operators = _operator_keys(await asyncio.to_thread(self.read))
+            self.operators = _operator_keys(await asyncio.to_thread(self.masters.read))
         except SecretUnavailable as error:
             log.warning("link.keys_unreadable", extra={"error": str(error)})
 

@@ -160,7 +160,7 @@ class World:
             0,
             core.Request,
             lambda: LinkHandler(
-                LinkKeys.of(LINK_KEY, (MASTER_KEY,)),
+                LinkKeys.of(LINK_KEY, SecretKeys.of(MASTER_KEY)),
                 chosen.node,
                 node.shards,
                 numbers=node.numbers,

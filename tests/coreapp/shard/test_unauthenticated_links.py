@@ -13,6 +13,7 @@ from tests.coreapp.conftest import Client
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.secrets import operator_key
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.wire import connection as wire
 from tidings.wire import core
 
@@ -39,7 +40,7 @@ def masters() -> list[bytes]:
 async def connect(table: UnauthenticatedLinks, masters: list[bytes]) -> AsyncIterator[Connect]:
     """Yield connections to a link without shards. They are closed at the end."""
     nothing: Any = None
-    keys = LinkKeys.of(KEY, masters, lambda: masters)
+    keys = LinkKeys.of(KEY, SecretKeys(tuple(masters), lambda: tuple(masters), "test"))
     server = await wire.listen(
         "127.0.0.1",
         0,
