@@ -21,6 +21,7 @@ from webapp.api.media.transfer import ByteRange, FileResponse, received
 from webapp.http import headers
 from webapp.http.errors import APIError, BodyTooLarge, InvalidRequest
 
+NODE_TYPE = "WhatsAppBusinessMedia"
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 TYPES = (
     "audio/aac",
@@ -101,10 +102,8 @@ async def show(call: CloudCall) -> Response:
         "id": call.target.node,
         "messaging_product": "whatsapp",
     }
-    given = call.query().get("fields")
-    if given:
-        described = fields.select(described, given, node_type="WhatsAppBusinessMedia", default=())
-    return call.respond(described, kind=responses.MESSAGING)
+    chosen = fields.select(described, call.query().get("fields"), node_type=NODE_TYPE, default=tuple(described))
+    return call.respond(chosen, kind=responses.MESSAGING)
 
 
 async def delete(call: CloudCall) -> Response:
