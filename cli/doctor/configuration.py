@@ -19,12 +19,12 @@ from tidings import __version__
 from tidings.config import env
 from tidings.installation.process_records import ProcessRecord
 from tidings.installation.settings import ProcessSettings
-from tidings.secrets import process_secrets, secret_sources
+from tidings.secrets import api_key, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
 from tidings.secrets.secret_files import OWNERS, SecretFiles
 
 # Secrets that `tidings up` generates for the processes that it starts.
-_GENERATED = ("TIDINGS_CONSOLE_KEY", "TIDINGS_CONSOLE_LINK")
+_GENERATED = (api_key.CONSOLE_VARIABLE, api_key.LINK_VARIABLE)
 
 KINDS: Mapping[str, type[ProcessSettings]] = {
     "webapp": webapp.settings.Settings,
