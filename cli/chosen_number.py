@@ -20,24 +20,24 @@ async def find(database: Database, first: str, given: str | None) -> str:
     given: value of `--number`; None without it
     """
     number = given.removeprefix("+") if given is not None else first
-    if number != first:
-        async with database.reading() as connection:
-            row = await numbers.find(connection, number)
-        if row is None or row.state == numbers.REMOVING:
-            raise _unknown(number)
+    await require(database, first, number, removing=False)
     return number
 
 
-async def require_known(database: Database, first: str, number: str) -> None:
-    """Raise `CommandFailure` unless the installation has the number, or still removes it."""
+async def require(database: Database, first: str, number: str, *, removing: bool) -> None:
+    """Raise `CommandFailure` unless the installation has the number.
+
+    removing: whether it counts while it is being removed
+    """
     if number != first:
         async with database.reading() as connection:
             row = await numbers.find(connection, number)
-        if row is None:
-            raise _unknown(number)
+        if row is None or (row.state == numbers.REMOVING and not removing):
+            raise unknown(number)
 
 
-def _unknown(number: str) -> guard.CommandFailure:
+def unknown(number: str) -> guard.CommandFailure:
+    """Return the error about a number that the installation does not have."""
     return guard.CommandFailure(f"{number[:20]} is not a number of this installation: `tidings number list` lists them")
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
-from cli import choices, guard
+from cli import choices, chosen_number, guard
 from cli.settings import CoreappSettings
 from coreapp.graph_api.client import GraphClient
 from coreapp.upstream import account_check
@@ -121,7 +121,7 @@ async def _switch(database: Database, work: Callable[[Connection], Awaitable[Non
 async def _find(connection: Connection, number: str) -> BusinessNumber:
     found = await numbers.find(connection, number)
     if found is None or found.state == numbers.REMOVING:
-        raise guard.CommandFailure(f"{number} is not a number of this installation: `tidings number list` lists them")
+        raise chosen_number.unknown(number)
     return found
 
 

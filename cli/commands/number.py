@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from cli import choices, coreapp_client, guard, number_limits, number_upstream, process
+from cli import choices, chosen_number, coreapp_client, guard, number_limits, number_upstream, process
 from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.secrets import first_password
@@ -201,7 +201,7 @@ async def _pause(database: Database, number: str, *, is_paused: bool) -> int:
     try:
         await _change(database, change)
     except number_states.NumberMissing:
-        raise _unknown(number) from None
+        raise chosen_number.unknown(number) from None
     except number_states.NumberBeingRemoved:
         raise guard.CommandFailure(f"{number} is being removed") from None
     print(f"{number} is {PAUSED if is_paused else ACTIVE}")
@@ -264,12 +264,8 @@ async def _revoke_tokens(connection: Connection, number: str) -> None:
 async def _require(connection: Connection, number: str) -> BusinessNumber:
     row = await numbers.find(connection, number, lock=True)
     if row is None:
-        raise _unknown(number)
+        raise chosen_number.unknown(number)
     return row
-
-
-def _unknown(number: str) -> guard.CommandFailure:
-    return guard.CommandFailure(f"{number} is not a number of this installation: `tidings number list` lists them")
 
 
 async def _change(database: Database, work: Callable[[Connection], Awaitable[Value]]) -> Value:

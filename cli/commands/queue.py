@@ -116,7 +116,7 @@ async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
     database = Database(settings.business, "business")
     try:
         if options.number:
-            await chosen_number.require_known(database, settings.account, options.number.lstrip("+"))
+            await chosen_number.require(database, settings.account, options.number.lstrip("+"), removing=True)
         if options.action in _CHANGES:
             changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
             return await _CHANGES[options.action](options, database, changes)
