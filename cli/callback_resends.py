@@ -31,7 +31,7 @@ async def resend(
     choice: selection with an `until`, so that callbacks that this call causes are not selected
     report: called after each page with the number so far, and the Unix milliseconds back to which; None for the last
     """
-    total, before = 0, None
+    total, before, is_listed = 0, None, False
     events: set[str] = set()
     while True:
         async with database.reading() as connection:
@@ -41,13 +41,15 @@ async def resend(
                 connection, account, choice, block=block, before=before, limit=page, events=events
             )
         count = await changes.replay(found.seqs)
-        if found.seqs and not count:
-            raise CommandFailure(
-                f"no Coreapp of {account} runs, which posts ended callbacks again: start one, then repeat the command"
-            )
         total += count
+        is_listed = is_listed or bool(found.seqs)
         report(total, (found.older >> 5) // 1000 if found.older is not None else None)
         if found.older is None:
-            return total
+            break
         before = found.older
         await asyncio.sleep(count / changes.replay_rate)
+    if is_listed and not total:
+        raise CommandFailure(
+            f"no Coreapp of {account} runs, which posts ended callbacks again: start one, then repeat the command"
+        )
+    return total

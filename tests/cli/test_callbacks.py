@@ -211,6 +211,21 @@ async def test_ended_callbacks_without_a_running_coreapp_are_an_error(database_f
         await callback_resends.resend(database, sender, "15550000000", choice, lambda *_: None)
 
 
+async def test_a_page_of_callbacks_that_are_gone_does_not_end_a_resend(database: Database) -> None:
+    class Emptied(Coreapp):
+        """A Coreapp from which the first callbacks have been deleted meanwhile."""
+
+        async def call(self, address: str, make: Callable[[int], Any]) -> Any:
+            answer = await super().call(address, make)
+            return answer if len(self.requests) > 1 else core.Replayed(1, 0)
+
+    ended = [EndedAttempt(failed(seq << 5, 0), 1, 1, 1, 200, b"") for seq in range(1, 21)]
+    async with database.transaction() as connection:
+        await callback_history.add(connection, ended, lambda account, name, texts: texts)
+    sender, choice = changes(database, Emptied()), CallbackFilter(until=1)
+    assert await callback_resends.resend(database, sender, "15550000000", choice, lambda *_: None, page=10) == 10
+
+
 async def test_a_full_queue_ends_a_replay_with_the_number_of_replayed_callbacks(database: Database) -> None:
     with pytest.raises(CommandFailure, match=r"at its limit.* \(2000 callbacks were changed before\)$"):
         await changes(database, Coreapp(room=2_000)).replay({0: range(1_000), 1: range(5_000)})
