@@ -115,6 +115,45 @@ async def test_a_wrong_or_existing_template_is_refused(cloud: Cloud) -> None:
     assert error(await create(cloud, "x", components=[]))[0] == 400
 
 
+@pytest.mark.parametrize(
+    ("fields", "subcode", "title"),
+    [
+        ({"name": "n" * 513}, 2388040, "Character Limit Exceeded"),
+        ({"components": [{"type": "BODY", "text": "b" * 1025}]}, 2388040, "Character Limit Exceeded"),
+        ({"components": [*COMPONENTS, {"type": "header", "text": "h" * 61}]}, 2388040, "Character Limit Exceeded"),
+        (
+            {"components": [*COMPONENTS, {"type": "HEADER", "format": "TEXT", "text": "{{1}} {{2}}"}]},
+            2388047,
+            "Message Header Format Is Incorrect",
+        ),
+        ({"components": [*COMPONENTS, {"type": "HEADER"}]}, 2388047, "Message Header Format Is Incorrect"),
+        ({"components": [{"type": "BODY", "text": "Hello {{2}}"}]}, 2388072, "Message Body Format Is Incorrect"),
+        (
+            {"components": [COMPONENTS[0], {"type": "FOOTER", "text": "Bye {{1}}"}]},
+            2388073,
+            "Message Footer Format Is Incorrect",
+        ),
+        ({"name": "No Name"}, None, None),
+        ({"category": "OTHER"}, None, None),
+        ({"components": "x"}, None, None),
+        ({"components": ["x"]}, None, None),
+        ({"components": [{"type": "BUTTONS", "buttons": [{"type": "QUICK_REPLY", "text": 7}]}]}, None, None),
+    ],
+)
+async def test_an_error_says_what_is_wrong_in_a_definition(
+    cloud: Cloud, fields: dict[str, object], subcode: int | None, title: str | None
+) -> None:
+    await create(cloud, "order")
+    [stored] = (await cloud.http.get(PATH)).json()["data"]
+    responses = [await create(cloud, **{"name": "x", **fields})]
+    if "name" not in fields:
+        responses.append(await cloud.http.post(f"/{stored['id']}", json=fields))
+    for response in responses:
+        found = response.json()["error"]
+        assert (response.status_code, found["code"], found.get("error_subcode")) == (400, 100, subcode)
+        assert found.get("error_user_title") == title
+
+
 async def test_a_list_has_the_requested_counts(cloud: Cloud) -> None:
     await create(cloud, "order")
     names = "total_count,message_template_count,message_template_limit,are_translations_complete"

@@ -10,7 +10,7 @@ from fastapi import Response
 from tidings.storage.business.templates import APPROVED, NO_REASON, PAUSED, REJECTED, UNRATED, TemplateRow
 from tidings.wire.cloud.codes import MANAGEMENT_RATE
 from tidings.wire.codes import ALREADY_EXISTS
-from webapp.api.cloud import errors, fields, handles, template_lives
+from webapp.api.cloud import errors, fields, handles, template_errors, template_lives
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.lists import listed
 from webapp.api.templates import decisions, schemas
@@ -143,7 +143,7 @@ async def create(call: CloudCall) -> Response:
     for name in ("name", "language", "category", "components"):
         if parameters.get(name) is None:
             raise errors.missing(name)
-    definition = bodies.check(Definition, {name: parameters[name] for name in schemas.DEFINED if name in parameters})
+    definition = _define({name: parameters[name] for name in schemas.DEFINED if name in parameters})
     await handles.check_samples(call, parameters["components"])
     life = template_lives.read(parameters, definition.category)
     try:
@@ -157,6 +157,14 @@ async def create(call: CloudCall) -> Response:
         words = f"There is already content in {definition.language} for the template {definition.name}."
         raise errors.for_user(EXISTS, title, words) from None
     return call.respond({"id": id_of(created), "status": created.status, "category": created.category})
+
+
+def _define(parameters: Mapping[str, Any]) -> Definition:
+    """Return the definition in the parameters of a call. Raises `GraphError`."""
+    try:
+        return bodies.check(Definition, parameters)
+    except InvalidRequest as error:
+        raise template_errors.of_definition(error, parameters) from None
 
 
 def _refusal(refused: CreationRefused, definition: Definition) -> errors.GraphError:
@@ -187,7 +195,7 @@ async def edit(call: CloudCall) -> Response:
         if not changes and present.status in EDITABLE:
             # Another time to live needs no review.
             return present
-        wanted = bodies.check(Definition, {**schemas.defined(present), **changes})
+        wanted = _define({**schemas.defined(present), **changes})
         return templates.review.edit(present, wanted.row(present.account, present.created_at), now)
 
     try:
