@@ -63,6 +63,9 @@ async def test_callback_data_and_the_identity_hash_reach_the_coreapp(cloud: Clou
     assert error(response)[:2] == (400, 131009)
 
 
+LEFT_OUT = ("order_details", "order_status", "address_message", "call_permission_request", "voice_call")
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "message"),
     [
@@ -78,6 +81,10 @@ async def test_callback_data_and_the_identity_hash_reach_the_coreapp(cloud: Clou
         ({"text": {}}, 131008, "(#131008) Required parameter is missing"),
         ({"text": {"body": "x" * 4097}}, 100, "(#100) Invalid parameter"),
         ({"recipient_type": "group"}, 3, None),
+        ({"type": "pin", "pin": {}}, 3, None),
+        *(({"type": "interactive", "interactive": {"type": kind}}, 3, None) for kind in LEFT_OUT),
+        ({"type": "interactive", "interactive": {"type": "other"}}, 131009, None),
+        ({"type": "interactive", "interactive": "x"}, 131009, None),
         ({"type": "hsm"}, 100, None),
         ({"type": 7}, 100, None),
         ({"context": {"message_id": "wamid.xyz"}}, 131009, "(#131009) Parameter value is not valid"),

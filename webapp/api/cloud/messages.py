@@ -34,6 +34,11 @@ _OUTGOING = (
     "Message supplied to mark message as read API with message ID: {} is outgoing. Please use an incoming message ID."
 )
 _PRODUCTS = ("whatsapp",)
+# What the Cloud API has and Tidings leaves out.
+_PIN = "pin"
+_INTERACTIVE_LEFT_OUT = frozenset(
+    ("order_details", "order_status", "address_message", "call_permission_request", "voice_call")
+)
 # Fields of a body that are no part of the message itself. `ttl` exists only in v1.
 _ASIDE = frozenset(
     ("messaging_product", "recipient", "biz_opaque_callback_data", "recipient_identity_key_hash", "access_token", "ttl")
@@ -108,13 +113,15 @@ def read(parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         kind = "text"
     elif isinstance(kind, str):
         kind = value["type"] = kind.lower()
+    if kind == _PIN or value.get("recipient_type") == GROUP:
+        raise errors.no_capability()
     if not isinstance(kind, str) or kind not in LATER_MODELS:
         raise errors.not_one_of("type", sorted(LATER_MODELS), kind)
-    if value.get("recipient_type") == GROUP:
-        raise errors.no_capability()
     if isinstance(value.get("context"), dict):
         value["context"] = {**value["context"], **_own_id(value["context"], "context")}
     content = value.get(kind)
+    if kind == "interactive" and bodies.type_of(content) in _INTERACTIVE_LEFT_OUT:
+        raise errors.no_capability()
     if kind == "reaction" and isinstance(content, dict):
         value[kind] = {"emoji": "", **content, **_own_id(content, kind)}
     elif kind == "template" and isinstance(content, dict):
