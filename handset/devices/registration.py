@@ -55,13 +55,15 @@ class DeviceRegistry:
         registration_key: str = "",
         pin: str = "",
     ) -> None:
-        """Register a device, also repeatedly.
+        """Register a person's device, also repeatedly.
 
         code: registration code; empty when a registration key is used
         pin: opens and sets the number's registration lock; empty for none
         """
         made = await self._store_keys([device], one_time, kyber_one_time)
-        body = made[0].registration(device.number, device.registration_id, device.identity.public, code=code, pin=pin)
+        body = made[0].registration(
+            device.number, device.registration_id, device.identity.public, code=code, pin=pin, person=True
+        )
         device.token = await self._api.register(body, registration_key=registration_key)
         await self._save([device])
 

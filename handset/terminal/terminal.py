@@ -24,7 +24,16 @@ from handset.terminal.screen import Screen
 from tidings.aio.clock import SystemClock
 from tidings.aio.service import Service, wait_for
 from tidings.client import transports
-from tidings.client.errors import ClientError, LockedNumber, NetworkAway, TooSoon, Unauthorized, WrongCode, WrongPin
+from tidings.client.errors import (
+    ClientError,
+    LockedNumber,
+    NetworkAway,
+    NumberOfBusiness,
+    TooSoon,
+    Unauthorized,
+    WrongCode,
+    WrongPin,
+)
 from tidings.client.http import NetworkApi
 from tidings.installation import network_access
 from tidings.storage import schema
@@ -71,8 +80,7 @@ class NumberRegistration:
                 was_away = True
                 await wait_for(stop, RETRY_SECONDS)
             except Unauthorized as error:
-                if not self.key:
-                    # The number belongs to a business.
+                if not self.key or isinstance(error, NumberOfBusiness):
                     self.console.write(f"{sentence(error)}.")
                     return False
                 # The network has a different registration key, so the key of this installation is useless.

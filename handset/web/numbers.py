@@ -14,6 +14,7 @@ from tidings.client.errors import (
     ClientError,
     LockedNumber,
     NetworkRefusal,
+    NumberOfBusiness,
     TooSoon,
     Unauthorized,
     WrongCode,
@@ -56,7 +57,8 @@ async def close(page: HandsetRequest) -> Response:
 async def _ask_for_proof(page: HandsetRequest, number: str, error: ClientError) -> Response:
     """Show what is wrong, and ask for a code or a PIN where one is missing."""
     values = {"number": number, "name": page.field("name"), "code": page.field("code"), "problem": sentence(error)}
-    if isinstance(error, Unauthorized) and not page.field("code"):
+    is_business = isinstance(error, NumberOfBusiness)
+    if isinstance(error, Unauthorized) and not is_business and not page.field("code"):
         try:
             await page.book.request_code(number)
             values["problem"] = strings.CODE_PRINTED.format(number=number)
@@ -64,7 +66,7 @@ async def _ask_for_proof(page: HandsetRequest, number: str, error: ClientError) 
             values["problem"] = strings.CODE_KNOWN.format(reason=sentence(reason))
         except ClientError as reason:
             values["problem"] = sentence(reason)
-    needs_code = isinstance(error, Unauthorized | WrongCode | LockedNumber | WrongPin)
+    needs_code = isinstance(error, Unauthorized | WrongCode | LockedNumber | WrongPin) and not is_business
     needs_pin = isinstance(error, LockedNumber | WrongPin)
     status = 422 if isinstance(error, NetworkRefusal) else 503
     return await _show(page, {**values, "needs_code": needs_code, "needs_pin": needs_pin}, status)

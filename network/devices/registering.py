@@ -59,7 +59,8 @@ class RegistrationKey:
 class RegistrationEndpoints:
     """Registrations by code, which need the PIN of a locked number, or by the registration key.
 
-    The business's numbers always need the key: a code alone is never enough for them.
+    The business's numbers always need the key: a code alone is never enough for them. A person's handset that has the
+    key cannot register them.
 
     Code requests and tries are rate-limited by address, in memory: a restart fills the buckets. Addresses share no
     bucket, so one address cannot exhaust the limit of another. The limit on guesses for one number, from all addresses
@@ -111,6 +112,8 @@ class RegistrationEndpoints:
         body = await http.read_body(request, registration.DeviceRegistration)
         opened: dict[str, str] = {}
         if self.key.is_given(request):
+            if body.person:
+                self._require_ordinary(body.number)
             if body.code and not await self.registrations.are_made([body]):
                 await self.codes.check(body.number, KEY_HOLDER, body.code)
                 await self.codes.use(body.number, KEY_HOLDER, body.code)
@@ -159,7 +162,7 @@ class RegistrationEndpoints:
     def _require_ordinary(self, number: str) -> None:
         """Raise `KeyRequired` for a number of the business."""
         if number in self.businesses:
-            raise KeyRequired("a business's number can be registered only with the registration key")
+            raise KeyRequired(f"{number} is a business's number, which its Coreapp registers with the registration key")
 
     def _origin(self, request: Request) -> str:
         """Return the key of the client's address."""

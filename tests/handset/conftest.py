@@ -21,6 +21,8 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.secrets.process_secrets import HandsetSecrets, NetworkSecrets, SecretKeys
 
 HANDSET_KEY = bytes(range(32))
+# A number that only its Coreapp can register.
+COMPANY = "15559990000"
 SECRETS = HandsetSecrets(registration_key="r" * 32, handset_key=SecretKeys.of(HANDSET_KEY))
 
 
@@ -51,7 +53,7 @@ class LiveNetwork:
             secrets=NetworkSecrets(registration_key=SECRETS.registration_key),
             data_dir=self.folder,
             blobs=network.settings.BlobSettings(directory=self.folder / "blobs"),
-            rate_limits=network.settings.DeviceRateLimits(one_time=500),
+            rate_limits=network.settings.DeviceRateLimits(one_time=500, businesses=frozenset({COMPANY})),
             http_address=self.http,
             tcp_address=self.tcp,
             embedded=True,

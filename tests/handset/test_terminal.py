@@ -18,7 +18,7 @@ import pytest
 from handset.settings import RobotsSettings, TerminalSettings
 from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
-from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
+from tests.handset.conftest import COMPANY, SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
 from tidings.config.env import SettingsError
 from tidings.installation.settings import DatabaseSettings
@@ -208,6 +208,14 @@ async def test_the_registration_code_is_requested_without_a_registration_key(
         (code,) = [record.code for record in caplog.records if record.getMessage() == "code.issued"]  # type: ignore[attr-defined]
         ada.type(f" {code[:3]} {code[3:]} ")
         await ada.until("Connected")
+
+
+@pytest.mark.parametrize("key", [SECRETS.registration_key, ""])
+async def test_a_number_of_a_business_is_refused(live_network: LiveNetwork, tmp_path: Path, key: str) -> None:
+    said: list[str] = []
+    settings = settings_for(live_network, tmp_path, key=key)
+    assert await run_terminal(f"+{COMPANY}", settings, asyncio.Event(), write=said.append) == 1
+    assert said[-1] == f"{COMPANY} is a business's number, which its Coreapp registers with the registration key."
 
 
 async def test_a_locked_number_registers_with_its_code_and_pin(

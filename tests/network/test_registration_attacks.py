@@ -61,6 +61,10 @@ async def test_a_business_number_registers_only_with_the_registration_key(scene:
     token = scene.network.tokens[BUSINESS]
     assert (await scene.network.request("GET", f"/v1/keys/{BUSINESS}", token=token))[0] == 200
     assert (await scene.register("127.0.0.1", BUSINESS, code=code, key=REGISTRATION_KEY))[0] == 201
+    taken = await scene.register("127.0.0.1", BUSINESS, key=REGISTRATION_KEY, person=True)
+    assert reason(taken) == (403, "key_required")
+    assert (await scene.network.request("GET", f"/v1/keys/{BUSINESS}", token=scene.network.tokens[BUSINESS]))[0] == 200
+    assert (await scene.register("127.0.0.1", ALICE, key=REGISTRATION_KEY, person=True))[0] == 201
 
 
 async def test_a_locked_number_requires_its_pin_besides_the_code(scene: Scene) -> None:

@@ -9,6 +9,7 @@ ClientError
 ├── FileChanged           nothing of it is on the network: check the file, then send it again
 └── NetworkRefusal        the same request would be refused again: see reason and detail
     ├── Unauthorized      register the number (again), or correct the registration key
+    │   └── NumberOfBusiness  name a person's number
     ├── WrongCode         request another code
     ├── LockedNumber      name the PIN of the number's registration lock, with the same code
     ├── WrongPin          name the right PIN, with the same code
@@ -65,6 +66,10 @@ class Unauthorized(NetworkRefusal):
     """The network does not accept this token, or this registration key (any longer)."""
 
 
+class NumberOfBusiness(Unauthorized):
+    """The number is a business's, which a person's handset cannot register."""
+
+
 class WrongCode(NetworkRefusal):
     """The registration code is wrong, used, or expired."""
 
@@ -94,6 +99,7 @@ class NotAdmin(NetworkRefusal):
 
 
 _BY_REASON: dict[str, type[NetworkRefusal]] = {
+    "key_required": NumberOfBusiness,
     "wrong_code": WrongCode,
     "locked": LockedNumber,
     "wrong_pin": WrongPin,

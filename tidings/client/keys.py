@@ -47,6 +47,7 @@ class KeySet:
         token: str = "",
         epoch: int = 0,
         pin: str = "",
+        person: bool = False,
     ) -> DeviceRegistration:
         """Return the body that registers a number with these keys. `signed` must be present.
 
@@ -55,6 +56,7 @@ class KeySet:
         token:        chosen by the device, which makes the registration repeatable; empty to let the network choose
         epoch:        as in a login
         pin:          PIN of the number's registration lock; empty for none
+        person:       whether the device is a person's, which cannot take a business's number
         """
         keys = self.upload()
         assert keys.signed_prekey is not None
@@ -70,6 +72,7 @@ class KeySet:
             token,
             epoch,
             pin,
+            person,
         )
 
 

@@ -61,6 +61,8 @@ class DeviceRegistration(msgspec.Struct, omit_defaults=True):
     token: Token = ""  # chosen by the device, at least 32 random bytes; empty to let the network make one
     epoch: Epoch = 0  # as in a login
     pin: MaybePin = ""  # opens the number's registration lock, if it has one, and sets it again; empty for none
+    # Of a person's handset: refused for a business's number, also with the registration key.
+    person: bool = False
 
 
 class LockRequest(msgspec.Struct):

@@ -11,7 +11,7 @@ import pytest
 
 from harness.mariadb import free_port
 from tests.handset.business import Recorder
-from tests.handset.conftest import SECRETS, LiveNetwork
+from tests.handset.conftest import COMPANY, SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
@@ -62,6 +62,17 @@ async def test_a_number_is_registered_by_code_without_a_registration_key(
         form = next(form for form in page.root.all("form") if form.all("input", name="code"))
         page = await browser.send(page, form, {"code": code})
         assert page.url.endswith(f"/handset/{ADA}"), page.text
+
+
+async def test_a_number_of_a_business_is_refused(live_network: LiveNetwork, tmp_path: Path) -> None:
+    async with serving(settings_for(live_network, tmp_path / "pages")) as pages, pages.browser() as browser:
+        page = await browser.get("/handset")
+        page = await browser.send(page, page.root.all("form")[0], {"number": f"+{COMPANY}"})
+        assert page.status == 422
+        assert page.root.one("p", class_="problem").text == (
+            f"{COMPANY} is a business's number, which its Coreapp registers with the registration key."
+        )
+        assert not [form for form in page.root.all("form") if form.all("input", name="code")]
 
 
 async def test_chats_and_sessions_survive_a_restart(live_network: LiveNetwork, tmp_path: Path, shop: Recorder) -> None:
