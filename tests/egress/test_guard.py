@@ -20,6 +20,14 @@ from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
 
 
+async def test_a_refusal_names_the_variable_that_would_allow_it() -> None:
+    specific = settings.read({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8"}, "webhooks")
+    general = settings.read({"TIDINGS_OUTGOING_ALLOW": "127.0.0.0/8"}, "webhooks")
+    for found, name in ((specific, "TIDINGS_OUTGOING_ALLOW_WEBHOOKS"), (general, "TIDINGS_OUTGOING_ALLOW")):
+        with pytest.raises(Forbidden, match=f"^10.0.0.1 is a private address, which {name} does not list$"):
+            await EgressGuard(found).resolve("10.0.0.1", 80)
+
+
 class Listener:
     """Listener that counts connections and keeps the first bytes of each."""
 

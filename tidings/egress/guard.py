@@ -36,9 +36,10 @@ class Forbidden(OSError):
     `str()` contains the host, the reason and the address.
     """
 
-    def __init__(self, host: str, reason: str, address: str = "") -> None:
-        where = host if address in ("", host) else f"{host} ({address})"
-        rule = "which is always refused" if reason == addresses.NEVER else "which TIDINGS_OUTGOING_ALLOW does not list"
+    def __init__(self, host: str, reason: str, address: str, *, variable: str) -> None:
+        """variable: environment variable that would allow it"""
+        where = host if address == host else f"{host} ({address})"
+        rule = "which is always refused" if reason == addresses.NEVER else f"which {variable} does not list"
         super().__init__(f"{where} is {reason}, {rule}")
         self.host = host
         # Such as "a private address": reveals nothing about names that only this machine can resolve.
@@ -57,6 +58,7 @@ class EgressGuard:
         """
         self._check_seconds = check_seconds
         self._allowed = settings.allowed
+        self._variable = settings.variable
         self._proxy = settings.proxy
         for network in settings.allowed:
             if not network.prefixlen:
@@ -82,7 +84,7 @@ class EgressGuard:
             if not reason:
                 good.append((family, text))
             elif refused is None:
-                refused = Forbidden(host, reason, text)
+                refused = Forbidden(host, reason, text, variable=self._variable)
         if good:
             return good
         if refused is None:

@@ -23,6 +23,8 @@ class OutgoingSettings:
     allowed: tuple[Network, ...] = ()
     # Proxy for every connection; `None` for none. Its own address is not checked.
     proxy: urls.HttpTarget | None = None
+    # Environment variable that lists the networks.
+    variable: str = dataclasses.field(default="TIDINGS_OUTGOING_ALLOW", compare=False)
 
 
 ONLY_PUBLIC = OutgoingSettings()
@@ -58,7 +60,7 @@ def read(variables: Mapping[str, str], purpose: Purpose) -> OutgoingSettings:
             wrong.append("TIDINGS_OUTGOING_PROXY must be http:// and have no path")
     if wrong:
         raise env.mistake("; ".join(wrong))
-    return OutgoingSettings(tuple(allowed), proxy)
+    return OutgoingSettings(tuple(allowed), proxy, name)
 
 
 OutgoingWebhooks = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], "webhooks"))]
