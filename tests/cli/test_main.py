@@ -135,6 +135,20 @@ def test_a_command_imports_only_its_own_process(command: str, needed: set[str]) 
     assert {name for name in done.stdout.split() if name in PROCESSES} == needed
 
 
+def test_an_interrupt_during_the_imports_leaves_no_traceback() -> None:
+    program = """if True:
+        import sys, cli.start
+        class Interrupt:
+            def find_spec(self, name, path, target=None):
+                if name == "cli.guard":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupt())
+        sys.exit(cli.start.run())
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
