@@ -10,10 +10,26 @@ from datetime import UTC, datetime
 
 from cli import guard
 from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, QUARANTINE_STATUSES, RowFilter
+from tidings.wire import addresses
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _OWN_EVENT = re.compile(r"evt_[0-9a-f]{32}")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def recipient(text: str) -> str:
+    """Return the address that an option names, without `+`. Raises `ArgumentTypeError`."""
+    address = text.removeprefix("+")
+    if address and not addresses.is_wa_id(address) and not addresses.is_group(address):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a group's id")
+    return address
+
+
+def count(text: str) -> int:
+    """Return the whole number, from 0, that an option names. Raises `ArgumentTypeError`."""
+    if not addresses.is_digits(text, 1, 9):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999999999")
+    return int(text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until", metavar="TIME", default="", help="like --since; rows of exactly that time are excluded"
     )
-    parser.add_argument("--recipient", metavar="NUMBER", default="", help="digits, or a group's id")
+    parser.add_argument("--recipient", type=recipient, metavar="NUMBER", default="", help="digits, or a group's id")
     parser.add_argument("--number", metavar="NUMBER", default="", help="of this number of the business only")
-    parser.add_argument("--shard", type=int, metavar="N", help="of this shard only")
+    parser.add_argument("--shard", type=count, metavar="N", help="of this shard only")
     parser.add_argument(
         "--kind",
         metavar="KIND",
@@ -60,7 +76,7 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
         statuses=tuple(dict.fromkeys(options.status or default)),
         since=parse_time(options.since, "--since", now),
         until=parse_time(options.until, "--until", now),
-        recipient=options.recipient.lstrip("+"),
+        recipient=options.recipient,
         shard=options.shard,
         number=options.number.lstrip("+"),
         kind=options.kind,

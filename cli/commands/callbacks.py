@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chosen_number.add_option(parser)
     parser.add_argument("--since", metavar="TIME", default="", help="of resend: 2026-01-31T10:00:00Z, or 90m, 2h ago")
     parser.add_argument("--until", metavar="TIME", default="", help="of resend: like --since")
-    parser.add_argument("--recipient", metavar="NUMBER", default="", help="of resend: digits, or a group's id")
+    parser.add_argument(
+        "--recipient", type=choices.recipient, metavar="NUMBER", default="", help="of resend: digits, or a group's id"
+    )
     parser.add_argument("--kind", metavar="KIND", default="", help="of resend: status_change, inbound_message …")
     parser.add_argument("--state", choices=(FAILING, GIVEN_UP, DONE), default="", help="of resend (default: any)")
 
@@ -131,7 +133,7 @@ async def _resend(settings: QueueSettings, options: argparse.Namespace) -> int:
     """Post all callbacks of a number again that the options select. Raises `CommandFailure`."""
     now = time.time()
     choice = CallbackFilter(
-        recipient=options.recipient.lstrip("+"),
+        recipient=options.recipient,
         kind=options.kind,
         state=options.state,
         since=choices.parse_time(options.since, "--since", now),

@@ -123,9 +123,9 @@ async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
             print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C to stop)", flush=True)
             await stop.wait()
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise guard.CommandFailure(f"{host}:{port} is in use: name another port with --port") from error
+        if error.errno == errno.EADDRINUSE:
+            raise guard.CommandFailure(f"{host}:{port} is in use: name another port with --port") from error
+        raise guard.CommandFailure(f"cannot listen on {host}:{port}: {error.strerror}") from error
     except OverflowError as error:
         raise guard.CommandFailure(f"{port} is not a port") from error
 

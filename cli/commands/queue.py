@@ -102,7 +102,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "items be handled again; list who replayed and purged what",
     )
     choices.add_arguments(parser)
-    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"rows to list; 0 for all ({LIMIT})")
+    parser.add_argument(
+        "--limit", type=choices.count, default=LIMIT, metavar="N", help=f"rows to list; 0 for all ({LIMIT})"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--yes", action="store_true", help="purge without asking")
 

@@ -186,6 +186,25 @@ def test_both_queues_are_counted(tool: Tool) -> None:
     assert re.fullmatch(r"\d+(?:s|m|h)", age)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--limit", "-1", "'-1' is not a whole number from 0 to 999999999"),
+        ("--shard", "-1", "'-1' is not a whole number from 0 to 999999999"),
+        ("--recipient", "Anna", "'Anna' is neither a number nor a group's id"),
+    ],
+)
+def test_an_option_without_meaning_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, reason: str
+) -> None:
+    parser = argparse.ArgumentParser()
+    queue.add_arguments(parser)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["jobs", f"{option}={value}"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.strip().endswith(f"argument {option}: {reason}")
+
+
 def test_callbacks_are_listed_with_their_last_error_and_never_with_a_body(tool: Tool) -> None:
     listed = tool("callbacks")
     lines = listed.splitlines()
