@@ -96,6 +96,15 @@ def test_a_message_id_has_the_structure_of_the_cloud_api() -> None:
 )
 def test_other_texts_are_no_message_ids(text: str) -> None:
     assert wamid.decode(text) is None
+    assert wamid.key_of(text) is None
+
+
+@pytest.mark.parametrize("key", ["9A3CA5B3D4CD6E67E7", "3EB0C431D8F14E7B2C11", "0" * 64])
+def test_the_key_of_an_id_of_another_server_is_known(key: str) -> None:
+    raw = b"\x1c\x18\x0b15550110001\x15\x02\x00\x11\x18%c%b\x00" % (len(key), key.encode())
+    text = f"wamid.{base64.b64encode(raw).decode()}"
+    assert wamid.decode(text) is None
+    assert wamid.key_of(text) == key
 
 
 def test_json_is_escaped_as_the_cloud_api_does() -> None:

@@ -55,6 +55,15 @@ async def test_an_answer_and_a_reaction_name_our_own_ids(cloud: Cloud, coreapp: 
     ]
 
 
+async def test_an_answer_may_name_a_message_of_another_server(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+    foreign = "wamid.HBgLMTU1NTAxMTAwMDEVAgARGBI5QTNDQTVCM0Q0Q0Q2RTY3RTcA"
+    assert (await cloud.send(context={"message_id": foreign})).is_success
+    reaction = {"message_id": foreign, "emoji": "👍"}
+    assert (await cloud.send(type="reaction", text=..., reaction=reaction)).is_success
+    contents = [json.loads(question.content) for question in coreapp.asked(core.AcceptMessage)]
+    assert [contents[0]["context"]["id"], contents[1]["reaction"]["message_id"]] == ["9A3CA5B3D4CD6E67E7"] * 2
+
+
 async def test_callback_data_and_the_identity_hash_reach_the_coreapp(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     await cloud.send(biz_opaque_callback_data="order 7", recipient_identity_key_hash="Sjvjlx8G6Z0=")
     [question] = coreapp.asked(core.AcceptMessage)

@@ -16,6 +16,7 @@ PREFIX = "wamid."
 MAX_ID = 64  # characters of our own ids
 _OWN = re.compile("gBE([GI][0-9A-Za-z]{23})", re.ASCII)
 _KEY = re.compile("[GI][0-9A-Za-z]{23}", re.ASCII)
+_ANY_KEY = re.compile(f"[0-9A-F]{{1,{MAX_ID}}}", re.ASCII)
 _OTHER = b"\xff"
 _BY_BUSINESS, _BY_RECIPIENT = b"\x15\x02\x00\x11\x18", b"\x15\x02\x00\x12\x18"
 
@@ -44,6 +45,19 @@ class DecodedId:
 
 def decode(text: str) -> DecodedId | None:
     """Return the parts of a message id; `None` for a text that `encode` does not make."""
+    parts = _parts(text)
+    found = _message_id(parts[0]) if parts is not None else None
+    return DecodedId(found, parts[1]) if parts is not None and found is not None else None
+
+
+def key_of(text: str) -> str | None:
+    """Return the key of a message id, of whatever server, up to 64 characters; `None` for any other text."""
+    parts = _parts(text)
+    return parts[0] if parts is not None and _ANY_KEY.fullmatch(parts[0]) else None
+
+
+def _parts(text: str) -> tuple[str, bool] | None:
+    """Return the key, and whether the recipient sent the message; `None` for a text that is no message id."""
     if not text.startswith(PREFIX) or len(text) > 512:
         return None
     try:
@@ -56,8 +70,7 @@ def decode(text: str) -> DecodedId | None:
         return None
     if not is_whole or direction not in (_BY_BUSINESS, _BY_RECIPIENT):
         return None
-    found = _message_id(key)
-    return DecodedId(found, direction == _BY_RECIPIENT) if found is not None else None
+    return key, direction == _BY_RECIPIENT
 
 
 def _message_id(key: str) -> str | None:

@@ -132,15 +132,16 @@ def read(parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _own_id(holder: Mapping[str, Any], where: str) -> Mapping[str, str]:
     """Return the field `message_id` with our own id; an empty mapping when it is absent. Raises `GraphError`.
 
-    Our own ids are accepted as they are.
+    Our own ids are accepted as they are. Of an id that another server made, the key is: no message has it.
     """
     given = holder.get("message_id")
     if not isinstance(given, str) or not given.startswith(wamid.PREFIX):
         return {}
     found = wamid.decode(given)
-    if found is None:
+    own = found.message_id if found is not None else wamid.key_of(given)
+    if own is None:
         raise errors.not_valid(f"{where}.message_id: is not the id of a message")
-    return {"message_id": found.message_id}
+    return {"message_id": own}
 
 
 def _template(content: Mapping[str, Any]) -> dict[str, Any]:
