@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 UV = Path(sys.prefix) / "bin" / "uv"
 # Tags of the tested versions.
-FOUR = ("cp311", "cp312", "cp313", "cp314")
+TESTED = ("cp311", "cp312", "cp313", "cp314", "cp315")
 
 
 def check(directory: Path, *tags: str) -> subprocess.CompletedProcess[str]:
@@ -33,12 +33,12 @@ def check(directory: Path, *tags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_package_without_a_wheel_for_one_version_is_reported(tmp_path: Path) -> None:
-    done = check(tmp_path, *(tag for tag in FOUR if tag != "cp313"))
+    done = check(tmp_path, *(tag for tag in TESTED if tag != "cp313"))
     assert done.returncode == 1
     assert "not every package of some.lock has a wheel for Python 3.13:" in done.stderr
     assert "native" in done.stderr.partition("3.13:")[2]
 
 
 def test_a_lock_with_wheels_for_all_versions_passes(tmp_path: Path) -> None:
-    done = check(tmp_path, *FOUR)
+    done = check(tmp_path, *TESTED)
     assert (done.returncode, done.stderr) == (0, "")

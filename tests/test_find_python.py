@@ -93,11 +93,12 @@ def test_the_best_build_of_each_tested_version_is_listed_from_the_newest_on(mach
     machine.add("python3.12", "3, 12, 9", PGO)
     machine.add("python3", "3, 11, 2", PGO)
     machine.add("python3.15", "3, 15, 2", PGO)
-    assert machine.found("--tested") == ["python3.14", "python3.12", "python3"]
+    machine.add("python3.16", "3, 16, 0", PGO)
+    assert machine.found("--tested") == ["python3.15", "python3.14", "python3.12", "python3"]
 
 
 def test_a_version_that_is_not_tested_is_the_last_choice(machine: Machine) -> None:
-    machine.add("python3", "3, 15, 2", PGO)
+    machine.add("python3", "3, 16, 0", PGO)
     assert machine.found() == ["python3"]
     machine.add("python3.11", "3, 11, 2")
     assert machine.found() == ["python3.11", "python3"]

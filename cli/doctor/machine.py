@@ -44,6 +44,8 @@ class Interpreter:
         if not build.is_optimised:
             remedy = "use one that was built with PGO, as Debian's and the image's: each message costs less CPU"
             return warning(self.name, str(build), remedy)
+        if build.jit == "JIT on":
+            return warning(self.name, str(build), "unset PYTHON_JIT: with the JIT, processes crash")
         return fine(self.name, str(build))
 
 

@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Mapping
 
 # Oldest and newest version that the tests run on.
-OLDEST, NEWEST = (3, 11), (3, 14)
+OLDEST, NEWEST = (3, 11), (3, 15)
 # Compiler flags of a build with profile-guided optimisation (PGO), of GCC and Clang.
 _PROFILE_FLAGS = ("-fprofile-use", "-fprofile-instr-use")
 _FLAGS = ("PY_CFLAGS", "PY_CFLAGS_NODIST", "PY_CORE_CFLAGS", "PY_LDFLAGS_NODIST", "PY_CORE_LDFLAGS")

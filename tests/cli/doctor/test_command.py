@@ -149,7 +149,8 @@ def test_a_slow_disk_is_a_warning(tmp_path: Path, rate: float, sync_ms: float, l
         ((3, 11, 7), False, Level.WARNING, "CPython 3.11.7 (no PGO, LTO, JIT off)"),
         ((3, 14, 1), True, Level.FINE, "CPython 3.14.1 (PGO, LTO, JIT off)"),
         ((3, 14, 1), None, Level.FINE, "CPython 3.14.1 (PGO not recorded, LTO, JIT off)"),
-        ((3, 15, 0), True, Level.WARNING, "CPython 3.15.0 (PGO, LTO, JIT off)"),
+        ((3, 15, 2), True, Level.FINE, "CPython 3.15.2 (PGO, LTO, JIT off)"),
+        ((3, 16, 0), True, Level.WARNING, "CPython 3.16.0 (PGO, LTO, JIT off)"),
     ],
 )
 def test_a_python_that_is_not_optimised_or_not_tested_is_a_warning(
@@ -158,6 +159,12 @@ def test_a_python_that_is_not_optimised_or_not_tested_is_a_warning(
     build = InterpreterBuild("CPython", version, pgo, lto=True, jit="JIT off")
     finding = machine.Interpreter().judge(build)
     assert (finding.level, finding.text, bool(finding.remedy)) == (level, text, level is Level.WARNING)
+
+
+def test_a_python_with_the_jit_is_a_warning() -> None:
+    build = InterpreterBuild("CPython", (3, 15, 2), None, lto=None, jit="JIT on")
+    finding = machine.Interpreter().judge(build)
+    assert (finding.level, finding.remedy) == (Level.WARNING, "unset PYTHON_JIT: with the JIT, processes crash")
 
 
 async def test_the_disk_speed_check_works_before_the_directory_exists(tmp_path: Path) -> None:
