@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from aiohttp import web
 
 from tests.web_server import serving
 from tests.webapp.cloud.conftest import APP, NUMBER, WABA, Cloud, error
+from tests.webapp.conftest import PASSWORD, basic
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import cloud_urls
@@ -29,11 +31,14 @@ class Receiver:
 
     url: str = ""
     asked: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    others: asyncio.Barrier | None = None  # for verifications that wait for each other
 
     async def verify(self, request: web.Request) -> web.Response:
         self.asked.append(dict(request.query))
         if request.query.get("hub.verify_token") != "open sesame":
             return web.Response(status=403)
+        if self.others is not None:
+            await self.others.wait()
         return web.Response(text=request.query["hub.challenge"])
 
     async def echo(self, request: web.Request) -> web.Response:
@@ -204,3 +209,39 @@ async def test_callbacks_need_an_administrator_and_an_own_app(cloud: Cloud, rece
     other = f"/v25.0/3{'0' * 15}/subscriptions"
     assert error(await cloud.http.post(other, json=subscription(f"{receiver.url}/hook")))[:2] == (400, 100)
     assert not receiver.asked
+
+
+async def test_concurrent_subscriptions_keep_each_other_s_fields(cloud: Cloud, receiver: Receiver) -> None:
+    receiver.others = asyncio.Barrier(2)
+    url = f"{receiver.url}/hook"
+
+    async def subscribe(name: str) -> None:
+        response = await cloud.http.post(f"{A}/subscriptions", data=subscription(url, fields=name))
+        assert response.text == SUCCESS
+
+    await asyncio.gather(subscribe("messages"), subscribe("account_update"))
+    (found,) = (await cloud.http.get(f"{A}/subscriptions")).json()["data"]
+    assert {field["name"] for field in found["fields"]} == {"messages", "account_update"}
+
+
+async def test_only_administrators_see_urls_of_callbacks(cloud: Cloud, receiver: Receiver) -> None:
+    url = f"{receiver.url}/hook?key=s3cret"
+    assert (await cloud.http.post(f"{A}/subscriptions", data=subscription(url))).text == SUCCESS
+    override = {"override_callback_uri": url, "verify_token": "open sesame"}
+    assert (await cloud.http.post(f"{W}/subscribed_apps", data=override)).text == SUCCESS
+    assert (await cloud.http.post("/v1/users", json={"username": "viewer", "password": PASSWORD})).status_code == 201
+    login = await cloud.http.post("/v1/users/login", headers=basic("viewer", PASSWORD))
+    viewer = {"Authorization": f"Bearer {login.json()['users'][0]['token']}"}
+    for path in (P, f"{W}/phone_numbers?fields=webhook_configuration", f"{W}/subscribed_apps"):
+        assert "s3cret" in (await cloud.http.get(path)).text
+        seen = await cloud.http.get(path, headers=viewer)
+        assert seen.status_code == 200
+        assert "s3cret" not in seen.text
+
+
+async def test_a_wrong_pin_leaves_the_callback_unchanged(cloud: Cloud, receiver: Receiver) -> None:
+    override = {"override_callback_uri": f"{receiver.url}/hook", "verify_token": "open sesame"}
+    response = await cloud.http.post(P, json={"pin": "12", "webhook_configuration": override})
+    assert response.status_code == 400
+    assert receiver.asked == []
+    assert "phone_number" not in (await cloud.http.get(P)).json()["webhook_configuration"]

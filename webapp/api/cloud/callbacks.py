@@ -54,20 +54,19 @@ async def subscribe(call: CloudCall) -> Response:
     parameters = await call.parameters()
     _require_object(parameters)
     url = text_of(parameters, "callback_url")
-    known = (await call.find(Subscriptions).callbacks([call.target.node])).get(call.target.node)
-    if not url:
-        if known is None:
-            raise errors.missing("callback_url")
-        url = known.url
-    else:
+    named = read_fields(parameters.get("fields"))
+    if url:
         check_url("callback_url", url, MAX_URL)
         await _verify(call, url, parameters)
-    named = tuple(sorted({*read_fields(parameters.get("fields")), *(known.fields if known is not None else ())}))
-    await call.find(Subscriptions).set_callback(
-        call.identity,
-        call.target.node,
-        CloudCallback(url, call.target.version.served, named or ("messages",), api_url=call.api_url),
-    )
+
+    def change(known: CloudCallback | None) -> CloudCallback:
+        if not url and known is None:
+            raise errors.missing("callback_url")
+        present = known or CloudCallback("", "")
+        subscribed = tuple(sorted({*named, *present.fields})) or ("messages",)
+        return CloudCallback(url or present.url, call.target.version.served, subscribed, api_url=call.api_url)
+
+    await call.find(Subscriptions).change_callback(call.identity, call.target.node, change)
     return call.success()
 
 
@@ -77,10 +76,12 @@ async def unsubscribe(call: CloudCall) -> Response:
     parameters = await call.parameters()
     _require_object(parameters)
     named = read_fields(parameters.get("fields"))
-    known = (await call.find(Subscriptions).callbacks([call.target.node])).get(call.target.node)
-    left = tuple(name for name in known.fields if name not in named) if known is not None and named else ()
-    changed = msgspec.structs.replace(known, fields=left) if known is not None and left else None
-    await call.find(Subscriptions).set_callback(call.identity, call.target.node, changed)
+
+    def change(known: CloudCallback | None) -> CloudCallback | None:
+        left = tuple(name for name in known.fields if name not in named) if known is not None and named else ()
+        return msgspec.structs.replace(known, fields=left) if known is not None and left else None
+
+    await call.find(Subscriptions).change_callback(call.identity, call.target.node, change)
     return call.success()
 
 
@@ -114,7 +115,12 @@ async def change_override(call: CloudCall, node_id: str, parameters: Mapping[str
 
 
 async def configuration(call: CloudCall, identity: NumberIdentity) -> Mapping[str, str]:
-    """Return the callbacks that concern a number, as `webhook_configuration` shows them."""
+    """Return the callbacks that concern a number, as `webhook_configuration` shows them to administrators.
+
+    Others see none: a URL may contain a password.
+    """
+    if not call.caller.is_admin:
+        return {}
     names = {
         identity.phone_number_id: "phone_number",
         identity.waba_id: OBJECT,

@@ -57,6 +57,7 @@ async def list_all(call: CloudCall) -> Response:
     """List the numbers of the WABA, whichever of them the token belongs to."""
     # The directory may change during the queries.
     identities = [call.directory.of(account) for account in call.directory.accounts_of(call.identity.waba_id)]
+    identities.sort(key=lambda identity: identity.phone_number_id)
     page = listed(identities, [identity.phone_number_id for identity in identities], call)
     asked = call.query().get("fields")
     page["data"] = [
@@ -120,12 +121,13 @@ async def change(call: CloudCall) -> Response:
     call.require_admin()
     parameters = await call.parameters()
     webhook = parameters.get("webhook_configuration")
+    pin = _pin(parameters) if webhook is None or "pin" in parameters else None
     if webhook is not None:
         if not isinstance(webhook, dict):
             raise errors.invalid("webhook_configuration: should be an object")
         await callbacks.change_override(call, call.identity.phone_number_id, webhook)
-    if webhook is None or "pin" in parameters:
-        await call.find(RegistrationService).set_pin(call.caller, _pin(parameters))
+    if pin is not None:
+        await call.find(RegistrationService).set_pin(call.caller, pin)
     return call.success()
 
 

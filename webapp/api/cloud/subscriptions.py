@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.keys import cloud_urls
 from tidings.keys.cloud_urls import CloudCallback
-from tidings.storage.business import cloud_callbacks, cloud_subscriptions
-from tidings.storage.database import Database
+from tidings.storage.business import cloud_callbacks, cloud_subscriptions, numbers
+from tidings.storage.database import Connection, Database
 from tidings.wire.cloud.identity import IdentityDirectory, NumberIdentity
 from webapp.api.cloud.settings_changes import SettingsChanges
 
@@ -61,13 +61,31 @@ class Subscriptions:
 
     async def set_callback(self, identity: NumberIdentity, node_id: str, callback: CloudCallback | None) -> None:
         """Set the callback of an app, a WABA or a number; `None` removes it."""
-        accounts = self._directory.accounts_of(node_id)
-        if callback is None:
-            await self._announced.commit(accounts, lambda connection: cloud_callbacks.remove(connection, node_id))
-        else:
-            row = cloud_urls.sealed(self._safe, identity.owner_of(node_id), node_id, callback)
-            await self._announced.commit(accounts, lambda connection: cloud_callbacks.put(connection, row))
-        log.info("cloud.callback_set", extra={"node": node_id, "removed": callback is None})
+        await self.change_callback(identity, node_id, lambda known: callback)
+
+    async def change_callback(
+        self,
+        identity: NumberIdentity,
+        node_id: str,
+        change: Callable[[CloudCallback | None], CloudCallback | None],
+    ) -> None:
+        """Change the callback of an app, a WABA or a number. Concurrent changes follow each other.
+
+        change: returns the new callback for the stored one, each `None` for none; may raise, and be repeated
+        """
+        owner = identity.owner_of(node_id)
+
+        async def work(connection: Connection) -> None:
+            await numbers.lock(connection, owner)
+            rows = await cloud_callbacks.list_of(connection, [node_id])
+            callback = change(cloud_urls.opened(self._safe, rows[0]) if rows else None)
+            if callback is None:
+                await cloud_callbacks.remove(connection, node_id)
+            else:
+                await cloud_callbacks.put(connection, cloud_urls.sealed(self._safe, owner, node_id, callback))
+
+        await self._announced.commit(self._directory.accounts_of(node_id), work)
+        log.info("cloud.callback_set", extra={"node": node_id})
 
     async def callbacks(self, node_ids: Sequence[str]) -> Mapping[str, CloudCallback]:
         """Return the callbacks of those of the objects that have one."""

@@ -92,7 +92,7 @@ async def list_subscriptions(call: CloudCall) -> Response:
             "whatsapp_business_api_data": {"link": "", "name": APP_NAME, "id": call.identity.app_id}
         }
         found = await call.find(Subscriptions).callbacks([call.identity.waba_id])
-        if found:
+        if found and call.caller.is_admin:
             entry[callbacks.OVERRIDE] = found[call.identity.waba_id].url
         data.append(entry)
     return call.respond({"data": data})
