@@ -127,3 +127,16 @@ async def test_deeper_paths_and_wrong_fields_are_refused(cloud: Cloud) -> None:
     assert error(await cloud.http.get(f"{PATH}?fields=qr_image_url.format(GIF)"))[2] == (
         '(#100) Param format must be one of {SVG, PNG} - got "GIF".'
     )
+
+
+async def test_a_list_goes_on_after_a_page_whose_codes_were_deleted(cloud: Cloud) -> None:
+    made = [(await create(cloud, f"text {n}")).json()["code"] for n in range(6)]
+    seen: list[str] = []
+    url = f"{PATH}?limit=2"
+    while url:
+        page = (await cloud.http.get(url)).json()
+        for entry in page["data"]:
+            seen.append(entry["code"])
+            assert (await cloud.http.delete(f"{PATH}/{entry['code']}")).is_success
+        url = page.get("paging", {}).get("next", "")
+    assert sorted(seen) == sorted(made)

@@ -182,3 +182,55 @@ async def test_a_template_is_edited(cloud: Cloud) -> None:
     [held] = (await cloud.http.get(PATH, params={"name": "held"})).json()["data"]
     assert error(await cloud.http.post(f"/{held['id']}", json={"components": components}))[1] == 100
     assert error(await cloud.http.post("/5000000000000000", json={"components": components}))[1] == 100
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"hsm_ids": []}, {"hsm_id": ""}, {"hsm_id": {"id": 1}}, {"hsm_id": 1.5}, {"hsm_ids": "5363147003229588"}],
+)
+async def test_a_name_with_an_unusable_id_deletes_nothing(cloud: Cloud, given: dict[str, Any]) -> None:
+    for language in ("en_US", "de"):
+        await create(cloud, "order", language=language)
+    await cloud.http.request("DELETE", PATH, json={"name": "order", **given})
+    assert len((await cloud.http.get(PATH)).json()["data"]) == 2
+
+
+async def test_ids_may_be_a_text_with_commas(cloud: Cloud) -> None:
+    ids = [(await create(cloud, name)).json()["id"] for name in ("a", "b", "c")]
+    assert (await cloud.http.delete(PATH, params={"hsm_ids": f"{ids[0]}, {ids[2]}"})).is_success
+    assert [entry["name"] for entry in (await cloud.http.get(PATH)).json()["data"]] == ["b"]
+
+
+async def test_a_list_goes_on_after_a_page_whose_entries_were_deleted(cloud: Cloud) -> None:
+    names = [f"t{n}" for n in range(6)]
+    for name in names:
+        await create(cloud, name)
+    seen: list[str] = []
+    url = f"{PATH}?limit=2"
+    while url:
+        page = (await cloud.http.get(url)).json()
+        for entry in page["data"]:
+            seen.append(entry["name"])
+            assert (await cloud.http.delete(PATH, params={"name": entry["name"]})).is_success
+        url = page.get("paging", {}).get("next", "")
+    assert seen == names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ('it\'s "new"', ["sale"]),
+        ('"new"\nhere', ["sale"]),
+        ("stop", ["sale"]),
+        ("type", []),
+        ("body", []),
+        ("ana", []),
+        ("bye", ["order"]),
+    ],
+)
+async def test_a_list_is_searched_for_the_texts_of_its_templates(cloud: Cloud, wanted: str, found: list[str]) -> None:
+    await create(cloud, "order")
+    buttons = {"type": "BUTTONS", "buttons": [{"type": "QUICK_REPLY", "text": "Stop"}]}
+    await create(cloud, "sale", components=[{"type": "BODY", "text": 'It\'s "new"\nhere'}, buttons])
+    page = (await cloud.http.get(PATH, params={"name_or_content": wanted})).json()
+    assert [entry["name"] for entry in page["data"]] == found

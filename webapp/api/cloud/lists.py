@@ -24,14 +24,15 @@ def listed(entries: Sequence[Any], ids: Sequence[str], call: CloudCall) -> dict[
 
     Raises `GraphError` for a limit or a cursor that cannot be used.
 
-    ids: stable id of each entry, in the order of `entries`
+    ids: ASCII key of each entry, by which `entries` are sorted
     """
     page = asked_page(call)
     first, last = 0, len(entries)
     if page.after is not None:
-        first = next((n + 1 for n, one in enumerate(ids) if one == page.after), last)
+        # The entry may have been deleted since.
+        first = next((n for n, one in enumerate(ids) if one > page.after), last)
     elif page.before is not None:
-        last = next((n for n, one in enumerate(ids) if one == page.before), 0)
+        last = next((n for n, one in enumerate(ids) if one >= page.before), last)
         first = max(last - page.limit, 0)
     last = min(last, first + page.limit)
     return paged(entries[first:last], ids[first:last], call, has_previous=first > 0, has_next=last < len(entries))
@@ -42,8 +43,8 @@ class AskedPage:
     """Page of a list that a call asks for."""
 
     limit: int  # entries
-    after: str | None  # id of the entry before the page; `None` for the first page
-    before: str | None  # id of the entry after the page, where `after` is `None`; `None` for the first page
+    after: str | None  # key of the entry before the page; `None` for the first page
+    before: str | None  # key of the entry after the page, where `after` is `None`; `None` for the first page
 
 
 def asked_page(call: CloudCall) -> AskedPage:
@@ -58,7 +59,7 @@ def paged(
 ) -> dict[str, Any]:
     """Return one page of a list. An empty page has no `paging`.
 
-    ids: stable id of each entry, in the order of `entries`
+    ids: stable key of each entry, in the order of `entries`
     """
     if not entries:
         return {"data": []}

@@ -45,7 +45,8 @@ async def list_all(call: CloudCall) -> Response:
     """Return all QR codes, or the one that the parameter `code` names."""
     wanted = text_of(call.query(), "code")
     found = [row for row in await call.find(QrCodeList).list_all(call.caller) if not wanted or row.code == wanted]
-    return call.respond(listed([_select(call, row) for row in found], [row.code for row in found], call))
+    places = [f"{row.created_at:015} {row.code}" for row in found]
+    return call.respond(listed([_select(call, row) for row in found], places, call))
 
 
 async def show(call: CloudCall) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import Response
@@ -82,13 +82,19 @@ def _health(template: TemplateRow) -> Mapping[str, Any]:
     return {"can_send_message": able, "entities": [entity]}
 
 
+def _place(template: TemplateRow) -> str:
+    """Return the key by which lists are sorted."""
+    return "\n".join((template.name, template.language, template.namespace))
+
+
 async def list_all(call: CloudCall) -> Response:
     call.require_admin()
     query = call.query()
     found = [template for template in await call.find(Templates).list(call.caller) if _matches(template, query)]
+    found.sort(key=_place)
     lives = await call.find(Templates).list_lives(call.caller)
     entries = [describe(template, query.get("fields"), lives) for template in found]
-    page = listed(entries, [id_of(template) for template in found], call)
+    page = listed(entries, [_place(template) for template in found], call)
     asked = query.get("summary")
     if isinstance(asked, str) and asked:
         counts = {
@@ -103,7 +109,7 @@ async def list_all(call: CloudCall) -> Response:
 
 def _matches(template: TemplateRow, query: Mapping[str, Any]) -> bool:
     """Return whether a template passes all filters, which ignore case. A filter may list several values."""
-    words = f"{template.name} {template.components}".lower()
+    words = "\n".join((template.name, *_texts(template.components))).lower()
     checks: Mapping[str, Callable[[str], bool]] = {
         "name": lambda value: value in template.name,
         "name_or_content": lambda value: value in words,
@@ -115,6 +121,19 @@ def _matches(template: TemplateRow, query: Mapping[str, Any]) -> bool:
     return all(
         any(check(value) for value in values) for name, check in checks.items() if (values := _values(query.get(name)))
     )
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of components, also those of buttons and cards, without the examples."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name == "text" and isinstance(each, str):
+                yield each
+            elif name != "example":
+                yield from _texts(each)
 
 
 def _values(given: object) -> Sequence[str]:
@@ -231,6 +250,9 @@ async def delete(call: CloudCall) -> Response:
     name, ids = text_of(parameters, "name"), _ids(parameters)
     if not name and not ids:
         raise errors.missing("name")
+    if name and not ids and any(parameters.get(field) is not None for field in ("hsm_id", "hsm_ids")):
+        # By its name alone a template is deleted in every language.
+        raise errors.invalid("hsm_id, hsm_ids: should be ids of templates")
     templates = call.find(Templates)
     found = [
         template
@@ -252,6 +274,8 @@ async def delete(call: CloudCall) -> Response:
 
 def _ids(parameters: Mapping[str, Any]) -> Sequence[str]:
     several = parameters.get("hsm_ids")
+    if isinstance(several, str):
+        several = [one.strip() for one in several.split(",") if one.strip()]
     if isinstance(several, list):
         if len(several) > MAX_IDS:
             raise errors.invalid(f"hsm_ids: has {len(several)} ids, the limit is {MAX_IDS}")
