@@ -176,6 +176,8 @@ async def test_an_open_facade_accepts_any_token_from_this_machine_only(serve: Se
         return await served.http.get(f"/v25.0/{NUMBER}", headers={**bearer, **headers})
 
     assert (await ask()).status_code == 200
+    debugged = await served.http.get("/debug_token", params={"input_token": "anything"}, headers=bearer)
+    assert debugged.json()["data"]["is_valid"]
     assert error(await served.http.get(f"/v25.0/{NUMBER}"))[:2] == (401, 104)
     assert error(await ask(Origin="https://page.example"))[:2] == (401, 190)
     assert error(await ask(Host="page.example"))[:2] == (401, 190)

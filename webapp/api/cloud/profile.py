@@ -17,6 +17,7 @@ from webapp.api.profile.schemas import MAX_ABOUT, MAX_PHOTO, Website
 from webapp.api.profile.service import ProfileService
 from webapp.http import bodies
 from webapp.http.bodies import Body
+from webapp.http.errors import InvalidRequest
 from webapp.http.pictures import UploadedPicture, check
 
 NODE_TYPE = "WhatsAppBusinessProfile"
@@ -89,7 +90,10 @@ async def change(call: CloudCall) -> Response:
         parameters["vertical"] = parameters["vertical"].upper()
     if isinstance(parameters.get("websites"), str):
         parameters["websites"] = [parameters["websites"]]
-    wanted = bodies.check(ProfileChange, parameters)
+    try:
+        wanted = bodies.check(ProfileChange, parameters)
+    except InvalidRequest as error:
+        raise errors.invalid(error.problems[0].details) from None
     handle, profile = parameters.get("profile_picture_handle"), call.find(ProfileService)
     picture = await _picture(call, handle) if handle else None
     await profile.merge(call.caller, wanted.model_dump(exclude_none=True))
