@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
 import re
 import string
+import sys
 import time
 import tomllib
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.pages import document
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic
 from tests.webapp.console.browser import Browser, check_page, forms
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.aio.clock import SystemClock
 from tidings.wire import core
 from webapp.console.figures.doctor_runs import DoctorRuns
 from webapp.console.operations import signatures
@@ -367,6 +370,23 @@ async def test_the_findings_of_doctor_are_shown_with_remedies(console: Served, b
     assert rows == ["webhook", "disk"]
     assert "&lt;i&gt;no answer&lt;/i&gt;" in text
     assert "check that it runs" in text
+
+
+async def test_a_test_of_the_webhook_follows_the_check_in_progress(tmp_path: Path) -> None:
+    log, program = tmp_path / "log", tmp_path / "doctor.py"
+    program.write_text(
+        "import json, sys\n"
+        f"with open({str(log)!r}, 'a') as log: print(*sys.argv[1:], file=log)\n"
+        "print(json.dumps({'findings': []}))\n"
+    )
+    runs = DoctorRuns(SystemClock(), everything=True, program=(sys.executable, str(program)))
+    runs.start()
+    runs.start(post=True)
+    runs.start()
+    while runs.report.is_running:
+        await asyncio.wait([runs._task] if runs._task is not None else [], timeout=60)
+        await asyncio.sleep(0)
+    assert log.read_text().splitlines() == ["doctor --quick --json", "doctor --quick --json --post"]
 
 
 def test_our_script_is_short() -> None:

@@ -67,6 +67,7 @@ class DoctorRuns:
         self._command = (*program, "doctor", *(() if everything else ("webapp",)), "--quick", "--json")
         self._report = DoctorReport()
         self._task: asyncio.Task[None] | None = None
+        self._posts_next = False  # a run with `post` was requested during a run
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -87,18 +88,25 @@ class DoctorRuns:
         return self._clock.now() * 1000 - self._report.at < CURRENT * 1000
 
     def start(self, *, post: bool = False) -> None:
-        """Start a run, unless one is in progress.
+        """Start a run, unless one is in progress. A run with `post` follows the one in progress.
 
         post: post a test to the webhook instead of asking it for its options
         """
-        if self._task is None:
+        if self._task is not None:
+            self._posts_next |= post
+        else:
             self._task = asyncio.create_task(self._run(["--post"] if post else []), name="console doctor")
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            return
+        if task.exception() is not None:
             log.warning("console.doctor_failed", extra={"error": repr(task.exception())[:200]})
+        if self._posts_next:
+            self._posts_next = False
+            self.start(post=True)
 
     async def _run(self, options: Sequence[str]) -> None:
         findings: Sequence[DoctorFinding] = ()
