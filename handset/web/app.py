@@ -142,7 +142,11 @@ class HandsetApp:
         is_partial = False
         scope = {**request.scope, "method": "GET" if request.method == "HEAD" else request.method}
         for route, handler, needs_session in self._routes:
-            match, child = route.matches(scope)
+            try:
+                match, child = route.matches(scope)
+            except ValueError:
+                # A number of more digits than Python converts.
+                continue
             if match is Match.FULL:
                 request.scope["path_params"] = child["path_params"]
                 return handler, needs_session

@@ -76,6 +76,8 @@ class OpenPhone(DeviceObserver):
         self.fleet, services = self.own.connect(self.recorder, self._switch, [self])
         self.fleet.on_accepted.append(self.recorder.accepted)
         self._services: Sequence[Service] = [self.recorder, *services]
+        # Held by a change of the preferences, and by a change of the blocked numbers.
+        self.changing, self.blocking = asyncio.Lock(), asyncio.Lock()
         self._stop = asyncio.Event()
         self._has_ended = False
 
@@ -204,9 +206,9 @@ class PhoneBook:
     async def run(self, stop: asyncio.Event) -> None:
         """Open the phones that were open before, and run them until `stop`."""
         async with self.database.reading() as connection:
-            rows = await preferences.list_all(connection, MAX_KNOWN)
+            rows = await preferences.list_open(connection, MAX_PHONES)
         for row in rows:
-            if row.is_open and not stop.is_set():
+            if not stop.is_set():
                 try:
                     await self.open(row.number)
                 except ClientError as error:
@@ -274,21 +276,23 @@ class PhoneBook:
     async def change_preferences(self, number: str, **changes: object) -> None:
         """Change and store the preferences of an open phone. Raises `UnknownPhone`."""
         phone = self.get(number)
-        changed = dataclasses.replace(phone.preferences, **changes)  # type: ignore[arg-type]
-        async with self.database.transaction() as connection:
-            await preferences.save(connection, changed)
-        phone.preferences = changed
-        phone.switch(is_on=changed.is_online)
+        async with phone.changing:
+            changed = dataclasses.replace(phone.preferences, **changes)  # type: ignore[arg-type]
+            async with self.database.transaction() as connection:
+                await preferences.save(connection, changed)
+            phone.preferences = changed
+            phone.switch(is_on=changed.is_online)
         self.changed(number)
 
     async def block(self, number: str, other: str, *, is_blocked: bool) -> None:
         """Block or unblock a number. Raises `PageLimit` when as many are blocked as one phone may."""
         phone = self.get(number)
-        blocked = [each for each in phone.preferences.blocked if each != other]
-        if is_blocked and len(blocked) >= MAX_BLOCKED:
-            raise errors.PageLimit(f"{MAX_BLOCKED} numbers are blocked, which is the limit")
-        await (self.api.block if is_blocked else self.api.unblock)(phone.own.device, other)
-        await self.change_preferences(number, blocked=tuple(blocked) + ((other,) if is_blocked else ()))
+        async with phone.blocking:
+            blocked = [each for each in phone.preferences.blocked if each != other]
+            if is_blocked and len(blocked) >= MAX_BLOCKED:
+                raise errors.PageLimit(f"{MAX_BLOCKED} numbers are blocked, which is the limit")
+            await (self.api.block if is_blocked else self.api.unblock)(phone.own.device, other)
+            await self.change_preferences(number, blocked=tuple(blocked) + ((other,) if is_blocked else ()))
 
     async def _register(self, own: OwnNumber, code: str, pin: str) -> None:
         if code:
@@ -300,8 +304,8 @@ class PhoneBook:
 
     async def _opened_preferences(self, number: str, name: str) -> PreferencesRow:
         async with self.database.transaction() as connection:
-            known = {row.number: row for row in await preferences.list_all(connection, MAX_KNOWN)}
-            changed = dataclasses.replace(known.get(number) or PreferencesRow(number), is_open=True)
+            known = await preferences.find(connection, number)
+            changed = dataclasses.replace(known or PreferencesRow(number), is_open=True)
             if name:
                 changed = dataclasses.replace(changed, name=name)
             await preferences.save(connection, changed)

@@ -82,16 +82,20 @@ async def test_old_items_are_deleted_by_age_and_number(database_factory: Databas
         assert len(await chats.list_page(connection, BOB, SHOP, before=0, limit=9)) == 1
 
 
-async def test_preferences_are_saved_and_listed_by_number(database_factory: DatabaseFactory) -> None:
+async def test_preferences_are_saved_found_and_listed_by_number(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     ada = PreferencesRow(ADA, False, False, False, "Ada \U0001f44b", (BOB, SHOP))
     async with database.transaction() as connection:
         await preferences.save(connection, PreferencesRow(BOB))
         await preferences.save(connection, PreferencesRow(ADA))
         await preferences.save(connection, ada)
+        await preferences.save(connection, PreferencesRow(SHOP))
+    open_ones = [PreferencesRow(BOB, True, True, True, "", ()), PreferencesRow(SHOP)]
     async with database.reading() as connection:
-        assert await preferences.list_all(connection, 10) == [ada, PreferencesRow(BOB, True, True, True, "", ())]
-        assert await preferences.list_all(connection, 1) == [ada]
+        assert await preferences.find(connection, ADA) == ada
+        assert await preferences.find(connection, "15550999999") is None
+        assert await preferences.list_open(connection, 10) == sorted(open_ones, key=lambda row: row.number)
+        assert len(await preferences.list_open(connection, 1)) == 1
 
 
 async def test_sent_messages_of_one_number_are_listed_behind_a_position(database_factory: DatabaseFactory) -> None:

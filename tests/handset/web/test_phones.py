@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import logging
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from harness.mariadb import free_port
+from tests import migrated
 from tests.handset.business import Recorder
 from tests.handset.conftest import COMPANY, SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
@@ -144,6 +148,36 @@ async def test_a_blocked_number_reaches_nobody_until_it_is_unblocked(browser: Br
     await shop.send(ADA, "hello again")
     page = await browser.until(CHAT, "hello again")
     assert len(page.messages) == 1
+
+
+async def test_numbers_blocked_at_the_same_time_are_all_shown(browser: Browser) -> None:
+    others = ("15550200001", "15550200002")
+    pages = [await browser.get(f"/handset/{ADA}/chats/{other}/info") for other in others]
+    await asyncio.gather(*(browser.press(page, page.root.one("button", value="block")) for page in pages))
+    for other in others:
+        page = await browser.get(f"/handset/{ADA}/chats/{other}/info")
+        assert page.root.one("button", value="unblock").text == f"Unblock +{other}"
+
+
+async def test_a_number_keeps_its_preferences_among_many(live_network: LiveNetwork, tmp_path: Path) -> None:
+    settings, number, other = settings_for(live_network, tmp_path / "pages"), "15550900001", "15550200001"
+    await migrated.create_sqlite(settings.data_dir / "handset.db", "handset")
+    with contextlib.closing(sqlite3.connect(settings.data_dir / "handset.db")) as database, database:
+        rows = [(f"155502{n:05}", 0, 1, 1, "", "") for n in range(200)]
+        database.executemany("INSERT INTO handset_preferences VALUES (?, ?, ?, ?, ?, ?)", rows)
+    async with serving(settings) as pages, pages.browser() as browser:
+        await register(browser, number)
+        page = await browser.get(f"/handset/{number}/chats/{other}/info")
+        await browser.press(page, page.root.one("button", value="block"))
+    async with serving(settings) as pages, pages.browser() as browser:
+        page = await browser.get(f"/handset/{number}/chats/{other}/info")
+        assert page.root.one("button", value="unblock").text == f"Unblock +{other}"
+
+
+async def test_an_address_with_a_number_of_too_many_digits_is_not_found(pages: Pages) -> None:
+    async with pages.stranger() as browser:
+        response = await browser.client.get(f"/handset/1/files/{'9' * 5000}/1")
+        assert response.status_code == 404
 
 
 async def test_a_new_number_is_registered_and_announced(browser: Browser, shop: Recorder) -> None:

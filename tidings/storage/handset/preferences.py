@@ -38,7 +38,13 @@ async def save(connection: AsyncConnection, row: PreferencesRow) -> None:
     await save_rows(connection, preferences, [row])
 
 
-async def list_all(connection: AsyncConnection, limit: int) -> list[PreferencesRow]:
-    """List the preferences of all numbers, by number."""
-    rows = await connection.execute(sa.select(preferences).order_by(preferences.c.number).limit(limit))
-    return [PreferencesRow(*row) for row in rows]
+async def find(connection: AsyncConnection, number: str) -> PreferencesRow | None:
+    """Return the preferences of a number; `None` if it has none yet."""
+    row = (await connection.execute(sa.select(preferences).where(preferences.c.number == number))).first()
+    return PreferencesRow(*row) if row is not None else None
+
+
+async def list_open(connection: AsyncConnection, limit: int) -> list[PreferencesRow]:
+    """List the preferences of the numbers that the page runs, by number."""
+    wanted = sa.select(preferences).where(preferences.c.is_open).order_by(preferences.c.number).limit(limit)
+    return [PreferencesRow(*row) for row in await connection.execute(wanted)]
