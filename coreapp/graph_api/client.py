@@ -235,6 +235,7 @@ class _GraphConnection(EgressConnection):
         """Send a request in pieces, and read its response as `ask` does. Stops sending when a response arrives before
         the end. Raises `StreamCut`, and the errors of `chunks`.
         """
+        is_whole = False
         try:
             answer = self.send(head)
             async for chunk in chunks:
@@ -243,7 +244,9 @@ class _GraphConnection(EgressConnection):
                     break
                 self._transport.write(chunk)
             else:
-                self._transport.write(end)
+                if not answer.done() and not self.is_lost:
+                    self._transport.write(end)
+                    is_whole = True
             await answer
             while not self.parser.is_complete and not (
                 self.parser.is_headed and (self.is_lost or self.parser.size > limit)
@@ -251,6 +254,10 @@ class _GraphConnection(EgressConnection):
                 await self.read()
         except (BadResponse, ConnectionError) as error:
             raise StreamCut(str(error) or type(error).__name__) from None
+        finally:
+            if not is_whole:
+                # The server takes what comes next for the rest of this request.
+                self.parser.keep_alive = False
 
 
 def _request(method: str, target: urls.HttpTarget, token: str, length: int | None, headers: Mapping[str, str]) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from coreapp.graph_api.client import GraphClient, NotPosted, ResponseMissing
+from coreapp.graph_api.client import FileForm, GraphClient, NotPosted, ResponseMissing
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
 
@@ -139,3 +139,52 @@ async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
     async with serving(handle) as url, calling() as client:
         assert [(await client.post(url, "t", b"{}")).status for _ in range(2)] == [200, 200]
     assert connections == 2
+
+
+FORM = FileForm({"type": "image/png"}, "a.png", "image/png")
+
+
+async def test_a_connection_is_not_used_again_after_an_upload_was_refused_early() -> None:
+    posted: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = next(int(line.split(":")[1]) for line in head.split("\r\n") if "content-length" in line)
+            if "multipart" in head:
+                # As proxies do: respond at once, then discard the rest of the body.
+                writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno")
+                await reader.readexactly(length)
+                continue
+            posted.append(await reader.readexactly(length))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0)
+
+    async with serving(handle) as url, calling() as client:
+        assert (await client.upload(url, "t", FORM, 5_000_000, pieces())).status == 401
+        assert (await client.post(url, "t", b"a message")).status == 200
+    assert posted == [b"a message"]
+
+
+async def test_a_connection_lost_before_the_end_of_an_upload_leaves_its_outcome_unknown() -> None:
+    closed = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+        closed.set()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield bytes(100_000)
+        await closed.wait()
+        for _ in range(100):
+            # The client hears of the end in one of the next iterations of the event loop.
+            await asyncio.sleep(0)
+
+    async with serving(handle) as url, calling() as client:
+        with pytest.raises(ResponseMissing):
+            await client.upload(url, "t", FORM, 100_000, pieces())
