@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from coreapp.graph_api.client import GraphClient
 from coreapp.graph_api.pace import UpstreamPace
 from coreapp.graph_api.refused_files import RefusedFiles
@@ -18,6 +20,9 @@ class NumberConnections:
         self.client = GraphClient(EgressGuard(settings.outgoing_webhooks), pace=ReadCpuLimit())
         self.pace = UpstreamPace(clock, limit=settings.cloud_concurrency)
         self.refused_files = RefusedFiles(clock)
+        # Slots of file transfers. A Cloud API that hangs delays only the files of its own number.
+        self.uploads = asyncio.Semaphore(settings.media_transfers)
+        self.downloads = asyncio.Semaphore(settings.media_transfers)
         self._shards = 0
         self._of_shards = 1
         self._rate = 0.0

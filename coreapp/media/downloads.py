@@ -197,7 +197,7 @@ class Downloads:
         self._waiting.loaded(page, asked)
 
     async def _attempt(self, download: Download) -> None:
-        async with self.context.shared.downloads:
+        async with (self.context.upstream or self.context.shared).downloads:
             await self._try(download)
 
     async def _try(self, download: Download) -> None:
