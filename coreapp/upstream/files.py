@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ from tidings.objects.store import BLOCK, StoredObject
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.media_downloads import Download
 from tidings.wire import codes, media_objects
+from tidings.wire.decoding import UNREADABLE
 from tidings.wire.media_objects import FilePointer, Pointer
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ def _without_pointers(content: bytes) -> tuple[bytes, Sequence[str]]:
     """Return a content as it was before its files were uploaded, and their ids in the Cloud API."""
     try:
         fields = msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return content, ()
     kind = str(fields.get("type"))
     blobs = []
@@ -219,7 +221,7 @@ async def _pieces(reader: MediaReader) -> AsyncIterator[bytes]:
 def _outcome(answer: CloudResponse) -> tuple[str, FileRefusal | None]:
     """Return the id of an uploaded file, or why it is refused; neither if it must be uploaded again later."""
     if 200 <= answer.status < 300:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(*UNREADABLE):
             return msgspec.json.decode(answer.content, type=_Id).id[:64], None
     error = outcomes.find_error(answer.content)
     if error is None or answer.status >= 500:
@@ -258,11 +260,16 @@ class UpstreamFetcher(Fetcher):
         headers = {"Authorization": f"Bearer {access.token}"}
         try:
             async with self.downloader.fetch(url, headers, limit=kinds.MAX_SIZE, seconds=FETCH_SECONDS) as found:
+                if found.status >= 500 or found.status in (408, 425, 429):
+                    raise NetworkUnreached(f"the Cloud API's files: HTTP {found.status}")
                 if found.status != 200:
                     # The URL is valid for 5 minutes; the next attempt gets another one.
                     raise DownloadFailed(f"the Cloud API does not have the file: HTTP {found.status}", is_final=False)
                 async for chunk in found.chunks():
                     yield chunk
+        except ssl.SSLCertVerificationError as error:
+            # A `ValueError` too.
+            raise NetworkUnreached(repr(error)) from error
         except (DownloadTooLarge, ValueError) as error:
             raise DownloadFailed(str(error), is_final=True) from error
 
@@ -270,7 +277,7 @@ class UpstreamFetcher(Fetcher):
 def _url_of(answer: CloudResponse) -> str:
     """Return the URL of a file. Raises `DownloadFailed`, and `NetworkUnreached` if it must be tried again."""
     if answer.status == 200:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(*UNREADABLE):
             return msgspec.json.decode(answer.content, type=_File).url
     error = outcomes.find_error(answer.content)
     if error is not None and error.code == 100:
@@ -291,7 +298,7 @@ def exchange_of(context: ShardContext) -> FileExchange | None:
     uploader = UpstreamUploader(
         context.network,
         context.device,
-        context.shared.uploads,
+        context.upstream.uploads,
         client=client,
         refused=context.upstream.refused_files,
         access=access,

@@ -45,6 +45,7 @@ class ScriptedCloud:
         self.upload_policy: Callable[[], Answer] = lambda: None
         self.files: dict[str, bytes] = {}  # files of recipients, by id
         self.file_status = 200
+        self.file_failures = 0  # requests for files of recipients that get 503 before the others get their files
         self.templates: list[dict[str, Any]] = []
         self.template_answer: tuple[int, str] | None = None  # instead of the templates
         self.template_changes = ScriptedTemplates(self)
@@ -120,6 +121,9 @@ class ScriptedCloud:
 
     async def _give_file(self, request: web.Request) -> web.StreamResponse:
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        if self.file_failures:
+            self.file_failures -= 1
+            return web.Response(status=503)
         if self.file_status != 200:
             return web.Response(status=self.file_status)
         return web.Response(body=self.files[request.match_info["media"]], content_type="image/png")

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coreapp.graph_api import number
+from coreapp.graph_api.client import CloudResponse
 from coreapp.graph_api.refused_files import FileRefusal, RefusedFiles
+from coreapp.media import downloads, retry
 from coreapp.upstream import files
+from coreapp.upstream.files import UpstreamFetcher
+from tests.authority import Authority
 from tests.coreapp.conftest import World
+from tests.coreapp.graph_api.test_client import LOOPBACK
 from tests.coreapp.media_scene import PNG, failure, find, read, send, send_image, upload
 from tests.coreapp.signals import soon
 from tests.coreapp.upstream.conftest import message, post, status, until_no_jobs
 from tests.coreapp.upstream.scripted_cloud import HOLD, ScriptedCloud, refused
 from tests.manual_clock import ManualClock
+from tidings.aio.clock import SystemClock
+from tidings.client.errors import NetworkUnreached
+from tidings.egress.download import Downloader
+from tidings.egress.guard import EgressGuard
 
 ANN, BEN = "15550110001", "15550110002"
 
@@ -371,3 +384,68 @@ async def test_without_automatic_download_a_file_is_reported_at_once(bridged: Wo
     await post(running, message("wamid.A=", type="image", image=image("901")))
     await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
     assert bridged.sink.taken()[0].body["messages"][0]["image"]["status"] == "undownloaded"
+
+
+async def test_a_recipient_s_file_is_fetched_after_an_outage_of_the_file_host(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "delay", lambda attempt: 0.01)
+    await bridged.configure(media={"auto_download": ["image"]})
+    # A file that cannot be read is tried 5 times.
+    cloud.files["901"], cloud.file_failures = PNG, 7
+    running = await bridged.start()
+    await post(running, message("wamid.IN=", type="image", image=image("901")))
+    await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
+    shown = bridged.sink.taken()[0].body["messages"][0]
+    assert "errors" not in shown
+    assert cloud.file_failures == 0
+
+
+async def test_a_certificate_that_is_not_good_is_no_final_fault(tmp_path: Path) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    tls = Authority().server_context(tmp_path, "127.0.0.1")
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+
+    class Api:
+        async def get(self, url: str, token: str) -> CloudResponse:
+            return CloudResponse(200, {}, json.dumps({"url": f"https://127.0.0.1:{port}/f"}).encode())
+
+    access: Any = SimpleNamespace(token="t", upstream=SimpleNamespace(phone_number_id="1"), url=lambda path: path)
+    anything: Any = None
+    api: Any = Api()
+    pointer: Any = SimpleNamespace(blob="901")
+    fetcher = UpstreamFetcher(
+        anything,
+        anything,
+        anything,
+        working=tmp_path,
+        clock=anything,
+        client=api,
+        access=lambda: access,
+        downloader=Downloader(EgressGuard(LOOPBACK)),
+    )
+    with pytest.raises(NetworkUnreached) as found:
+        async for _ in fetcher._plaintext(anything, pointer):
+            pass
+    server.close()
+    assert isinstance(retry.after_failure(found.value, 1, 1.0), retry.TryAgain)
+
+
+async def test_a_cloud_api_that_hangs_delays_no_files_of_another_number(bridged: World) -> None:
+    settings = bridged.settings
+    first, second = (number.NumberConnections(settings, SystemClock()) for _ in range(2))
+    for _ in range(settings.media_transfers):
+        await first.uploads.acquire()
+        await first.downloads.acquire()
+    assert first.uploads.locked()
+    assert not second.uploads.locked()
+    assert not second.downloads.locked()
+    running = await bridged.start()
+    context = running.shard.context
+    exchange = files.exchange_of(context)
+    assert exchange is not None
+    assert context.upstream is not None
+    assert exchange.uploader.slots is context.upstream.uploads
