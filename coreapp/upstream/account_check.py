@@ -15,6 +15,7 @@ import msgspec
 from coreapp.graph_api.client import CloudResponse, GraphClient, NotPosted, ResponseMissing
 from coreapp.upstream import outcomes
 from coreapp.upstream_access import UpstreamAccess
+from tidings.wire.decoding import UNREADABLE
 
 CONNECTED = "CONNECTED"
 CLOCK_SECONDS = 60.0  # difference of the clocks that is reported
@@ -86,7 +87,7 @@ def _of_phone(answer: CloudResponse, phone_number_id: str) -> Sequence[UpstreamP
         return [refused]
     try:
         phone = msgspec.json.decode(answer.content, type=_Phone)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return [_no_object(answer, f"phone number id {phone_number_id}")]
     if phone.status not in ("", CONNECTED):
         remedy = "register the number at the Cloud API, or see the vendor's console"
@@ -100,7 +101,7 @@ def _of_waba(answer: CloudResponse, waba_id: str, phone_number_id: str) -> Seque
         return [refused]
     try:
         found = msgspec.json.decode(answer.content, type=_List).data
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return [_no_object(answer, f"WABA id {waba_id}")]
     if len(found) < 100 and all(str(phone.get("id")) != phone_number_id for phone in found):
         text = f"WABA {waba_id} has no phone number with the id {phone_number_id}"
@@ -111,7 +112,7 @@ def _of_waba(answer: CloudResponse, waba_id: str, phone_number_id: str) -> Seque
 def _of_subscription(answer: CloudResponse) -> Sequence[UpstreamProblem]:
     try:
         found = msgspec.json.decode(answer.content, type=_List).data if answer.status == 200 else []
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         found = []
     if found:
         return []

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tidings.wire import codes, media_objects
+from tidings.wire.decoding import UNREADABLE
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -37,7 +38,7 @@ class OutboundMessage:
             fields = _decode(content)
             self.kind = str(fields["type"])
             self._object: Any = fields[self.kind]
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+        except (*UNREADABLE, KeyError) as error:
             raise Untranslatable(codes.MESSAGE_FAILED, "the stored message cannot be read") from error
         context = fields.get("context")
         # Our own id of the message that this one replies to; empty for none.

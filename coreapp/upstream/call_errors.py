@@ -14,6 +14,7 @@ from coreapp.upstream.outcomes import MAX_DETAILS, CloudError
 from tidings.wire import codes
 from tidings.wire.cloud import v1_codes
 from tidings.wire.cloud.codes import INVALID_PARAMETER, PIN_MISMATCH, UNKNOWN
+from tidings.wire.decoding import UNREADABLE
 
 MAX_RETRY_AFTER = 3_600  # seconds; a longer `Retry-After` is cut
 RETRY_SECONDS = 60  # for a rate limit without one
@@ -52,7 +53,7 @@ def find_refusal(answer: CloudResponse) -> RequestRefused | None:
     """
     try:
         error = _decode(answer.content).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         error = None
     if error is None:
         if answer.status != HTTPStatus.TOO_MANY_REQUESTS:

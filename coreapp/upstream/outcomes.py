@@ -11,6 +11,7 @@ from coreapp.upstream import error_codes
 from tidings.storage.business.upstream_ids import MAX_WAMID
 from tidings.wire import codes
 from tidings.wire.cloud import v1_codes
+from tidings.wire.decoding import UNREADABLE
 
 MAX_DETAILS = 1_000  # characters of an error that are kept
 MAX_WAIT = 64.0  # seconds; a longer `Retry-After` is cut
@@ -107,7 +108,7 @@ def find_error(content: bytes) -> CloudError | None:
     """Return the error in a response; None for a response without one."""
     try:
         return _decode_error(content).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -156,7 +157,7 @@ def refused(error: CloudError) -> PostRefused:
 def _of_success(content: bytes) -> Outcome:
     try:
         messages = _decode_answer(content).messages
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         messages = []
     wamid = messages[0].id if messages else ""
     if not wamid or len(wamid) > MAX_WAMID or not wamid.isascii() or not wamid.isprintable():

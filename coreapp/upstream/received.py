@@ -19,10 +19,11 @@ from tidings.storage.business.messages import Status
 from tidings.wire import addresses, codes, media_objects
 from tidings.wire.addresses import WaId
 from tidings.wire.cloud import system_notices
+from tidings.wire.decoding import UNREADABLE
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
-_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, ValueError, TypeError, KeyError)
+_FAILURES = (*UNREADABLE, ValueError, TypeError, KeyError)
 
 CHANGED_NUMBER: Literal["user_changed_number"] = system_notices.CHANGED_NUMBER
 # Types without a form in v1.

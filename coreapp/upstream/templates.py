@@ -22,6 +22,7 @@ from tidings.storage import outages
 from tidings.storage.business import numbers, templates
 from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Connection
+from tidings.wire.decoding import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ def decode(answer: CloudResponse, kind: type[Any]) -> Any:
     """Return the object in a response. Raises `MirrorFailed`."""
     try:
         return msgspec.json.decode(answer.content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise MirrorFailed(f"not an answer of the Cloud API: {error}") from error
 
 

@@ -42,6 +42,8 @@ def test_a_recorded_success_is_accepted_with_its_id() -> None:
         (200, b'{"messaging_product":"whatsapp"}'),
         (200, b'{"messages":[{"id":"wam'),
         (200, b"\xff"),
+        (200, b'{"messages":[{"id":' + b"[" * 20_000),
+        (500, b'{"error":{"code":100,"error_data":' + b"[" * 20_000 + b"]" * 20_000 + b"}}"),
         (500, b"<html>"),
         (502, b""),
         (408, b""),

@@ -10,6 +10,7 @@ import msgspec
 
 from tidings.wire import core
 from tidings.wire.cloud import system_notices, user_ids
+from tidings.wire.decoding import UNREADABLE
 
 MESSAGES = "messages"  # field with messages, statuses and errors
 MAX_SHOWN = 1_000  # characters of an account's event that are logged
@@ -66,7 +67,7 @@ _decode = msgspec.json.Decoder(_Posted).decode
 _decode_change = msgspec.json.Decoder(_Change).decode
 _decode_value = msgspec.json.Decoder(_Value).decode
 _decode_addressed = msgspec.json.Decoder(_Addressed).decode
-_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError)
+_MALFORMED = UNREADABLE
 
 
 class WrongEnvelope(Exception):
