@@ -101,6 +101,9 @@ class UpstreamSender(Encryption):
         self._is_closed = False
         access = self.context.config.upstream
         self.number.opened(self.context.lease.shards, access.upstream.rate if access is not None else 0.0)
+        if access is not None and not self.number.pace.fault:
+            # Of another process or an earlier one: the first success ends it in the table too.
+            self.number.pace.fault = access.upstream.fault
         self.context.config.on_upstream_change(self._access_changed)
 
     # The interface of `Encryption`.
@@ -254,7 +257,7 @@ class UpstreamSender(Encryption):
         if job.id not in self._posted:
             # A status has overtaken the response.
             if isinstance(outcome, PostAccepted):
-                self.number.pace.succeeded()
+                self._note_success()
             return
         self._handle(lane, job, outcome)
 

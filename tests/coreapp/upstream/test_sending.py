@@ -488,3 +488,27 @@ async def test_a_number_switched_to_the_network_sends_there_and_back_again(
     await send(running, text="through the cloud again")
     await cloud.signals.until(lambda: len(cloud.posts) == 2)
     assert len(bridged.network.sends) == 1
+
+
+async def test_a_fault_ends_in_the_table_when_another_process_sends_again(bridged: World, cloud: ScriptedCloud) -> None:
+    async def fault() -> str:
+        row = await bridged.database.query(lambda c: upstreams.find(c, BUSINESS))
+        assert row is not None
+        return row.fault
+
+    async def has_fault() -> bool:
+        return bool(await fault())
+
+    async def has_none() -> bool:
+        return not await fault()
+
+    cloud.policy = lambda body: refused(10, "Permission denied", status=403)
+    running = await bridged.start()
+    await send(running)
+    await polling.until(has_fault, seconds=10.0, pause=0.01)
+    await running.stopped()
+    # The permission was given meanwhile, without `tidings number upstream`.
+    cloud.policy = lambda body: None
+    await bridged.start(node="second")
+    await until_no_jobs(bridged)
+    await polling.until(has_none, seconds=10.0, pause=0.01)
