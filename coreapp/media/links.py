@@ -111,6 +111,11 @@ class LinkedMedia:
                         about=_origin(source.link),
                         held_up=held_up,
                     )
+                except SourceFailed as failed:
+                    if failed.code != codes.NOT_FOUND:
+                        raise
+                    # It waited so long that it was deleted as an orphan. It is fetched again.
+                    raise DiskAway("the file was deleted while it waited") from None
                 finally:
                     await asyncio.shield(self._delete(stored))
         return FoundMedia(pointer, until)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from tests.coreapp.signals import Signals, soon
 from tests.manual_clock import ManualClock
 from tests.web_server import serving
 from tidings.aio.clock import SystemClock
+from tidings.client import attachments
+from tidings.client.errors import NetworkUnreached
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.egress.responses import ContentParser
 from tidings.storage.business import media_providers
@@ -380,3 +383,27 @@ async def test_a_file_of_another_type_is_freed_without_interpreter_gc(
         assert "none of the types" in error["details"]
     # Each kept about 800 KB: a Coreapp grew by 115 MiB between two collections.
     await soon(lambda: not [one for one in gc.get_objects() if isinstance(one, ContentParser)], 10)
+
+
+async def test_a_file_that_waited_so_long_that_it_was_deleted_is_fetched_again(
+    world: World, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, inbox = await begin(world)
+    upload, is_away = attachments.upload, True
+
+    async def away(*given: Any, **more: Any) -> Any:
+        if is_away:
+            raise NetworkUnreached("the network is away")
+        return await upload(*given, **more)
+
+    monkeypatch.setattr(attachments, "upload", away)
+    await send_link(running, server.url)
+    folder = scene.directory(world).directory
+    await soon(lambda: any(path.is_file() and path.name.isalnum() for path in folder.iterdir()))
+    for path in folder.iterdir():
+        a_day_ago = SystemClock().now() - 25 * 3600
+        os.utime(path, (a_day_ago, a_day_ago))
+    await running.shard.media.collector()
+    is_away = False
+    await inbox.until(1)
+    assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
