@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from coreapp.media import retry
 from tidings.aio.clock import Clock
 from tidings.storage.business.media_downloads import Download
 
@@ -18,7 +19,8 @@ class WaitingDownloads:
         self.limit = limit
         self._clock = clock
         self._here: dict[str, Download] = {}
-        self._due: list[tuple[int, str]] = []
+        # Due times on the monotonic clock: the wall clock may be set back.
+        self._due: list[tuple[float, str]] = []
         # Whether rows exist that are not in memory. At the start there may be rows of an earlier owner.
         self._more = True
         self._missed = False
@@ -52,7 +54,7 @@ class WaitingDownloads:
         """Return a download that is due, or None. It counts as waiting until `done`."""
         while self._due:
             due_at, message_id = self._due[0]
-            if due_at > self._clock.now() * 1000:
+            if due_at > self._clock.monotonic():
                 return None
             heapq.heappop(self._due)
             download = self._here.get(message_id)
@@ -63,7 +65,7 @@ class WaitingDownloads:
     def again(self, download: Download) -> None:
         """Schedule a failed download again at its `due_at`."""
         if download.id in self._here:
-            heapq.heappush(self._due, (download.due_at, download.id))
+            self._schedule(download)
 
     def done(self, message_id: str) -> None:
         """Drop a download whose row is deleted."""
@@ -73,7 +75,7 @@ class WaitingDownloads:
 
     def seconds(self) -> float | None:
         """Return the seconds until the next download is due; None without downloads in memory."""
-        return max(0.0, self._due[0][0] / 1000 - self._clock.now()) if self._due else None
+        return max(0.0, self._due[0][0] - self._clock.monotonic()) if self._due else None
 
     @property
     def wants_more(self) -> bool:
@@ -99,4 +101,9 @@ class WaitingDownloads:
 
     def _admit(self, download: Download) -> None:
         self._here[download.id] = download
-        heapq.heappush(self._due, (download.due_at, download.id))
+        self._schedule(download)
+
+    def _schedule(self, download: Download) -> None:
+        # A due time beyond the longest delay comes from a clock that was ahead.
+        wait = min(max(0.0, download.due_at / 1000 - self._clock.now()), retry.LONGEST)
+        heapq.heappush(self._due, (self._clock.monotonic() + wait, download.id))

@@ -34,6 +34,14 @@ MAX_SUMMARIES = 1_000  # senders whose messages are being counted; those of furt
 REMEMBERED = 10_000  # senders
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wait:
+    """Row that is reported when it is due, on the monotonic clock: the wall clock may be set back."""
+
+    row: Undecrypted
+    due: float  # seconds
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class RetryRequests:
     """Service that reports undecryptable messages of one shard, in the order in which they are given up."""
@@ -45,9 +53,9 @@ class RetryRequests:
 
     def __post_init__(self, left: Sequence[Undecrypted]) -> None:
         self._ids = MessageIds()
-        self._waiting = {message.id: message for message in left if not message.counted}
+        self._waiting = {row.id: self._wait(row, PATIENCE_SECONDS) for row in left if not row.counted}
         # Counted messages, by sender.
-        self._counted = {message.sender: message for message in left if message.counted}
+        self._counted = {row.sender: self._wait(row, SUMMARY_SECONDS) for row in left if row.counted}
         self._reported: UseLimit[str] = UseLimit(
             self.context.clock, limit=REPORTED_EACH, period=PERIOD, remembered=REMEMBERED
         )
@@ -58,12 +66,18 @@ class RetryRequests:
             return None
         due = int((self.context.clock.now() + PATIENCE_SECONDS) * 1000)
         message = Undecrypted(message_id, self.context.shard, self.context.account, sender, timestamp, due, request_id)
-        self._waiting[message_id] = message
+        self._waiting[message_id] = self._wait(message, PATIENCE_SECONDS)
         return message
+
+    def _wait(self, row: Undecrypted, longest: float) -> _Wait:
+        # A longer wait comes from a clock that was ahead.
+        clock = self.context.clock
+        return _Wait(row, clock.monotonic() + min(max(0.0, row.due_at / 1000 - clock.now()), longest))
 
     def arrived(self, message_id: str) -> Undecrypted | None:
         """Stop waiting for a message that arrived. Returns the row to delete; None if it was not waited for."""
-        return self._waiting.pop(message_id, None)
+        found = self._waiting.pop(message_id, None)
+        return found.row if found is not None else None
 
     def admit_report(self, sender: str) -> bool:
         """Return whether one more message of this sender is reported by its id, and count it against the limit.
@@ -86,8 +100,10 @@ class RetryRequests:
                 )
                 return None
             due = int((self.context.clock.now() + SUMMARY_SECONDS) * 1000)
-            before = Undecrypted(self._ids.new(), self.context.shard, self.context.account, sender, timestamp, due)
-        self._counted[sender] = counted = dataclasses.replace(before, counted=before.counted + 1)
+            row = Undecrypted(self._ids.new(), self.context.shard, self.context.account, sender, timestamp, due)
+            before = self._wait(row, SUMMARY_SECONDS)
+        counted = dataclasses.replace(before.row, counted=before.row.counted + 1)
+        self._counted[sender] = _Wait(counted, before.due)
         return counted
 
     def error(self, message_id: str, sender: str, request_id: str) -> Sequence[Callback]:
@@ -107,8 +123,8 @@ class RetryRequests:
 
     async def run_once(self) -> None:
         """Report the messages and summaries that are due."""
-        now = self.context.clock.now() * 1000
-        summaries = [counted for counted in self._counted.values() if counted.due_at <= now]
+        now = self.context.clock.monotonic()
+        summaries = [counted.row for counted in self._counted.values() if counted.due <= now]
         for counted in summaries:
             del self._counted[counted.sender]
         due = list(self._due())
@@ -141,8 +157,8 @@ class RetryRequests:
         return events.undecrypted(self.context, counted.id, counted.sender, details)
 
     def _due(self) -> Iterator[Undecrypted]:
-        now = self.context.clock.now() * 1000
-        for message in self._waiting.values():
-            if message.due_at > now:
+        now = self.context.clock.monotonic()
+        for waiting in self._waiting.values():
+            if waiting.due > now:
                 return
-            yield message
+            yield waiting.row

@@ -100,3 +100,35 @@ class TableAndMemory(RuleBasedStateMachine):
 
 TestTableAndMemory = TableAndMemory.TestCase
 TestTableAndMemory.settings = settings(max_examples=200, stateful_step_count=30)
+
+
+class SetBack(ManualClock):
+    """Clock whose wall clock can be set back."""
+
+    def set_back(self, seconds: float) -> None:
+        self._now -= seconds
+
+
+def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
+    clock = SetBack()
+    waiting = WaitingDownloads(10, clock)
+    asked = waiting.loading()
+    waiting.loaded([], asked)
+    later = Download("d", 0, "1", "2", "", b"", 0, clock.now_ms(), due_at=clock.now_ms() + 2_000)
+    waiting.offer([later])
+    assert waiting.take() is None
+    clock.set_back(3600)
+    clock.advance(2.1)
+    assert waiting.take() is later
+
+
+def test_a_due_time_of_a_clock_that_was_ahead_is_at_most_five_minutes_away() -> None:
+    clock = ManualClock()
+    waiting = WaitingDownloads(10, clock)
+    asked = waiting.loading()
+    later = Download("d", 0, "1", "2", "", b"", 0, clock.now_ms(), due_at=clock.now_ms() + 3_600_000)
+    waiting.loaded([later], asked)
+    clock.advance(299)
+    assert waiting.take() is None
+    clock.advance(2)
+    assert waiting.take() is later

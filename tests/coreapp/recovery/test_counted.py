@@ -6,6 +6,7 @@ import pytest
 
 from coreapp.recovery import retry_requests, session_repair
 from tests.coreapp.conftest import World
+from tests.coreapp.media.test_media_waiting import SetBack
 from tests.coreapp.receiving.test_events import acknowledged, with_session
 from tests.coreapp.recovery.test_repeats import GARBAGE, NUMBER, errors
 from tests.manual_clock import ManualClock
@@ -63,4 +64,16 @@ async def test_requested_messages_that_never_arrive_are_counted_and_reported_onc
         await running.shard.recovery.retry_requests.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 3)
     assert errors(world)[-1] == f"18 more messages from {NUMBER}, since 1700000123, could not be decrypted"
+    await running.stopped()
+
+
+async def test_a_clock_that_is_set_back_delays_no_report(world: World) -> None:
+    clock = SetBack()
+    running, _, _ = await with_session(world, clock=clock)
+    await flood(world, "first", 1)
+    clock.set_back(3600)
+    await flood(world, "second", 1, OTHER)
+    clock.advance(301)
+    await running.shard.recovery.retry_requests.run_once()
+    await world.sink.signals.until(lambda: len(errors(world)) == 2)
     await running.stopped()
