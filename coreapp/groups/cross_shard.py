@@ -110,11 +110,12 @@ class CrossShardReader:
 
     async def run_once(self) -> None:
         """Read the pending messages and start handling them."""
-        shard = self.context.shard
+        shard, before = self.context.shard, set(self._in_hand)
         page = await self.context.database.query(
             lambda connection: cross_shard_messages.list_messages(connection, shard, limit=PAGE + len(self._in_hand))
         )
-        fresh = [note for note in page if note.id not in self._in_hand]
+        # Those whose end was committed during the read may still be on the page.
+        fresh = [note for note in page if note.id not in before and note.id not in self._in_hand]
         for note in fresh:
             self._in_hand.add(note.id)
             try:

@@ -12,7 +12,9 @@ from coreapp.groups.cross_shard import SentElsewhere
 from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.signals import soon
 from tidings.storage.business import cross_shard_messages
+from tidings.storage.business.cross_shard_messages import CrossShardMessage
 from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.database import Connection
 from tidings.wire.ids import MessageIds
 
 NUMBER = "15550110001"
@@ -52,3 +54,34 @@ async def test_an_id_added_right_after_the_last_poll_is_polled(world: World, mon
     watching.watch(["a"])
     await soon(lambda: heard == ["a", "b"], timeout=5.0)
     await watching.close()
+
+
+async def test_a_message_whose_end_is_committed_during_a_read_is_handled_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    reader, context = running.shard.cross_shard_reader, running.shard.context
+    job = Job(MessageIds().new(), 0, BUSINESS, NUMBER, JobForm.NEW, "", b"", 1_700_000_000_000)
+    note = running.shard.groups.notes.to_send(job, b'{"type":"text","text":{"body":"left"}}')
+    async with world.database.transaction() as connection:
+        await cross_shard_messages.add(connection, [note])
+    async with world.database.reading() as connection:
+        page = await cross_shard_messages.list_messages(connection, 0, limit=10)
+    await reader.run_once()
+    answered = asyncio.Event()
+
+    async def earlier(connection: Connection, shard: int, *, limit: int) -> Sequence[CrossShardMessage]:
+        await answered.wait()
+        return page
+
+    # The second read begins while the message is in hand, and returns a page from before its end.
+    monkeypatch.setattr(cross_shard_messages, "list_messages", earlier)
+    second = asyncio.create_task(reader.run_once())
+    await soon(lambda: not reader._in_hand and context.count() == 0)
+    answered.set()
+    await second
+    assert not reader._in_hand
+    await running.client.send(NUMBER, "behind")
+    await world.network.signals.until(lambda: len(world.network.ids_sent()) == 2)
+    assert world.network.ids_sent().count(note.id) == 1
