@@ -13,6 +13,7 @@ import pytest
 from tidings.config import env
 from tidings.config.env import SettingsError
 from tidings.egress import addresses, settings, urls
+from tidings.egress import guard as guarding
 from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.names import Resolved
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
@@ -253,3 +254,27 @@ def test_invalid_settings_raise_settingserror(variables: dict[str, str]) -> None
 def test_allowing_every_address_logs_a_warning(network: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
     EgressGuard(OutgoingSettings((ipaddress.ip_network(network),)))
     assert ("egress.everything_allowed" in caplog.messages) is warned
+
+
+async def test_the_third_of_several_addresses_is_reached_soon(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dial = guarding._dial
+
+    async def dropped(address: Resolved, port: int) -> socket.socket:
+        if address[1] != "127.0.0.1":
+            await asyncio.Event().wait()
+        return await dial(address, port)
+
+    monkeypatch.setattr(guarding, "_dial", dropped)
+    monkeypatch.setattr(guarding, "OTHERS_SECONDS", 0.02)
+    async with asyncio.timeout(60):
+        sock = await EgressGuard(LOOPBACK, Names(["127.0.0.2", "127.0.0.3", "127.0.0.1"])).connect(
+            "host.example", listener.port
+        )
+    with sock:
+        assert sock.getpeername()[0] == "127.0.0.1"
+
+
+def test_all_addresses_but_the_last_have_five_seconds_together() -> None:
+    assert guarding.OTHERS_SECONDS == 5.0

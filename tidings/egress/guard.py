@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections refused because of their destination")
 
 CHECK_SECONDS = 3.0  # for resolving a name that is only checked
-ADDRESS_SECONDS = 5.0  # for connecting to one of several addresses, before the next is tried
+OTHERS_SECONDS = 5.0  # for connecting to any of several addresses but the last
 MAX_ADDRESSES = 16  # of one name that are checked
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Resolved]]]
@@ -115,8 +115,9 @@ class EgressGuard:
         failures: list[OSError] = []
         for address in checked:
             try:
-                # For a single address the caller's deadline is enough.
-                async with asyncio.timeout(ADDRESS_SECONDS if len(checked) > 1 else None):
+                # For the last address the caller's deadline is enough.
+                is_last = address is checked[-1]
+                async with asyncio.timeout(None if is_last else OTHERS_SECONDS / (len(checked) - 1)):
                     return await self._connect_to(address, port)
             except OSError as error:
                 failures.append(error)
