@@ -19,6 +19,7 @@ import runpy, sys, sysconfig
 from pathlib import Path
 sys.argv.pop(0)
 sys.executable, sys.version_info = {path!r}, ({version}, "final", 0)
+vars(sys).pop("_jit", None)
 variables = sysconfig.get_config_vars()
 for name in ("PY_CFLAGS", "PY_CFLAGS_NODIST", "PY_CORE_CFLAGS", "PY_LDFLAGS_NODIST", "PY_CORE_LDFLAGS"):
     variables[name] = ""

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import platform
+import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -173,7 +174,9 @@ async def test_the_disk_speed_check_works_before_the_directory_exists(tmp_path: 
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(("limit", "level"), [(1024, Level.WARNING), (20_000, Level.FINE), (-1, Level.FINE)])
+@pytest.mark.parametrize(
+    ("limit", "level"), [(1024, Level.WARNING), (20_000, Level.FINE), (resource.RLIM_INFINITY, Level.FINE)]
+)
 def test_a_low_open_file_limit_is_a_warning_with_the_needed_number(limit: int, level: Level) -> None:
     finding = machine.OpenFiles("webapp", 10_000).judge(limit)
     assert finding.level is level
