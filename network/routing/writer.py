@@ -20,6 +20,7 @@ STORED = Counter("tidings_network_stored_total", "Envelopes written to the mailb
 REMOVED = Counter("tidings_network_removed_total", "Envelopes removed from the mailbox after their acknowledgement")
 
 BATCH = 500  # Inserts and removals per transaction.
+MANY = 10_000  # Waiting changes among which it is worth the time to look for acknowledged envelopes.
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -27,7 +28,8 @@ class Writer:
     """Batches, each one transaction, one in flight at a time.
 
     An envelope that is acknowledged before its batch starts is never written. While the database is away everything
-    waits; the router bounds the number of inserts. `removing` holds the `seq` of each removal that has not committed. A
+    waits: the router bounds the number of envelopes without an acknowledgement, and those that were acknowledged since
+    are dropped when many wait. `removing` holds the `seq` of each removal that has not committed. A
     removal without room, or at the very end, is skipped: the device receives that envelope again after its next login
     and acknowledges it.
     """
@@ -41,14 +43,27 @@ class Writer:
     room: int
     removing: set[int] = dataclasses.field(default_factory=set)
     _closed: bool = False
+    # Changes that wait when acknowledged envelopes are dropped next.
+    _drop_at: int = dataclasses.field(init=False)
     _batcher: Batcher[Transit | int, None] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
+        self._drop_at = min(MANY, self.room)
         self._batcher = Batcher("mailbox", self._flush, max_size=BATCH, max_pending=2 * self.room, isolate=_is_final)
 
     def insert(self, transit: Transit) -> None:
         """Write one envelope."""
+        if self._batcher.pending >= self._drop_at:
+            self._drop_acknowledged()
         self._batcher.put(transit)
+
+    def _drop_acknowledged(self) -> None:
+        """Drop the envelopes that were acknowledged before they were written, unless a login waits for them."""
+        for change in self._batcher.drop(lambda each: isinstance(each, Transit) and each.acked and not each.counted):
+            assert isinstance(change, Transit)
+            self.removing.discard(change.seq)
+        left = self._batcher.pending
+        self._drop_at = max(min(MANY, self.room), min(2 * left, left // 2 + self.room))
 
     def expect_removal(self, seq: int) -> None:
         """Record that this envelope will be removed as soon as it is written."""

@@ -293,3 +293,18 @@ def test_every_item_gets_its_own_result(
         assert first_seen == list(range(len(items)))
 
     asyncio.run(scenario())
+
+
+async def test_dropped_items_are_never_flushed() -> None:
+    gate = Gate()
+    batcher: Batcher[int, int] = Batcher("test", gate.flush, max_size=2)
+    first = batcher.put(0)
+    await gate.entered.wait()
+    futures = [batcher.put(n) for n in range(1, 7)]
+    assert batcher.drop(lambda n: n % 2 == 0) == [2, 4, 6]
+    assert batcher.pending == 3
+    gate.open.set()
+    await batcher.close()
+    assert first.done()
+    assert [item for batch in gate.batches for item in batch] == [0, 1, 3, 5]
+    assert [future.cancelled() for future in futures] == [False, True, False, True, False, True]

@@ -150,3 +150,32 @@ def test_an_encoded_envelope_is_smaller_than_twice_its_counted_size(
     transit.frame.n = 2**50
     encoder = msgspec.json.encode if as_json else msgspec.msgpack.encode
     assert 4 + len(encoder(transit.frame)) < 2 * transit.size
+
+
+class Away(SlowMailbox):
+    """Mailbox that never answers."""
+
+    async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_slow_acknowledgements_during_an_outage_fill_nothing() -> None:
+    clock = ManualClock()
+    store = Away(random.Random(1))
+    store.slowness = 1
+    numbers = SequenceNumbers(clock, 0)
+    router = Router(
+        store, Everybody(), known(store), numbers=numbers, clock=clock, limits=Limits(undecided=100), ttl=3600
+    )
+    to, sender = Device([]), Sender()
+    router.attach("15550000002", to)
+    await settled()
+    for n in range(1, 2_000):
+        router.send(sender, device.Send(n, "15550000001", "15550000002", f"m{n}", "message", b"x"))
+        # The envelope is given to the mailbox before the device acknowledges it.
+        clock.advance(1.0)
+        router.sweep()
+        router.acked(to, [to.received[-1][0]])
+        await asyncio.sleep(0)
+        assert sender.accepted_numbers[-1] == n
+        assert router.undecided == 0

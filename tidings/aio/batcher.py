@@ -124,6 +124,20 @@ class Batcher(Generic[Item, Result]):
         """Iterate over the items that no flush has taken yet, in order."""
         return (item for item, _ in self._pending)
 
+    def drop(self, is_unwanted: Callable[[Item], bool]) -> list[Item]:
+        """Drop items that no flush has taken yet, and return them. Their futures are cancelled."""
+        kept: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
+        dropped: list[Item] = []
+        for entry in self._pending:
+            if is_unwanted(entry[0]):
+                dropped.append(entry[0])
+                entry[1].cancel()
+            else:
+                kept.append(entry)
+        self._pending = kept
+        self._through.left += len(dropped)
+        return dropped
+
     def hurry(self) -> None:
         """Flush the waiting items without waiting for the spacing. Called during a flush."""
         self._earliest = 0.0
