@@ -398,3 +398,20 @@ async def test_a_stopping_node_disconnects_its_devices_gradually(network: Networ
     alice.send(numbers[0], numbers[1], "after")
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)
+
+
+async def test_a_registration_without_redis_ends_the_former_login_on_the_other_node(
+    network: Network, redis: RedisServer
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    former = await network.connect(ALICE, node=0)
+    redis.kill9()
+    try:
+        await redis_is(network, "away")
+        # At node 1: the token of the former device is void from now on.
+        await network.register(ALICE)
+        assert (await former.next(device.Closing)).reason == device.REPLACED
+    finally:
+        redis.start()
+    await redis_is(network, "ok")
