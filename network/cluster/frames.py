@@ -238,7 +238,7 @@ def split(frames: Sequence[FromNode], limit: int) -> list[list[FromNode]]:
 def size_of(frame: FromNode) -> int:
     """Return the approximate size of a frame in bytes."""
     if isinstance(frame, Forward):
-        return 256 + len(frame.send.body) + 24 * len(frame.send.refs)
+        return 256 + len(frame.send.body) + 72 * len(frame.send.refs)
     if isinstance(frame, Stored):
-        return 256 + sum(256 + len(row.body) for row in frame.rows)
+        return 256 + sum(256 + len(row.body) + 72 * len(row.refs) for row in frame.rows)
     return 256

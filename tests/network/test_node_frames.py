@@ -16,6 +16,7 @@ from network.cluster.membership import readable_loads
 from network.cluster.outbox import Outbox
 from network.cluster.redis_client import RedisAway
 from network.settings import Limits
+from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
 OTHER = "other.2"
@@ -121,3 +122,28 @@ def test_a_forwarded_envelope_is_not_changed_and_only_its_node_can_settle_it() -
     assert (taken.origin, taken.n, taken.frame.n) == (second, 71, 71)
     assert envelope == an_envelope(70, "m")
     assert not forwards.is_waiting(n, OTHER)
+
+
+def test_a_part_of_stored_group_messages_fits_into_a_packet() -> None:
+    rows = [
+        Envelope(
+            n,
+            "15550100001",
+            "x" * 27,
+            1,
+            2,
+            b"",
+            ["r" * 64] * 1000,
+            "",
+            "15550000000-1767225600",
+            recipient=f"1555010{n:04}",
+            kind="group",
+            slot=0,
+        )
+        for n in range(255)
+    ]
+    stored = [frames.Stored(row.recipient, [row]) for row in rows]
+    parts = frames.split(stored, outbox.SIZE)
+    assert sum(map(len, parts)) == 255
+    for part in parts:
+        assert len(frames.encode(part)) <= 4 * 1024 * 1024
