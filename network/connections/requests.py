@@ -108,7 +108,9 @@ class DeviceRequests:
                 self._fault(frame.n, device.BUSY, "a check of this number is in flight")
                 return
             if self._may(frame, "check"):
-                self._start(frame.n, self._check(frame, asker))
+                # Not in the task, which may be cancelled before its first step.
+                task = self._start(frame.n, self._check(frame))
+                task.add_done_callback(lambda _: self._directory.lookups.end(asker))
             else:
                 self._directory.lookups.end(asker)
 
@@ -182,12 +184,9 @@ class DeviceRequests:
         self._caller.log_out(frame.number)
         self._transport.send(device.Ok(n=frame.n))
 
-    async def _check(self, frame: device.Check, asker: lookups.Asker) -> None:
-        try:
-            await self._backend.delay.sleep()
-            registered = await self._directory.lookups.check(frame.number, frame.numbers)
-        finally:
-            self._directory.lookups.end(asker)
+    async def _check(self, frame: device.Check) -> None:
+        await self._backend.delay.sleep()
+        registered = await self._directory.lookups.check(frame.number, frame.numbers)
         self._transport.send(device.Checked(n=frame.n, registered=registered))
 
     async def _fetch(self, frame: device.Fetch) -> None:
@@ -195,10 +194,13 @@ class DeviceRequests:
         found = await self._directory.bundles.fetch(frame.number, frame.numbers)
         self._transport.send(device.Bundles(n=frame.n, bundles=found))
 
-    def _start(self, n: int, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, n: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._guard(n, work))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        # Without effect unless the task was cancelled before its first step.
+        task.add_done_callback(lambda _: work.close())
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

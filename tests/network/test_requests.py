@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from typing import Any
 
+import msgspec
+
+from network.connections.session import DeviceSession
 from network.directory.lookups import MissingNumbers
 from network.settings import DeviceRateLimits
 from tests.network.support import ALICE, BOB, CAROL, Client, Network
@@ -184,3 +189,25 @@ def test_remembered_missing_numbers_are_bounded() -> None:
     assert missing_numbers.take(["50000"]) == [("50000", ALICE)]
     missing_numbers.found(ALICE, ["1"])
     assert missing_numbers.take(["1"]) == []
+
+
+async def test_a_check_of_a_connection_that_is_lost_at_once_does_not_stay_in_flight(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    await network.connect(ALICE)
+    (session,) = [one for one in gc.get_objects() if isinstance(one, DeviceSession) and ALICE in one.devices]
+    link: Any = session.transport
+    done = asyncio.get_running_loop().create_future()
+
+    def lose() -> None:
+        # A write fails, and in the same iteration of the event loop a frame that was received before is handled.
+        link._transport.abort()
+        body = msgspec.msgpack.encode(device.Check(77, ALICE, [BOB]))
+        link._incoming += len(body).to_bytes(4, "big") + body
+        link._read_on()
+        done.set_result(None)
+
+    asyncio.get_running_loop().call_soon(lose)
+    await done
+    again = await network.connect(ALICE)
+    assert isinstance(await again.ask(lambda n: device.Check(n, ALICE, [BOB])), device.Checked)
