@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import Counter
 
@@ -14,7 +15,7 @@ from network.devices import signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.devices.locks import Locks, is_expired
 from network.directory import logins
-from network.errors import BadRequest, Locked, StaleEpoch
+from network.errors import BadRequest, Locked, RequestError, StaleEpoch
 from network.groups.chats import LEAVING, Chats
 from network.routing.reservations import Notice
 from tidings.storage import outages
@@ -108,7 +109,8 @@ class Registrations:
                 notices = [Notice(device.IDENTITY, owner, fetcher, body=changed[owner]) for owner, fetcher in pairs]
                 await reservations.store(connection, notices)
 
-            await self.context.database.persist(work, patience=20)
+            with self._logging_in_again(numbers):
+                await self.context.database.persist(work, patience=20)
         keys = {body.number: body.identity_key for body in devices}
         await self._changed(numbers, keys)
         await self.notify_askers(keys)
@@ -132,7 +134,8 @@ class Registrations:
                 # A number outside the directory cannot join a group, so these are the last groups.
                 await self.chats.leave_in(connection, reservations, number)
 
-            await self.context.database.persist(work, patience=20)
+            with self._logging_in_again([number]):
+                await self.context.database.persist(work, patience=20)
         await self._changed([number], {})
         log.info("device.unregistered", extra={"number": number})
 
@@ -155,6 +158,19 @@ class Registrations:
                 if not outages.is_outage(error):
                     raise
                 log.warning("askers.not_notified", extra={"count": len(due), "error": outages.brief(error)})
+
+    @contextlib.contextmanager
+    def _logging_in_again(self, numbers: Sequence[str]) -> Iterator[None]:
+        """Make these devices log in again, with their tokens checked, if a change ends with an unknown outcome."""
+        try:
+            yield
+        except RequestError:
+            raise
+        except BaseException:
+            self.context.directory.registrations_changed(numbers)
+            for number in numbers:
+                self.context.router.expel(number, device.OVERLOADED)
+            raise
 
     async def _changed(self, numbers: Sequence[str], keys: Mapping[str, bytes]) -> None:
         """Void the previous tokens of these numbers on all nodes. keys: identity keys of those that were registered."""

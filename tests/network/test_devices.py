@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
+from typing import Any
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from tests.manual_clock import ManualClock
 from tests.network.registration_scene import OPEN
@@ -17,6 +20,7 @@ from tests.network.support import (
     reason,
     registration,
 )
+from tidings.storage.database import Database
 from tidings.wire import device
 
 
@@ -247,3 +251,49 @@ async def test_repeating_a_bulk_registration_changes_nothing(network: Network) -
         assert [entry["token"] for entry in answer["registrations"]] == ["a" * 43, "b" * 43]
     client = await network.connect()
     await client.login(ALICE, "a" * 43)
+
+
+@pytest.fixture
+def lost_commit(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """List to which a test adds n: the n-th change of a registration from now on commits with an unknown outcome."""
+    left: list[int] = []
+    persist = Database.persist
+
+    async def lossy(self: Database, work: Any, **options: Any) -> Any:
+        result = await persist(self, work, **options)
+        if left and options.get("patience") == 20:
+            left[0] -= 1
+            if not left[0]:
+                left.clear()
+                raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+        return result
+
+    monkeypatch.setattr(Database, "persist", lossy)
+    return left
+
+
+async def test_a_repeated_registration_ends_the_former_login(network: Network, lost_commit: list[int]) -> None:
+    await network.start()
+    await network.register(ALICE)
+    former = await network.connect(ALICE)
+    body = registration(ALICE) | {"token": "t" * 43}
+    lost_commit.append(1)
+    assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 503
+    # The device logs in again, and its token is refused.
+    assert (await former.next(device.Closing)).reason == device.OVERLOADED
+    assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 201
+
+
+async def test_an_unregistration_of_unknown_outcome_takes_effect(network: Network, lost_commit: list[int]) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    # The first change leaves the groups.
+    lost_commit.append(2)
+    path, token = f"/v1/registrations/{ALICE}", network.tokens[ALICE]
+    assert (await network.request("DELETE", path, token=token))[0] == 503
+    assert (await alice.next(device.Closing)).reason == device.OVERLOADED
+    assert (await network.request("DELETE", path, token=token))[0] == 401
+    bob.send(BOB, ALICE, "after")
+    refused = await bob.next(device.Refused)
+    assert refused.reason == device.NO_SUCH_NUMBER
