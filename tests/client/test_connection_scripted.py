@@ -264,3 +264,21 @@ async def test_held_back_sends_are_dropped_with_their_connection(
         client.send(ANN, BEN, "2")
         await client.until_heard("accepted", "2")
     assert [send.id for send in scripted.sent(device.Send)] == ["1", "1", "2"]
+
+
+async def test_a_login_is_not_repeated_while_it_is_in_flight(scripted: ScriptedNetwork) -> None:
+    client = await client_of(scripted, ANN, login_again=0.05)
+    async with client.running(ready=False):
+        (login,) = await scripted.until_sent(device.Login, 1)
+        scripted.say(device.Failed(login.n, device.OVERLOADED))
+        await client.until(lambda: client.count("detached") == 1)
+        # The connection is opened again before the login is due again, and the network is slow.
+        client.connection.drop("lost")
+        await scripted.until_sent(device.Login, 2)
+        due = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, due.set)
+        await due.wait()
+        for sent in scripted.sent(device.Login)[1:]:
+            scripted.say(device.Ok(sent.n))
+        await client.until(lambda: client.count("attached") == 1)
+        assert len(scripted.sent(device.Login)) == 2

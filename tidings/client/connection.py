@@ -423,7 +423,9 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._send_waiting()
 
     def _log_in_again(self, login: _Login) -> None:
-        if self.is_open and self._devices.get(login.number) is login and login.number not in self._attached:
+        is_due = self._devices.get(login.number) is login and login.number not in self._attached
+        is_under_way = login in self._to_log_in or any(sent is login for sent, _ in self._logins.values())
+        if self.is_open and is_due and not is_under_way:
             self._to_log_in.append(login)
             self._send_logins()
 
