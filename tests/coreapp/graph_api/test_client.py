@@ -182,7 +182,7 @@ async def test_a_connection_lost_before_the_end_of_an_upload_leaves_its_outcome_
         yield bytes(100_000)
         await closed.wait()
         for _ in range(100):
-            # The client hears of the end in one of the next iterations of the event loop.
+            # The client notices the end in one of the next iterations of the event loop.
             await asyncio.sleep(0)
 
     async with serving(handle) as url, calling() as client:

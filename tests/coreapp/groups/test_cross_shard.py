@@ -75,7 +75,7 @@ async def test_a_message_whose_end_is_committed_during_a_read_is_handled_once(
         await answered.wait()
         return page
 
-    # The second read begins while the message is in hand, and returns a page from before its end.
+    # The second read starts while the message is in hand, and returns a page from before its end.
     monkeypatch.setattr(cross_shard_messages, "list_messages", earlier)
     second = asyncio.create_task(reader.run_once())
     await soon(lambda: not reader._in_hand and context.count() == 0)

@@ -507,7 +507,7 @@ async def test_a_fault_ends_in_the_table_when_another_process_sends_again(bridge
     await send(running)
     await polling.until(has_fault, seconds=10.0, pause=0.01)
     await running.stopped()
-    # The permission was given meanwhile, without `tidings number upstream`.
+    # The permission was given since, without `tidings number upstream`.
     cloud.policy = lambda body: None
     await bridged.start(node="second")
     await until_no_jobs(bridged)
