@@ -11,7 +11,6 @@ import msgspec
 from prometheus_client import Counter
 
 from tidings.media.reading import MediaReader
-from tidings.wire.decoding import UNREADABLE
 
 # Name of the marker file. Its dot keeps it distinct from names of stored files.
 MARKER = ".tidings-store"
@@ -37,7 +36,7 @@ def decode_marker(content: bytes) -> Marker:
     """Return the marker in a file; an empty one, which matches no record, for any other content."""
     try:
         return msgspec.json.decode(content, type=Marker)
-    except UNREADABLE:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Marker()
 
 
