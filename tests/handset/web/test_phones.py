@@ -169,8 +169,10 @@ async def test_a_number_keeps_its_preferences_among_many(live_network: LiveNetwo
         await register(browser, number)
         page = await browser.get(f"/handset/{number}/chats/{other}/info")
         await browser.press(page, page.root.one("button", value="block"))
-    async with serving(settings) as pages, pages.browser() as browser:
-        page = await browser.get(f"/handset/{number}/chats/{other}/info")
+    async with serving(settings) as pages, pages.browser() as browser, asyncio.timeout(60):
+        # The phone is opened after the page.
+        while (page := await browser.get(f"/handset/{number}/chats/{other}/info")).status != 200:
+            pass
         assert page.root.one("button", value="unblock").text == f"Unblock +{other}"
 
 
