@@ -104,6 +104,4 @@ class WaitingDownloads:
         self._schedule(download)
 
     def _schedule(self, download: Download) -> None:
-        # A due time beyond the longest delay comes from a clock that was ahead.
-        wait = min(max(0.0, download.due_at / 1000 - self._clock.now()), retry.LONGEST)
-        heapq.heappush(self._due, (self._clock.monotonic() + wait, download.id))
+        heapq.heappush(self._due, (self._clock.monotonic_at(download.due_at, longest=retry.LONGEST), download.id))

@@ -70,9 +70,7 @@ class RetryRequests:
         return message
 
     def _wait(self, row: Undecrypted, longest: float) -> _Wait:
-        # A longer wait comes from a clock that was ahead.
-        clock = self.context.clock
-        return _Wait(row, clock.monotonic() + min(max(0.0, row.due_at / 1000 - clock.now()), longest))
+        return _Wait(row, self.context.clock.monotonic_at(row.due_at, longest=longest))
 
     def arrived(self, message_id: str) -> Undecrypted | None:
         """Stop waiting for a message that arrived. Returns the row to delete; None if it was not waited for."""

@@ -19,6 +19,14 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary start; never decreases."""
 
+    def monotonic_at(self, moment: int, *, longest: float) -> float:
+        """Return the monotonic time of a moment to wait for. A wait beyond `longest` comes from a clock that was ahead.
+
+        moment: Unix milliseconds
+        longest: seconds
+        """
+        return self.monotonic() + min(max(0.0, moment / 1000 - self.now()), longest)
+
 
 class SystemClock(Clock):
     """Clocks of the machine."""
