@@ -111,7 +111,7 @@ async def change_override(call: CloudCall, node_id: str, parameters: Mapping[str
         check_url(OVERRIDE, url, MAX_OVERRIDE)
         await _verify(call, url, parameters)
         callback = CloudCallback(url, call.target.version.served, api_url=call.api_url)
-    await call.find(Subscriptions).set_callback(call.identity, node_id, callback)
+    await call.find(Subscriptions).change_callback(call.identity, node_id, lambda known: callback)
 
 
 async def configuration(call: CloudCall, identity: NumberIdentity) -> Mapping[str, str]:

@@ -59,10 +59,6 @@ class Subscriptions:
         async with self._database.reading() as connection:
             return await cloud_subscriptions.exists(connection, identity.waba_id, identity.app_id)
 
-    async def set_callback(self, identity: NumberIdentity, node_id: str, callback: CloudCallback | None) -> None:
-        """Set the callback of an app, a WABA or a number; `None` removes it."""
-        await self.change_callback(identity, node_id, lambda known: callback)
-
     async def change_callback(
         self,
         identity: NumberIdentity,
