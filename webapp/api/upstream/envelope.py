@@ -67,7 +67,6 @@ _decode = msgspec.json.Decoder(_Posted).decode
 _decode_change = msgspec.json.Decoder(_Change).decode
 _decode_value = msgspec.json.Decoder(_Value).decode
 _decode_addressed = msgspec.json.Decoder(_Addressed).decode
-_MALFORMED = UNREADABLE
 
 
 class WrongEnvelope(Exception):
@@ -106,7 +105,7 @@ def read(body: bytes) -> Iterator[NumberEvent | AccountEvent | WrongChange]:
     """Yield the events of a body in order. Raises `WrongEnvelope` before the first one."""
     try:
         entries = _decode(body).entry
-    except _MALFORMED as error:
+    except UNREADABLE as error:
         raise WrongEnvelope(str(error)[:200]) from None
     return (event for entry in entries for raw in entry.changes for event in _events(raw))
 
@@ -119,7 +118,7 @@ def _events(raw: msgspec.Raw) -> Iterator[NumberEvent | AccountEvent | WrongChan
             yield AccountEvent(change.field[:64], bytes(change.value).decode("utf-8", "replace")[:MAX_SHOWN])
             return
         value = _decode_value(change.value)
-    except _MALFORMED as error:
+    except UNREADABLE as error:
         yield WrongChange(str(error)[:200])
         return
     number = value.metadata.phone_number_id
@@ -172,7 +171,7 @@ def _addressed(raw: msgspec.Raw) -> _Addressed:
     """Return the numbers that an event names; empty where it names none."""
     try:
         return _decode_addressed(raw)
-    except _MALFORMED:
+    except UNREADABLE:
         return _Addressed()
 
 
