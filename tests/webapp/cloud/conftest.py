@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,21 @@ def details(response: httpx.Response) -> str:
     found = response.json()["error"]["error_data"]
     assert found["messaging_product"] == "whatsapp"
     return str(found["details"])
+
+
+async def page_and_delete(
+    cloud: Cloud, path: str, name: str, delete: Callable[[str], Awaitable[httpx.Response]]
+) -> list[str]:
+    """Read a list in pages of two, and delete the entries of each page before the next one is read.
+
+    Returns the entries' values of the field `name`, which `delete` gets.
+    """
+    seen: list[str] = []
+    url = f"{path}?limit=2"
+    while url:
+        page = (await cloud.http.get(url)).json()
+        for entry in page["data"]:
+            seen.append(entry[name])
+            assert (await delete(entry[name])).is_success
+        url = page.get("paging", {}).get("next", "")
+    return seen

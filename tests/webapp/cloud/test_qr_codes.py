@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, error
+from tests.webapp.cloud.conftest import NUMBER, Cloud, check_headers, details, error, page_and_delete
 from tests.webapp.cloud.test_numbers import OTHER_NUMBER, check_beyond
 from tests.webapp.test_numbers import second
 from tidings.storage.business import message_qr_codes
@@ -131,12 +131,5 @@ async def test_deeper_paths_and_wrong_fields_are_refused(cloud: Cloud) -> None:
 
 async def test_a_list_goes_on_after_a_page_whose_codes_were_deleted(cloud: Cloud) -> None:
     made = [(await create(cloud, f"text {n}")).json()["code"] for n in range(6)]
-    seen: list[str] = []
-    url = f"{PATH}?limit=2"
-    while url:
-        page = (await cloud.http.get(url)).json()
-        for entry in page["data"]:
-            seen.append(entry["code"])
-            assert (await cloud.http.delete(f"{PATH}/{entry['code']}")).is_success
-        url = page.get("paging", {}).get("next", "")
+    seen = await page_and_delete(cloud, PATH, "code", lambda code: cloud.http.delete(f"{PATH}/{code}"))
     assert sorted(seen) == sorted(made)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.webapp.cloud.conftest import WABA, Cloud, error, untraced
+from tests.webapp.cloud.conftest import WABA, Cloud, error, page_and_delete, untraced
 
 PATH = f"/v25.0/{WABA}/message_templates"
 COMPONENTS = [
@@ -205,14 +205,7 @@ async def test_a_list_goes_on_after_a_page_whose_entries_were_deleted(cloud: Clo
     names = [f"t{n}" for n in range(6)]
     for name in names:
         await create(cloud, name)
-    seen: list[str] = []
-    url = f"{PATH}?limit=2"
-    while url:
-        page = (await cloud.http.get(url)).json()
-        for entry in page["data"]:
-            seen.append(entry["name"])
-            assert (await cloud.http.delete(PATH, params={"name": entry["name"]})).is_success
-        url = page.get("paging", {}).get("next", "")
+    seen = await page_and_delete(cloud, PATH, "name", lambda name: cloud.http.delete(PATH, params={"name": name}))
     assert seen == names
 
 
