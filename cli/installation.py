@@ -7,10 +7,11 @@ import fcntl
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cli import guard, tables, unread_variables
+from cli import first_template, guard, tables, unread_variables
 from cli.child_process import NOTHING, STOP_SECONDS
 from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
@@ -19,8 +20,8 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.secrets import api_key, first_password, operator_key, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets
 from tidings.secrets.secret_files import OWNERS
-from tidings.storage.business import accounts, numbers, users
-from tidings.storage.database import Database
+from tidings.storage.business import accounts, numbers, templates, users
+from tidings.storage.database import Connection, Database
 
 # Process whose secrets a command reads, for commands that are not named like their process.
 _PROCESSES = {"robots": "handset"}
@@ -172,6 +173,7 @@ class Installation:
         database = Database(self._settings.business, "business")
         try:
             await accounts.require_number(database, self._settings.account)
+            await database.persist(self._add_first_template)
             async with database.reading() as connection:
                 present = {self._settings.account, *(each.number for each in await numbers.list_served(connection))}
         finally:
@@ -208,6 +210,12 @@ class Installation:
             handset_link=page["link"] if page else "",
             console=f"{api_url}/console/enter?key={link}" if webapp["console"] else "",
         )
+
+    async def _add_first_template(self, connection: Connection) -> None:
+        """Add `hello_world` to a new database. It stays deleted if it is deleted later."""
+        if not await accounts.list_numbers(connection):
+            template = first_template.make(self._settings.account, round(time.time() * 1000))
+            await templates.add_template(connection, template)
 
     async def _first_password(self) -> Mapping[str, str]:
         """Return a variable with a random first password for the Webapp, or nothing.

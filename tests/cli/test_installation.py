@@ -122,6 +122,28 @@ async def test_a_message_is_delivered_and_read_and_a_restart_keeps_the_password(
     assert not (await again.start()).first_password
 
 
+async def test_a_new_installation_has_one_approved_template_until_it_is_deleted(make: Make) -> None:
+    installation = await make({})
+    where = await installation.start()
+    async with httpx.AsyncClient(base_url=where.api_url, timeout=60, trust_env=False) as http:
+        login = {"new_password": "Tidings-2026!"}
+        answer = await http.post("/v1/users/login", json=login, auth=("admin", "secret"))
+        http.headers["Authorization"] = f"Bearer {answer.json()['users'][0]['token']}"
+        message = {
+            "messaging_product": "whatsapp",
+            "to": "15550110001",
+            "type": "template",
+            "template": {"name": "hello_world", "language": {"code": "en_US"}},
+        }
+        assert (await http.post("/v25.0/1393060602093303/messages", json=message)).status_code == 200
+        templates = "/v25.0/2397639735729717/message_templates"
+        assert [one["name"] for one in (await http.get(templates)).json()["data"]] == ["hello_world"]
+        assert (await http.delete(f"{templates}?name=hello_world")).json() == {"success": True}
+        await installation.close()
+        http.base_url = (await (await make({})).start()).api_url
+        assert (await http.get(templates)).json()["data"] == []
+
+
 async def test_the_doctor_finds_no_error_with_a_loopback_webhook(make: Make, tmp_path: Path) -> None:
     installation = await make({})
     where = await installation.start()

@@ -10,7 +10,7 @@ from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import templates
 from tidings.storage.database import Database
-from webapp.api.templates.schemas import Definition, default_namespace
+from webapp.api.templates.schemas import Definition
 
 PATH = "/v1/configs/templates"
 PLAIN = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}
@@ -43,7 +43,7 @@ async def test_omitted_fields_get_their_defaults(api: Served) -> None:
     assert created == {
         "name": "plain",
         "language": "en_US",
-        "namespace": default_namespace("15550000000"),
+        "namespace": templates.default_namespace("15550000000"),
         "category": "UTILITY",
         "status": "APPROVED",
         "parameter_format": "POSITIONAL",
@@ -77,11 +77,11 @@ async def test_an_authentication_template_gets_the_fixed_text(api: Served) -> No
 
 
 async def test_the_default_namespace_is_that_of_the_account(api: Served, coreapp: FakeCoreapp) -> None:
-    for namespace in ("other", default_namespace("15550000000")):
+    for namespace in ("other", templates.default_namespace("15550000000")):
         assert (await api.http.post(PATH, json=PLAIN | {"namespace": namespace})).status_code == 201
         # The only namespace with this template, or the account's own.
         assert (await api.http.post("/v1/messages", json=sending())).status_code == 201
-    await api.http.delete(f"{PATH}/plain?namespace={default_namespace('15550000000')}")
+    await api.http.delete(f"{PATH}/plain?namespace={templates.default_namespace('15550000000')}")
     assert (await api.http.post(PATH, json=PLAIN | {"namespace": "another"})).status_code == 201
     assert code(await api.http.post("/v1/messages", json=sending())) == (400, 1008)
 

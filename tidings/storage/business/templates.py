@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -30,6 +31,13 @@ APPROVED, PENDING, REJECTED, PAUSED, DISABLED = "APPROVED", "PENDING", "REJECTED
 UNRATED = "UNKNOWN"  # quality of a template that has not been rated
 NO_REASON = "NONE"  # reason of a status for which no other one is given
 Key = tuple[str, str, str]  # namespace, name, language
+
+_NAMESPACES = uuid.UUID("5c2d4f5e-9f0b-4c58-9d0c-2f1d1c8a7b10")
+
+
+def default_namespace(account: str) -> str:
+    """Return the namespace of an account's templates, which is constant."""
+    return str(uuid.uuid5(_NAMESPACES, account)).replace("-", "_")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 from fastapi import Response
 
+from tidings.storage.business import templates
 from webapp.api.cloud import callbacks, fields
 from webapp.api.cloud.calls import CloudCall
 from webapp.api.cloud.limits import NumberSendingLimits
 from webapp.api.cloud.lists import listed
 from webapp.api.cloud.subscriptions import Subscriptions
 from webapp.api.cloud.tokens import APP_NAME
-from webapp.api.templates.schemas import default_namespace
 
 NODE_TYPE = "WhatsAppBusinessAccount"
 _DEFAULT = ("id", "name", "timezone_id", "message_template_namespace")
@@ -40,7 +40,7 @@ def describe(call: CloudCall) -> dict[str, Any]:
         "id": identity.waba_id,
         "name": f"{APP_NAME} {identity.waba_owner}",
         "timezone_id": "0",
-        "message_template_namespace": default_namespace(identity.waba_owner),
+        "message_template_namespace": templates.default_namespace(identity.waba_owner),
         "account_review_status": "APPROVED",
         "business_verification_status": "not_verified",
         "ownership_type": "SELF",

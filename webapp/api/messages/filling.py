@@ -23,7 +23,6 @@ from webapp.api.messages.template import Card, CardComponent, Component, Templat
 from webapp.api.messages.template_buttons import Filled, fill_buttons
 from webapp.api.messages.template_parameters import LocationParameter, OfferParameter
 from webapp.api.templates.components import MAX_BODY, MAX_CARD_BODY, MAX_HEADER
-from webapp.api.templates.schemas import default_namespace
 from webapp.http.errors import InvalidRequest
 
 _UNSENDABLE = {"REJECTED": TEMPLATE_REJECTED, "PAUSED": TEMPLATE_PAUSED, "DISABLED": TEMPLATE_DISABLED}
@@ -53,7 +52,7 @@ def choose(
         raise InvalidRequest.because(NAMESPACE_EMPTY, "template.namespace: should not be empty")
     wanted = namespace
     if wanted is None:
-        wanted = found[0].namespace if len(found) == 1 else default_namespace(found[0].account)
+        wanted = found[0].namespace if len(found) == 1 else templates.default_namespace(found[0].account)
     chosen = next((stored for stored in found if stored.namespace == wanted), None)
     if chosen is None and namespace is None:
         namespaces = ", ".join(sorted(stored.namespace for stored in found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -14,7 +13,6 @@ from webapp.http.bodies import Body
 from webapp.http.constraints import Matches
 from webapp.http.openapi.document import Meta
 
-_NAMESPACES = uuid.UUID("5c2d4f5e-9f0b-4c58-9d0c-2f1d1c8a7b10")
 # Standard texts of a template with a one-time password, used where its definition has none.
 _CODE = "*{{1}}* is your verification code."
 _RECOMMENDATION = " For your security, do not share this code."
@@ -50,11 +48,6 @@ Language = Annotated[
     Matches("^[a-z]{2,3}(_[A-Za-z0-9]{2,4})?$", "should be the code of a language, like en or en_US"),
     pydantic.Field(examples=["en_US"]),
 ]
-
-
-def default_namespace(account: str) -> str:
-    """Return the namespace of an account's templates, which is constant."""
-    return str(uuid.uuid5(_NAMESPACES, account)).replace("-", "_")
 
 
 def _are_a_template(parts: list[Any], info: pydantic.ValidationInfo) -> list[Any]:
@@ -108,7 +101,7 @@ class Definition(Body):
             account=account,
             name=self.name,
             language=self.language,
-            namespace=self.namespace or default_namespace(account),
+            namespace=self.namespace or templates.default_namespace(account),
             category=self.category,
             status=self.status,
             components=[_spoken(part) for part in document["components"]],
