@@ -15,6 +15,7 @@ from cli import first_template, guard, tables, unread_variables
 from cli.child_process import NOTHING, STOP_SECONDS
 from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
+from handset.settings import RobotsSettings, WebSettings
 from tidings.config import env
 from tidings.installation.settings import DatabaseSettings
 from tidings.secrets import api_key, first_password, operator_key, process_secrets, secret_sources
@@ -137,10 +138,21 @@ class Installation:
         self._settings = UpSettings.read(self._variables)
         self.opened = opened(variables, self._settings.api_address[0])
         self._variables |= self.opened
+        self._check_recipients()
         self.data_dir = self._settings.data_dir
         self._print_line = print_line
         self._lock = -1
         self.supervisor = Supervisor(self.data_dir / "logs", print_line)
+
+    def _check_recipients(self) -> None:
+        """Raise `SettingsError` for a wrong setting of the robots or of the page: they are started again and again if
+        they end.
+        """
+        # The installation sets these itself.
+        own = dict.fromkeys(("TIDINGS_NETWORK_HTTP_URL", "TIDINGS_NETWORK_TCP_ADDRESS", "TIDINGS_NETWORK_TCP_TLS"), "")
+        RobotsSettings.read(of("robots", self._variables, self._settings.secrets) | own)
+        if self._settings.handset_web:
+            WebSettings.read(of("handset", self._variables, self._settings.secrets) | own)
 
     def read(self) -> None:
         """Lock the data directory. Raises `CommandFailure` when another installation runs on it."""

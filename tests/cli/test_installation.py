@@ -319,6 +319,14 @@ async def test_a_failed_child_start_reports_the_child_s_error(make: Make, consol
         await installation.start()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("TIDINGS_ROBOTS_PER_KIND", "many"), ("TIDINGS_HANDSET_WEB_ADDRESS", "localhost:page")]
+)
+async def test_a_wrong_setting_of_the_recipients_prevents_the_start(make: Make, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}.*{value}"):
+        await make({"TIDINGS_HANDSET_WEB": "1", name: value})
+
+
 async def test_a_business_number_unlike_the_database_s_stops_the_start(make: Make, console: Console) -> None:
     installation = await make({})
     await installation.start()
