@@ -70,7 +70,7 @@ class Demonstration:
         self._where = where
         self._data_dir = data_dir
         self._print_line = print_line
-        self._message_id = ""
+        self._ids: dict[str, str] = {}  # message id by recipient
         self._statuses: set[tuple[str, str]] = set()
         self._shown = ""
         self._reply = ""
@@ -78,7 +78,12 @@ class Demonstration:
 
     def missing(self) -> list[str]:
         """Return the expected events that have not happened yet."""
-        missing = [f"the callback “{name}”" for name in STATUSES if (self._message_id, name) not in self._statuses]
+        missing = [
+            f"the callback “{name}” of the message to {number}"
+            for number in (READER, ECHO)
+            for name in STATUSES
+            if (self._ids.get(number, ""), name) not in self._statuses
+        ]
         if self._shown != TEXT:
             missing.append(f"the text that {READER} decrypted")
         if self._reply != ECHO_TEXT:
@@ -127,9 +132,8 @@ class Demonstration:
         for to, text in ((READER, TEXT), (ECHO, ECHO_TEXT)):
             message = {"to": to, "type": "text", "text": {"body": text}}
             answer = await self._call(http, "POST", "/v1/messages", bearer, message)
-            message_id = answer["messages"][0]["id"]
-            self._message_id = self._message_id or message_id
-            self._print_line(f"message to {to} accepted as {message_id}: “{text}”")
+            self._ids[to] = answer["messages"][0]["id"]
+            self._print_line(f"message to {to} accepted as {self._ids[to]}: “{text}”")
 
     async def _call(
         self, http: httpx.AsyncClient, method: str, path: str, authorization: str, body: Any
@@ -164,7 +168,7 @@ class Demonstration:
                     messages = await inbox.list_messages(connection, "robots", 0, 1000)
                 logged = await asyncio.to_thread(_read, Path(self._where.robots_log))
                 for message in messages:
-                    if (message.number, message.id) != (READER, self._message_id):
+                    if (message.number, message.id) != (READER, self._ids.get(READER, "")):
                         continue
                     text = vault.open_text(message.number, message.peer, message.id, message.content)
                     fingerprint = hashlib.sha256(text.encode()).hexdigest()

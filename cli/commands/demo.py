@@ -25,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises `CommandFailure` otherwise.
     """
+    if not 0 <= options.timeout <= 3600:
+        raise guard.CommandFailure("--timeout is not from 0 to 3600 seconds")
     process.configure_logging("demo", LogSettings(log_level="warning"))
     with tempfile.TemporaryDirectory(prefix="tidings-demo-") as directory:
         return asyncio.run(_demo(Path(directory), options.timeout))

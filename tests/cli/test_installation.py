@@ -448,7 +448,7 @@ def test_an_incomplete_demo_lists_what_is_missing_and_exits_with_1(tmp_path: Pat
     )
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1, said
-    assert "missing after 0 s: the callback “sent”, the callback “delivered”" in said
+    assert "missing after 0 s: the callback “sent” of the message to 15550110001, the callback “delivered” of" in said
 
 
 def children_of(process: subprocess.Popen[Any]) -> dict[str, psutil.Process]:

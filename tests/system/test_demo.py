@@ -31,3 +31,4 @@ async def test_the_demo_shows_a_message_with_three_statuses_and_exits_with_0() -
     assert process.returncode == 0, said
     for word in ("sent", "delivered", "read"):
         assert word in said, said
+    assert "WARNING" not in said
