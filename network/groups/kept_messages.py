@@ -7,12 +7,13 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from network.context import NetworkContext
 from network.routing.reservations import Reservations
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.storage import outages
 from tidings.storage.database import Connection
 from tidings.storage.network import group_messages, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
@@ -28,6 +29,8 @@ REMOVED, SPACING, WAITING = 1000, 0.2, 100_000
 DOUBTFUL = 10_000
 # Limits of one transaction: copies, bytes of their bodies, and messages that are read for it.
 COPIES, BYTES, PAGE = 1000, 32 * 1024 * 1024, 100
+# Seconds for which one transaction is retried. Each retry reserves further positions, which are released after them.
+PATIENCE = 5.0
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -110,20 +113,25 @@ class KeptMessages:
         """Settle uncertain messages as soon as the database responds, unless another group message does so earlier."""
         try:
             while self._doubtful:
-                seqs = sorted(self._doubtful)[:PAGE]
-                with self.context.reservations() as reservations:
-                    work: Callable[[Connection], object]
-                    work = functools.partial(self.settle, reservations=reservations, seqs=seqs)
-                    rows = await self.context.database.persist(work, patience=math.inf)
-                    for row in rows:
-                        self.context.mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
-                    reservations.stored = {row.seq: row for row in rows}
-                self.settled(seqs)
+                try:
+                    await self._settle_some(sorted(self._doubtful)[:PAGE])
+                except Exception as error:
+                    if not outages.is_outage(error):
+                        raise
         except Exception:
             # The next uncertain message tries again, or the next start.
             log.exception("group_messages.unsettled")
         finally:
             self._settling = None
+
+    async def _settle_some(self, seqs: Sequence[int]) -> None:
+        with self.context.reservations() as reservations:
+            work = functools.partial(self.settle, reservations=reservations, seqs=seqs)
+            rows = await self.context.database.persist(work, patience=PATIENCE)
+            for row in rows:
+                self.context.mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+            reservations.stored = {row.seq: row for row in rows}
+        self.settled(seqs)
 
     # Messages left by the previous process.
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
-from network.groups.kept_messages import make_copy
+from network import services
+from network.context import NetworkContext
+from network.groups import kept_messages
+from network.groups.kept_messages import KeptMessages, make_copy
+from network.routing.reservations import Reservations
 from network.settings import Limits, Quotas
 from tests import statements
 from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, group_send, make, pair_in_group, refusal
 from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored, until_there_are
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, group_messages, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
@@ -94,6 +101,45 @@ async def test_an_unacknowledged_copy_is_stored_and_its_message_row_deleted(netw
     bob.ack(deliveries[0], deliveries[2])
     await until_there_are(network, rows=[], messages=[])
     await bob.nothing_came()
+
+
+async def test_an_uncertain_message_is_settled_after_failed_writes_which_hold_no_positions(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[KeptMessages] = []
+
+    def make_and_note(context: NetworkContext) -> KeptMessages:
+        made.append(KeptMessages(context))
+        return made[-1]
+
+    insert, held, failures = mailbox.insert, list[int](), 3
+
+    async def fail_at_first(connection: Connection, rows: Sequence[mailbox.Envelope]) -> None:
+        held.append(len(block.reserved))
+        if len(held) <= failures:
+            raise sa.exc.OperationalError("INSERT", {}, pymysql.err.OperationalError(1021, "Disk full"))
+        await insert(connection, rows)
+
+    def note(context: NetworkContext) -> Reservations:
+        nonlocal block
+        block = reservations(context)
+        return block
+
+    monkeypatch.setattr(services, "KeptMessages", make_and_note)
+    monkeypatch.setattr(kept_messages, "PATIENCE", 0.0)
+    await network.start(limits=Limits(store_after=60.0))
+    group, alice, bob = await pair_in_group(network)
+    group_send(alice, ALICE, group, "m", 2)
+    await alice.accepted(1)
+    await bob.deliveries(1)
+    reservations, block = NetworkContext.reservations, made[0].context.reservations()
+    monkeypatch.setattr(NetworkContext, "reservations", note)
+    monkeypatch.setattr(mailbox, "insert", fail_at_first)
+    async with network.reading() as connection:
+        (message,) = await group_messages.list_first(connection, 10)
+    made[0].suspect([message.seq])
+    await until_there_are(network, rows=["m"], messages=[])
+    assert held == [1, 1, 1, 1]
 
 
 async def test_a_reconnecting_device_receives_its_copies_again_in_order(network: Network) -> None:
