@@ -105,6 +105,23 @@ async def test_an_unanswered_request_times_out_and_a_late_response_is_dropped(
     assert requests.in_flight == 0
 
 
+async def test_each_call_has_its_own_time_and_may_wait_longer(
+    server: Server, requests: Requests[core.Response], connection: wire.Connection
+) -> None:
+    patient = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
+    first = await server.asked.get()
+    more = [0.01, 0.02, 0.0]
+    extended = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=0.01, longer=lambda: more.pop(0)))
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.02 s"):
+        await requests.call(connection, core.GetHealth, timeout=0.02)
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.04 s"):
+        await extended
+    assert (more, requests.in_flight) == ([], 1)
+    assert server.connection is not None
+    server.connection.send(core.Health(n=first.n, gateway_status="late, but in time"))
+    assert (await patient).n == first.n
+
+
 async def test_requests_over_the_limit_are_refused_at_once(
     requests: Requests[core.Response], connection: wire.Connection
 ) -> None:

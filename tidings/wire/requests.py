@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -17,44 +18,27 @@ class TooManyRequests(NotSent):
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
-class _Expiry:
-    """Timeout of one call.
-
-    An object, because a function that reschedules itself would be a reference cycle per message for the interpreter GC.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    timeout: float
-    _: dataclasses.KW_ONLY
-    longer: Callable[[], float] | None
-    _timer: asyncio.TimerHandle = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self._timer = self.loop.call_later(self.timeout, self._over)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-    def _over(self) -> None:
-        more = self.longer() if self.longer is not None else 0
-        if more > 0:
-            self.timeout += more
-            self._timer = self.loop.call_later(more, self._over)
-        elif not self.future.done():
-            self.future.set_exception(TimeoutError(f"no answer within {self.timeout:g} s"))
+class _Call(Generic[Response]):
+    future: asyncio.Future[Response]
+    ends_at: float  # event-loop time
+    timeout: float  # seconds
+    longer: Callable[[], float] | None  # as of `Requests.call`
 
 
 class Requests(Generic[Response]):
-    """Calls in flight on one connection.
+    """Calls in flight on one connection. All have one timer: starting and cancelling one takes longer than the rest of
+    a call.
 
     The owner is a `Handler`, which calls `answered` for each response and `lost` when the connection closes.
     """
 
     def __init__(self, *, max_in_flight: int = 20_000) -> None:
         self._max_in_flight = max_in_flight
-        self._waiting: dict[int, asyncio.Future[Response]] = {}
+        self._waiting: dict[int, _Call[Response]] = {}
         self._next = 0
+        # Event-loop time at which the timer ends; infinite without one.
+        self._check_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def in_flight(self) -> int:
@@ -83,8 +67,10 @@ class Requests(Generic[Response]):
         number = self._next
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()
-        self._waiting[number] = future
-        expiry = _Expiry(loop, future, timeout, longer=longer)
+        ends_at = loop.time() + timeout
+        self._waiting[number] = _Call(future, ends_at, timeout, longer)
+        if ends_at < self._check_at:
+            self._start_timer(ends_at)
         writes = connection.writes
         try:
             connection.send(make(number))
@@ -94,20 +80,48 @@ class Requests(Generic[Response]):
                 raise NotSent(str(error)) from None
             raise
         finally:
-            expiry.cancel()
             self._waiting.pop(number, None)
 
     def answered(self, number: int, answer: Response) -> bool:
         """Pass a response to its caller. Returns False when no caller waits for it (any longer)."""
-        future = self._waiting.get(number)
-        if future is None or future.done():
+        call = self._waiting.get(number)
+        if call is None or call.future.done():
             return False
-        future.set_result(answer)
+        call.future.set_result(answer)
         return True
 
     def lost(self, reason: str) -> None:
         """Fail all calls in flight with `Disconnected`."""
         waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(Disconnected(reason))
+        self._stop_timer()
+        for call in waiting.values():
+            if not call.future.done():
+                call.future.set_exception(Disconnected(reason))
+
+    def _start_timer(self, at: float) -> None:
+        self._stop_timer()
+        self._check_at = at
+        self._timer = asyncio.get_running_loop().call_at(at, self._check)
+
+    def _stop_timer(self) -> None:
+        self._check_at = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        """End the calls whose time is over, and start the timer for the next one that may end."""
+        now, self._timer = asyncio.get_running_loop().time(), None
+        for call in self._waiting.values():
+            if call.ends_at > now or call.future.done():
+                continue
+            more = call.longer() if call.longer is not None else 0
+            if more > 0:
+                call.ends_at = now + more
+                call.timeout += more
+            else:
+                call.future.set_exception(TimeoutError(f"no answer within {call.timeout:g} s"))
+        self._check_at = math.inf
+        left = [call.ends_at for call in self._waiting.values() if not call.future.done()]
+        if left:
+            self._start_timer(min(left))
