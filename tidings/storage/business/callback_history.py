@@ -17,6 +17,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
+from isal import isal_zlib
 
 from tidings.storage import types
 from tidings.storage.business import callbacks
@@ -33,7 +34,7 @@ MAX_TEXTS = 256 * 1024  # bytes of the texts of a segment with several callbacks
 MAX_FOUND = 50  # callbacks that one query finds
 SMALL = 20  # callbacks; segments with fewer are merged
 MERGED = 200  # callbacks of a merged segment
-PACKED = 1024  # bytes from which entries and texts are compressed: for fewer, zlib takes longer than it saves
+PACKED = 1024  # bytes from which entries and texts are compressed: for fewer, it takes longer than it saves
 
 # Seals the texts of a segment: called with the account, the name of the segment, and the texts.
 SealTexts = Callable[[str, int, bytes], bytes]
@@ -171,7 +172,7 @@ _ZLIB = b"\x78"  # first byte of what zlib makes, and of no MessagePack of a lis
 def _pack(items: Sequence[object]) -> bytes:
     """Return the MessagePack of a list, compressed if it is long."""
     encoded = _encode(items)
-    return zlib.compress(encoded, 1) if len(encoded) >= PACKED else encoded
+    return isal_zlib.compress(encoded, 1) if len(encoded) >= PACKED else encoded
 
 
 def _unpack(packed: bytes) -> bytes:
