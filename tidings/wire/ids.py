@@ -48,12 +48,13 @@ class MessageIds:
 
     def _make(self, prefix: str) -> str:
         now = self._clock()
-        self._random += 1 + secrets.randbelow(_STEP)
+        if now <= self._millisecond:
+            self._random += 1 + secrets.randbelow(_STEP)
+            if self._random >= _RANDOM_LIMIT:
+                now = self._millisecond + 1
         if now > self._millisecond:
             # Half of the range is left for increments within this millisecond.
             self._millisecond, self._random = now, secrets.randbelow(_RANDOM_LIMIT // 2)
-        elif self._random >= _RANDOM_LIMIT:
-            self._millisecond, self._random = self._millisecond + 1, secrets.randbelow(_RANDOM_LIMIT // 2)
         return prefix + _base62(self._millisecond, _TIME_LENGTH) + _base62(self._random, _RANDOM_LENGTH)
 
 
