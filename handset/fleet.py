@@ -104,7 +104,8 @@ class Fleet:
                     exchange_keys=self.groups.keys_wanted,
                 )
             except Exception as error:
-                if not outages.is_outage(error):
+                # Other errors of the system are those of the application's record, as on a full disk.
+                if not outages.is_outage(error) and not isinstance(error, OSError):
                     raise
                 log.warning("store.away", extra={"fleet": self.name, "error": repr(error)[:200]})
             else:

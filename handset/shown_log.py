@@ -57,6 +57,7 @@ class ShownLog:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, private_files.FILE_MODE)
 
     def append(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Record messages. Raises `OSError`; then none of them is recorded."""
         now = round(self._clock.now(), 3)
         lines = bytearray()
         for message in messages:
@@ -64,9 +65,14 @@ class ShownLog:
             digest = hashlib.sha256(text.encode()).hexdigest()
             lines += _encoder.encode(Line(message.number, message.id, message.attempt, now, digest))
             lines += b"\n"
-        view = memoryview(bytes(lines))
-        while view:
-            view = view[os.write(self._file, view) :]
+        view, size = memoryview(bytes(lines)), os.fstat(self._file).st_size
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            # Without this the next line would continue the incomplete one.
+            os.ftruncate(self._file, size)
+            raise
         if self._limit and os.fstat(self._file).st_size > self._limit:
             self._path.replace(self._before)
             os.close(self._file)

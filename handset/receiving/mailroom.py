@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from handset import errors
-from handset.application import Application
+from handset.application import Application, ReceivedMessage
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.receiving import duplicates, first_messages
@@ -32,6 +32,7 @@ from tidings.aio.use_limit import UseLimit
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox, outbox, prekeys, sent
 from tidings.storage.handset.base_keys import BASE_KEYS
+from tidings.storage.handset.inbox import InboxRow
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, TRANSIENT, Deliver
 
@@ -177,11 +178,12 @@ class Mailroom:
         try:
             return await self._commit(items)
         except Exception as error:
-            log.error(
-                "store.failed", extra={"fleet": self.context.name, "items": len(items), "error": repr(error)[:300]}
-            )
-            self.failed.set()
+            self._fail("store.failed", items, error)
             raise
+
+    def _fail(self, event: str, items: Sequence[Item], error: Exception) -> None:
+        log.error(event, extra={"fleet": self.context.name, "items": len(items), "error": repr(error)[:300]})
+        self.failed.set()
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
         batch = InboundBatch(self.context, self.positions, self._receipt_ids)
@@ -193,7 +195,11 @@ class Mailroom:
         if is_due:
             del self.dispatcher.accepted[:done]
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
-        self._publish(items, batch, envelopes)
+        try:
+            self._publish(items, batch, envelopes)
+        except Exception as error:
+            # All is on disk: the next mailroom shows the messages and sends the envelopes.
+            self._fail("store.not_shown", items, error)
         return results
 
     async def _work(self, connection: Connection, items: Sequence[Item], batch: InboundBatch) -> list[Any]:
@@ -276,7 +282,7 @@ class Mailroom:
         while True:
             async with self.context.database.reading() as connection:
                 rows = await inbox.list_messages(connection, self.context.name, after, PAGE)
-            messages = [shown_after_restart(row, self.context.vault) for row in rows if row.kind not in HIDDEN]
+            messages = list(self._readable(rows))
             if messages:
                 shown = self.application.list_shown(messages)
                 remaining = [message for message in messages if (message.number, message.id) not in shown]
@@ -287,6 +293,16 @@ class Mailroom:
             if not rows:
                 return
             after = self._shown = rows[-1].position
+
+    def _readable(self, rows: Iterable[InboxRow]) -> Iterator[ReceivedMessage]:
+        """Yield the messages of these rows. One that cannot be opened is given up."""
+        for row in rows:
+            if row.kind in HIDDEN:
+                continue
+            try:
+                yield shown_after_restart(row, self.context.vault)
+            except e2ee.CorruptState as error:
+                log.error("inbox.corrupt", extra={"number": row.number, "message_id": row.id, "error": str(error)})
 
     # Maintenance tasks: deleting rows and storing the last shown position. They are part of the next commit, or of a
     # separate one after `MAINTENANCE_SECONDS`.
