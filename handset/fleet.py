@@ -19,7 +19,6 @@ from handset.receiving.mailroom import Mailroom
 from handset.receiving.session_renewal import SessionRenewal
 from handset.sender import MessageSender
 from tidings import e2ee
-from tidings.aio.clock import Clock
 from tidings.aio.service import wait_for
 from tidings.client.connection import DeviceConnection
 from tidings.client.errors import ClientError, NetworkAway
@@ -65,7 +64,7 @@ class Fleet:
         self.on_accepted: list[Callable[[Sequence[OutboxRow]], None]] = []
         self._observers: list[DeviceObserver] = []
         self._links = [
-            FleetLink(f"{self.name}-{index}", dial, members[index :: len(dials)], owner=self, clock=self.context.clock)
+            FleetLink(f"{self.name}-{index}", dial, members[index :: len(dials)], owner=self)
             for index, dial in enumerate(dials)
         ]
         self._link_of = {
@@ -202,6 +201,10 @@ class Fleet:
 
     # Called by the links, on the event loop. None of these methods blocks.
 
+    def is_due(self, envelope: OutboxRow) -> bool:
+        """Return whether an envelope in the outbox may be sent."""
+        return self._sender.mailroom is not None and self._sender.mailroom.dispatcher.is_due(envelope)
+
     def arrived(self, link: FleetLink, device: Device, delivery: Deliver) -> None:
         """Pass a delivery to the mailroom, which acknowledges it on `link` once it is on disk."""
         mailroom = self._sender.mailroom
@@ -251,11 +254,10 @@ class Fleet:
 class FleetLink(DeviceListener[OutboxRow]):
     """Sends the outbox of each device once the device is logged in, and keeps `Device.channel` up to date."""
 
-    def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: Fleet, clock: Clock) -> None:
+    def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: Fleet) -> None:
         self.name = name
         self._devices = {device.number: device for device in devices}
         self._owner = owner
-        self._clock = clock
         self._stop = asyncio.Event()
         self._connection = DeviceConnection[OutboxRow](_counted(dial), name=name)
         for device in devices:
@@ -317,9 +319,8 @@ class FleetLink(DeviceListener[OutboxRow]):
         if device.channel is None:
             LOGGED_IN.inc()
         device.channel = self
-        now = self._clock.now_ms()
         for envelope in device.outbox.values():
-            if envelope.due_at <= now:
+            if self._owner.is_due(envelope):
                 self.offer(device, envelope)
 
     def detached(self, number: str, reason: str, detail: str) -> None:

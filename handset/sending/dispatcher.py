@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 
@@ -11,6 +10,7 @@ from handset.devices.device import Device
 from tidings.aio.clock import Clock
 from tidings.storage.handset.outbox import OutboxRow
 
+LONGEST_DELAY = 3600.0  # seconds; a longer one comes from a clock that was ahead
 RETRY_SECONDS = 1.0  # before an envelope that was refused as `overloaded` is offered again
 
 
@@ -24,7 +24,10 @@ class Dispatcher:
         """
         self._limit = limit
         self._clock = clock
-        self._due: list[tuple[int, int, Device]] = []
+        # Monotonic time, position and device.
+        self._due: list[tuple[float, int, Device]] = []
+        # Positions of envelopes that must not be sent yet.
+        self._delayed: set[int] = set()
         # Positions of envelopes that were sent before they were due. Each stays here until its due time.
         self._hastened: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -64,12 +67,18 @@ class Dispatcher:
         for device, envelope in envelopes:
             device.outbox[envelope.position] = envelope
             if envelope.due_at > now:
-                heapq.heappush(self._due, (envelope.due_at, envelope.position, device))
+                self._delayed.add(envelope.position)
+                due = self._clock.monotonic_at(envelope.due_at, longest=LONGEST_DELAY)
+                heapq.heappush(self._due, (due, envelope.position, device))
                 held_back = True
             elif device.channel is not None:
                 device.channel.offer(device, envelope)
         if held_back:
             self._set_timer()
+
+    def is_due(self, envelope: OutboxRow) -> bool:
+        """Return whether a dispatched envelope may be sent."""
+        return envelope.position not in self._delayed
 
     def settled(self, positions: Iterable[int]) -> None:
         """Remove the envelopes that the network has accepted or refused permanently."""
@@ -84,25 +93,24 @@ class Dispatcher:
 
     def postpone(self, device: Device, envelope: OutboxRow) -> None:
         """Offer an envelope again after `RETRY_SECONDS`."""
-        due = int((self._clock.now() + RETRY_SECONDS) * 1000)
-        heapq.heappush(self._due, (due, envelope.position, device))
+        heapq.heappush(self._due, (self._clock.monotonic() + RETRY_SECONDS, envelope.position, device))
         self._set_timer()
 
     def hasten(self, device: Device, peer: str, kind: str) -> None:
         """Send the delayed envelopes of this kind to a peer at once."""
-        now = self._clock.now_ms()
-        for position, held in list(device.outbox.items()):
-            if held.kind == kind and held.peer == peer and held.due_at > now:
-                envelope = device.outbox[position] = dataclasses.replace(held, due_at=0)
+        for position, envelope in list(device.outbox.items()):
+            if envelope.kind == kind and envelope.peer == peer and position in self._delayed:
+                self._delayed.discard(position)
                 self._hastened.add(position)
                 if device.channel is not None:
                     device.channel.offer(device, envelope)
 
     def release_due(self) -> None:
         """Send the envelopes whose delay has expired."""
-        now = self._clock.now_ms()
+        now = self._clock.monotonic()
         while self._due and self._due[0][0] <= now:
             _, position, device = heapq.heappop(self._due)
+            self._delayed.discard(position)
             if position in self._hastened:
                 self._hastened.discard(position)
                 continue
@@ -123,5 +131,5 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if self._due and not self._closed:
-            delay = max(0.0, self._due[0][0] / 1000 - self._clock.now())
+            delay = max(0.0, self._due[0][0] - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay, self.release_due)
