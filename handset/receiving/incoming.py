@@ -164,6 +164,8 @@ class DeliveryHandler:
     def _show(self, delivery: Delivery, inside: content.Content, plaintext: bytes) -> ReceivedMessage:
         """Add a message to the inbox. The application shows it after the commit."""
         frame, kind = delivery.frame, inside.type[:16]
+        if kind in inbox.RESERVED:
+            kind = inbox.UNKNOWN
         text = raw = ""
         stored = kind
         if kind == content.TEXT and inside.text is not None:

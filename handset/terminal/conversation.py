@@ -58,7 +58,10 @@ class TerminalConversation:
             line = await self.console.keyboard.read("> ")
             if line is None or line.strip() == "/quit":
                 break
-            await self._obey(line.strip())
+            if _is_text(line):
+                await self._obey(line.strip())
+            else:
+                self.console.write("! not sent: the line contains bytes that are no text.")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self.fleet.wait_until_sent()
@@ -122,3 +125,11 @@ class TerminalConversation:
             self.screen.print_lines(f"  {done}")
         except ClientError as error:
             self.screen.print_lines(f"! not sent: {error}")
+
+
+def _is_text(line: str) -> bool:
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

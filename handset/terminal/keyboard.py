@@ -33,7 +33,7 @@ class Prompt:
 
 
 class Pipe:
-    """Lines of standard input.
+    """Lines of standard input, in UTF-8. Other bytes are read as the replacement character.
 
     A daemon thread reads them, since reading a file cannot be awaited. It does not delay the end of the process,
     and reads at most one line ahead.
@@ -52,10 +52,11 @@ class Pipe:
     def _work(self) -> None:
         while True:
             self._wanted.acquire()
-            line = sys.stdin.readline()
+            line = sys.stdin.buffer.readline()
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
             # The loop is closed if the terminal has stopped in between.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._lines.put_nowait, line.rstrip("\n") if line else None)
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, text if line else None)
             if not line:
                 return
 

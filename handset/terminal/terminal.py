@@ -201,6 +201,8 @@ class Terminal(DeviceObserver):
                 task.cancel()
             ending.set()
             await asyncio.gather(*running)
+        if reading.done() and not reading.cancelled():
+            reading.result()
 
     async def _open_screen(self, files: ConversationFiles) -> Screen:
         async with self.context.database.reading() as connection:

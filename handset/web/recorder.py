@@ -36,7 +36,6 @@ KEPT_DAYS = 60  # more than the inbox keeps, so that no message is recorded agai
 KEPT_ITEMS = 20_000  # of one number
 MAX_DETAIL = 200  # characters of the reason of a failure
 
-NOTICE = "notice"  # kind of an item that no person sent
 # Kinds of items about another message.
 _ABOUT = {"reaction": "message_id", content.DELETED: "id"}
 _MESSAGES = (MESSAGE, PREKEY, GROUP)
@@ -123,7 +122,7 @@ class ChatRecorder:
             fields = {"event": event.kind, "detail": event.detail, "by": event.peer, "numbers": list(event.refs)}
             raw = msgspec.json.encode({**fields, "subject": event.subject}).decode()
             now = self._context.now()
-            self._put_draft(_Draft(event.group or event.peer, "", "", NOTICE, now, raw, chats.SEEN))
+            self._put_draft(_Draft(event.group or event.peer, "", "", inbox.NOTICE, now, raw, chats.SEEN))
         self._wakeup.wake()
 
     def accepted(self, envelopes: Sequence[OutboxRow]) -> None:

@@ -13,7 +13,7 @@ from handset.web import recorder, strings
 from handset.web.phones import OpenPhone
 from tidings.media import kinds
 from tidings.pages.printable import JOINERS, one_line
-from tidings.storage.handset import chats, groups
+from tidings.storage.handset import chats, groups, inbox
 from tidings.storage.handset.chats import ChatItemRow
 from tidings.wire import addresses, content
 
@@ -220,7 +220,7 @@ def _chat(
 ) -> ShownChat:
     row = summary.last
     raw = phone.own.context.vault.open_chat(row)
-    if row.kind == recorder.NOTICE:
+    if _is_notice(row):
         text = _notice(recorder.decoded(raw))
     elif row.kind == content.DELETED:
         text = strings.DELETED_BY_YOU if row.author == phone.number else strings.DELETED
@@ -269,6 +269,11 @@ def _when(at: int) -> str:
 
 def _quoted(decoded: Any) -> str:
     return message_parts.words(decoded, "context", "id")
+
+
+def _is_notice(row: ChatItemRow) -> bool:
+    # A message with this type, which earlier releases accepted, has an id.
+    return row.kind == inbox.NOTICE and not row.id
 
 
 def _notice(notice: Any) -> str:
@@ -337,7 +342,7 @@ class _ItemMaker:
             day=day,
             when=_local_time(row.at).strftime("%H:%M"),
             sent_at=_local_time(row.at).isoformat(timespec="seconds"),
-            notice=_notice(inside) if row.kind == recorder.NOTICE else "",
+            notice=_notice(inside) if _is_notice(row) else "",
             is_deleted=is_deleted,
             block=ShownBlock() if is_deleted or not row.id else arrange(message_parts.read(row.kind, raw)),
             screen_reader_label=""

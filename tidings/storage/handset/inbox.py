@@ -73,6 +73,10 @@ ANSWER = "text.answer"  # a text that answers another message; its content is JS
 EMPTY = "null"  # completes a key exchange; never shown
 UNREADABLE = "undecryptable"  # its id is kept, so that it is acknowledged permanently
 CONTROL = "control"  # message between devices about the keys of a group; never shown
+NOTICE = "notice"  # item of a chat that no person sent; never in an inbox
+# Kinds that a peer cannot choose: a message of such a type is one of an unknown type.
+RESERVED = frozenset({ANSWER, EMPTY, UNREADABLE, CONTROL, NOTICE})
+UNKNOWN = "unknown"
 
 _KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
 _KINDS = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id, inbox.c.kind, inbox.c.received_at).where(
