@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import Counter
@@ -101,7 +102,13 @@ class Encryption:
         # By recipient whose session is to be replaced: its base key; None for any session.
         self._outdated: dict[str, bytes | None] = {}
         self._set_ups: Batcher[str, None] = Batcher(
-            "session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2, spacing=SPACING
+            "session-lane",
+            self._round,
+            max_size=MAX_FETCH,
+            max_in_flight=2,
+            # At most one entry per key of `_waiting`.
+            max_pending=sys.maxsize,
+            spacing=SPACING,
         )
         self._closing = asyncio.Event()
         # Jobs that have left the queue: encrypted or failed.

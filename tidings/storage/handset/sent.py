@@ -93,13 +93,10 @@ async def save(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
 
 
 async def delete_old(connection: AsyncConnection, fleet: str, *, before: int, position: int) -> None:
-    """Delete messages of a fleet sent before `before` (Unix milliseconds), or at positions up to `position`.
-
-    The newest one is kept: later positions continue from it.
-    """
-    newest = await connection.scalar(sa.select(sa.func.max(sent.c.position)).where(sent.c.fleet == fleet))
-    is_old = sa.or_(sent.c.position <= position, sent.c.sent_at < before)
-    await connection.execute(sent.delete().where(sent.c.fleet == fleet, is_old, sent.c.position < (newest or 0)))
+    """Delete messages of a fleet sent before `before` (Unix milliseconds), or at positions up to `position`."""
+    await connection.execute(
+        sent.delete().where(sent.c.fleet == fleet, sa.or_(sent.c.position <= position, sent.c.sent_at < before))
+    )
 
 
 async def delete_below(connection: AsyncConnection, fleet: str, position: int) -> None:
