@@ -138,3 +138,15 @@ TABLES = (jobs.table, callbacks.table, media_downloads.table, undecrypted.table,
 
 def _without_shard(row: sa.Row[tuple[object, ...]]) -> dict[str, object]:
     return {name: value for name, value in row._mapping.items() if name != "shard"}
+
+
+async def test_callbacks_of_the_cloud_api_move_with_their_message(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await messages.add(connection, [message(f"m{peer}", peer) for peer in PEERS])
+        written = [callback(seq, f"{subject}m{PEERS[3]}") for seq, subject in enumerate(("", callbacks.CLOUD_SUBJECT))]
+        await callbacks.enqueue(connection, written, [b"sealed"] * len(written))
+    await move_all(database)
+    async with database.reading() as connection:
+        pending = await callbacks.list_pending(connection, place(PEERS[3]), after=-1, limit=10)
+    assert [entry.seq for entry in pending] == [0, 1]

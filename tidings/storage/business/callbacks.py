@@ -69,6 +69,12 @@ table = metadata.table(
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
 )
 
+# Message that a callback is about.
+MESSAGE_ID = sa.case(
+    (table.c.subject.like(f"{CLOUD_SUBJECT}%"), sa.func.substr(table.c.subject, len(CLOUD_SUBJECT) + 1)),
+    else_=table.c.subject,
+)
+
 
 @dataclasses.dataclass(slots=True)
 class Callback:

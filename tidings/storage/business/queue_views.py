@@ -133,15 +133,6 @@ _CALLBACKS, _JOBS, _MESSAGES, _ERRORS = callbacks.table, jobs.table, messages.ta
 _ITEMS = quarantine.table
 _STATUS = sa.case((_CALLBACKS.c.state == _GIVEN_UP, DEAD), (_CALLBACKS.c.attempt > 0, FAILING), else_=PENDING)
 
-# Message that a callback is about.
-_MESSAGE_ID = sa.case(
-    (
-        _CALLBACKS.c.subject.like(f"{callbacks.CLOUD_SUBJECT}%"),
-        sa.func.substr(_CALLBACKS.c.subject, len(callbacks.CLOUD_SUBJECT) + 1),
-    ),
-    else_=_CALLBACKS.c.subject,
-)
-
 
 async def list_callbacks(
     connection: AsyncConnection, choice: RowFilter, *, after: int = 0, limit: int = 1000
@@ -164,7 +155,7 @@ async def list_callbacks(
             columns.request_id,
             sa.func.coalesce(columns.event, ""),
         )
-        .select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == _MESSAGE_ID))
+        .select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == callbacks.MESSAGE_ID))
         .where(columns.seq > after, *_narrowed(_CALLBACKS, choice), *_of_statuses(choice.statuses))
         .order_by(columns.seq)
         .limit(limit)

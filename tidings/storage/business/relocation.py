@@ -49,7 +49,7 @@ def _rows(table: sa.Table, key: str, about: sa.ColumnElement[str], source: sa.Fr
     return _Rows(table.c[key], table.c.shard, about, source, start)
 
 
-_CALLBACKS = callbacks.table.outerjoin(messages.table, messages.table.c.id == callbacks.table.c.subject)
+_CALLBACKS = callbacks.table.outerjoin(messages.table, messages.table.c.id == callbacks.MESSAGE_ID)
 _DOWNLOADS = media_downloads.table
 # The callbacks of a message go to the message's shard, so that their order is kept.
 _KINDS: Mapping[str, _Rows] = {
