@@ -328,7 +328,11 @@ class ContactCache:
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))
-        registered = await self.context.network_connection.check_contacts(numbers)
+        try:
+            registered = await self.context.network_connection.check_contacts(numbers)
+        except ClientError as error:
+            log.warning("contacts.not_synced", extra={"numbers": len(numbers), "error": str(error)})
+            raise
         now = self.context.clock.now()
         rows = []
         for wa_id in numbers:
