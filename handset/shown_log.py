@@ -75,8 +75,10 @@ class ShownLog:
             raise
         if self._limit and os.fstat(self._file).st_size > self._limit:
             self._path.replace(self._before)
+            # Opened first: if that fails, the descriptor of a closed file could become that of another one.
+            new = self._open()
             os.close(self._file)
-            self._file = self._open()
+            self._file = new
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
         """Return those messages that are recorded, as (number, id). Reads both files."""

@@ -55,7 +55,12 @@ class PowerSwitch:
     async def __call__(self, handler: Handler) -> FrameTransport:
         if not self.is_on:
             raise ConnectionRefusedError("the phone is switched off")
-        return await self._dial(handler)
+        transport = await self._dial(handler)
+        if not self.is_on:
+            # It was switched off during the dial, when there was nothing to disconnect.
+            transport.abort("the phone is switched off")
+            raise ConnectionRefusedError("the phone is switched off")
+        return transport
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -84,6 +84,7 @@ class ChatRecorder:
         self._changed = changed
         self._wakeup = Wakeup()
         self._recording = asyncio.Lock()
+        # Last recorded item; None while it must be read.
         self._last: LastItem | None = None
         # Last positions in the inbox and of the sent messages before the first start of the page.
         self._imported = (0, 0)
@@ -197,12 +198,18 @@ class ChatRecorder:
             return await self._write(drafts, [*early, *states])
         except BaseException:
             self._drafts, self._states = drafts + self._drafts, states + self._states
+            self._last = None
             raise
 
     async def _write(self, drafts: Sequence[_Draft], states: Sequence[_StateChange]) -> bool:
-        context, number, last = self._context, self._number, self._last
-        assert last is not None, "opened"
+        context, number = self._context, self._number
         async with context.database.transaction() as connection:
+            last = self._last
+            if last is None:
+                # An earlier transaction failed, and may have committed.
+                last = await chats.find_last(connection, number)
+                stored = {row.id for row in await chats.list_by_id(connection, number, [one.id for one in drafts])}
+                drafts = [draft for draft in drafts if not draft.id or draft.id not in stored]
             received = await inbox.list_of_number(connection, context.name, number, after=last.received, limit=PAGE)
             own = await sent.list_of_number(connection, context.name, number, after=last.sent, limit=PAGE)
             found = [draft for row in received if (draft := self._received(row)) is not None]

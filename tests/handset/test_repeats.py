@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,13 @@ async def test_sent_messages_are_kept_up_to_an_age_and_a_number(tmp_path: Path) 
         clock.advance(31 * 86_400)
         async with world.running():
             assert await kept(world, ids) == []
+
+
+async def test_a_file_of_an_absurd_size_is_shown_and_does_not_end_the_fleet(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business, _, _ = await with_session(world)
+        plaintext = f'{{"type":"image","image":{{"size":{10**400}}}}}'.encode()
+        async with asyncio.timeout(10):
+            await world.network.until_acked(world.network.deliver(business.seal_raw(READER, plaintext, "odd")))
+            await world.network.until_acked(world.network.deliver(business.seal(READER, "after")))
+        assert [shown.type for shown in world.phone.shown] == ["text", "image", "text"]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
+import os
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from handset.application import ReceivedMessage
 from handset.shown_log import ShownLog
@@ -42,3 +48,21 @@ def test_a_message_without_text_is_hashed_by_its_displayed_lines(tmp_path: Path)
     record.close()
     read = hashlib.sha256(b"Hello Ada\n  1. Thanks").hexdigest()
     assert json.loads(path.read_text())["sha256"] == read
+
+
+def test_a_new_file_that_cannot_be_opened_does_not_divert_lines_into_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = ShownLog(tmp_path / "robots.jsonl", ManualClock(), limit=100)
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", full)
+        with contextlib.suppress(OSError):
+            record.append([message(1)])
+    # Has the next free descriptor, as the connection to the network would.
+    with (tmp_path / "other").open("wb"), contextlib.suppress(OSError):
+        record.append([message(2)])
+    assert (tmp_path / "other").read_bytes() == b""
