@@ -94,9 +94,12 @@ def is_own(event: str) -> bool:
 def parse_seq(event: str) -> int:
     """Return the `seq` from which an event id was derived. Raises `CommandFailure`."""
     try:
-        return int(event.removeprefix("evt_"), 16)
-    except ValueError as error:
-        raise guard.CommandFailure(f"{event!r} is not an event id") from error
+        seq = int(event.removeprefix("evt_"), 16)
+    except ValueError:
+        seq = -1
+    if not 0 <= seq < 2**63:
+        raise guard.CommandFailure(f"{event!r} is not an event id")
+    return seq
 
 
 def parse_time(text: str, option: str, now: float) -> int:
@@ -109,7 +112,8 @@ def parse_time(text: str, option: str, now: float) -> int:
     if not text:
         return 0
     if ago := _AGO.fullmatch(text):
-        return int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+        # From 1, because 0 is no time.
+        return max(1, int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000))
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

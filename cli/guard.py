@@ -105,13 +105,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         waiting.append(current.__cause__)
 
 
+_OF_THE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EADDRNOTAVAIL)
+_OF_A_FILE = (errno.ENOENT, errno.EISDIR, errno.EEXIST)
+
+
 def _explain_os_error(error: OSError) -> str | None:
     if error.errno == errno.EADDRINUSE:
         # asyncio gives the address only in the text.
         found = re.search(r"\('([^']+)', (\d+)", str(error))
         where = f"{found[1]}:{found[2]}" if found else "an address it needs"
         return f"{where} is in use: is Tidings or another program already running there?"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EADDRNOTAVAIL):
+    if error.errno in _OF_THE_SYSTEM or (error.errno in _OF_A_FILE and error.filename):
         return f"{error.filename or 'the system'}: {error.strerror}"
     if isinstance(error, ConnectionError):
         return f"no process responds: {error}"

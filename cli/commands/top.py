@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+import urllib.parse
 from collections.abc import Sequence
 
 from cli import guard, process
@@ -101,6 +102,10 @@ def _is_clear(settings: TopSettings) -> bool:
 
 def _url(address: str, path: str) -> str:
     url = address if "://" in address else f"http://{address}"
+    try:
+        urllib.parse.urlsplit(url)
+    except ValueError as error:
+        raise guard.CommandFailure(f"{address!r} is not an address: {error}") from error
     return url.rstrip("/") + ("" if url.rstrip("/").endswith(path) else path)
 
 

@@ -58,7 +58,14 @@ def run(options: argparse.Namespace) -> int:
 
     Returns 1 if a request of a replay was dropped or not answered with 200 or 201, else 0.
     """
-    for name, least, most in (("share", 0, 1), ("speed", 0.001, 1000), ("in_flight", 1, 100_000), ("count", 1, 10**9)):
+    for name, least, most in (
+        ("share", 0, 1),
+        ("speed", 0.001, 1000),
+        ("in_flight", 1, 100_000),
+        ("count", 1, 10**9),
+        ("limit", 1, 10**12),
+        ("seconds", 0, FOREVER),
+    ):
         value = getattr(options, name, least)
         if not least <= value <= most:
             raise guard.CommandFailure(f"--{name.replace('_', '-')} is not from {least} to {most}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -59,9 +60,13 @@ async def listening(path: Path, take: Callable[[Copied], None]) -> AsyncIterator
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
         await loop.create_unix_connection(asyncio.Protocol, str(path))
-        raise FileExistsError(f"another process listens at {path}")
+        raise FileExistsError(errno.EEXIST, "another process listens there", str(path))
     _remove(path)
-    server = await loop.create_unix_server(lambda: Inlet(take), str(path))
+    try:
+        server = await loop.create_unix_server(lambda: Inlet(take), str(path))
+    except OSError as error:
+        # The event loop's error does not name the path.
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     _keep_private(path)
     try:
         yield
@@ -152,11 +157,11 @@ class Tee:
 async def record(socket: Path, path: Path, *, seconds: float, limit: int, stop: asyncio.Event) -> int:
     """Record shapes to a file for `seconds` seconds, until `limit` requests or `stop`. Returns the number recorded.
 
-    Raises `OSError`.
+    Raises `OSError`; the file is unchanged if another process listens at the socket.
     """
-    with path.open("w", encoding="utf-8") as file:
-        recorder = Recorder(file, limit)
-        async with listening(socket, recorder.take):
+    async with listening(socket, lambda copied: recorder.take(copied)):
+        with path.open("w", encoding="utf-8") as file:
+            recorder = Recorder(file, limit)
             await _first((stop, recorder.full), seconds)
     return recorder.count
 

@@ -79,9 +79,9 @@ class TrafficTarget:
 
     async def _log_in(self) -> None:
         async with self._http.post(f"{self._url}/v1/users/login", headers=self._basic, json={}) as answer:
-            said = await answer.json(content_type=None)
             if answer.status != 200:
                 raise LoginRefused(f"{self._url} answered the login with {answer.status}")
+            said = await answer.json(content_type=None)
             self._headers = {"Authorization": f"Bearer {said['users'][0]['token']}"}
 
     def send(self, path: str, body: Mapping[str, Any]) -> None:
