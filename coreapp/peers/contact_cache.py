@@ -110,6 +110,8 @@ class ContactCache:
         if missing and wait:
             known |= await self._ask(missing)
         elif missing:
+            if self._syncs.pending + len(missing) > MAX_WAITING:
+                raise _too_many()
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
             self._not_waited_for.update(missing)
@@ -279,7 +281,7 @@ class ContactCache:
         try:
             futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
         except BatcherFull as error:
-            raise RequestRefused(codes.OVERLOADED, "too many contacts wait for a check", retry_after=5) from error
+            raise _too_many() from error
         results = await self._wait(futures)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ClientError):
@@ -346,6 +348,10 @@ class ContactCache:
             await committed
         log.info("contacts.synced", extra={"numbers": len(numbers), "registered": len(registered)})
         return [wa_id in registered for wa_id in wa_ids]
+
+
+def _too_many() -> RequestRefused:
+    return RequestRefused(codes.OVERLOADED, "too many contacts wait for a check", retry_after=5)
 
 
 def _answer(text: str, wa_id: str | None, known: dict[str, bool], pending: str) -> core.Contact:

@@ -11,6 +11,7 @@ import types
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from coreapp.peers import contact_cache
@@ -390,3 +391,17 @@ async def test_a_message_needs_no_prior_contacts_call(world: World) -> None:
     away = await running.client.send(NUMBERS[2])
     assert (away.code, away.retry_after) == (1016, 5)
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_call_is_refused_when_too_many_numbers_wait_for_a_check(
+    world: World, monkeypatch: pytest.MonkeyPatch, wait: bool
+) -> None:
+    monkeypatch.setattr(contact_cache, "MAX_WAITING", 2)
+    running, first, gate = await first_call_in_flight(world)
+    question = core.CheckContacts(0, BUSINESS, NUMBERS[1:4], wait, False)
+    answer = await running.client.ask(lambda n: msgspec.structs.replace(question, n=n))
+    gate.set()
+    await first
+    assert isinstance(answer, core.Refused), answer
+    assert answer.code == codes.OVERLOADED
