@@ -86,7 +86,7 @@ def fill_hsm(stored: templates.TemplateRow, hsm: Hsm) -> Filled:
     defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"
     values = [parameter.default for parameter in hsm.localizable_params or ()]
-    body = fill_in_order(defined["BODY"]["text"], values, where, "default", MAX_BODY, "the body")
+    body = fill_in_order(_text_of(defined["BODY"]), values, where, "default", MAX_BODY, "the body")
     return _fill({kind: part for kind, part in defined.items() if kind != "BODY"}, (), "hsm") | {"body": body}
 
 
@@ -115,7 +115,7 @@ def _fill_parts(defined: Mapping[str, Mapping[str, Any]], given: Sequence[AnyPar
     path, part = paths.get("body", ("", None))
     if "BODY" in defined:
         filled["body"] = fill_text(
-            defined["BODY"]["text"],
+            _text_of(defined["BODY"]),
             (part.parameters if part else None) or [],
             f"{path}.parameters" if path else where,
             most,
@@ -124,12 +124,25 @@ def _fill_parts(defined: Mapping[str, Mapping[str, Any]], given: Sequence[AnyPar
     elif part is not None:
         require_count(0, len(part.parameters or ()), f"{path}.parameters", "the body, which is not in the card,")
     if "FOOTER" in defined:
-        filled["footer"] = defined["FOOTER"]["text"]
+        filled["footer"] = _text_of(defined["FOOTER"])
     pressed = [(f"{where}[{n}]", part) for n, part in enumerate(given) if part.type == "button"]
     made = fill_buttons(defined.get("BUTTONS", {}).get("buttons", ()), pressed, where)
     if made:
         filled["buttons"] = made
     return filled
+
+
+def _text_of(defined: Mapping[str, Any]) -> str:
+    """Return the text of a component. Raises `InvalidRequest`: a mirrored template may have none."""
+    text = defined.get("text")
+    if not isinstance(text, str):
+        raise _incomplete(defined, "text")
+    return text
+
+
+def _incomplete(defined: Mapping[str, Any], field: str) -> InvalidRequest:
+    part = str(defined.get("type", "component")).lower()
+    return InvalidRequest.because(TEMPLATE_COMPONENT_MISSING, f"the template's {part} has no {field}")
 
 
 def _header(defined: Mapping[str, Any] | None, where: str, path: str, part: AnyPart | None) -> Filled | None:
@@ -138,8 +151,10 @@ def _header(defined: Mapping[str, Any] | None, where: str, path: str, part: AnyP
     if defined is None:
         require_count(0, len(parameters), inside, "the header, which is not in the template,")
         return None
+    if "format" not in defined:
+        raise _incomplete(defined, "format")
     if defined["format"] == "TEXT":
-        return {"type": "text", "text": fill_text(defined["text"], parameters, inside, MAX_HEADER, "the header")}
+        return {"type": "text", "text": fill_text(_text_of(defined), parameters, inside, MAX_HEADER, "the header")}
     kind = defined["format"].lower()
     if not parameters:
         raise InvalidRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: the header needs its {kind}")
@@ -156,8 +171,8 @@ def _header(defined: Mapping[str, Any] | None, where: str, path: str, part: AnyP
 def _offer(defined: Mapping[str, Any], given: Sequence[Component], where: str) -> Filled:
     path, part = _find(given, "limited_time_offer", where)
     parameters = (part.parameters if part else None) or []
-    filled: Filled = {"text": defined["text"]}
-    if not defined["has_expiration"]:
+    filled: Filled = {"text": defined.get("text", "")}
+    if not defined.get("has_expiration", False):
         require_count(0, len(parameters), f"{path}.parameters", "the offer, which does not expire,")
         return filled
     if not parameters:

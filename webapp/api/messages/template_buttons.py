@@ -106,7 +106,7 @@ def _fill(button: Mapping[str, Any], number: int, where: str, path: str, part: B
     if kind == "QUICK_REPLY":
         # Without a payload the button sends its text.
         payload = _one_at_most(parameters, (PayloadParameter, TextParameter), inside, name)
-        filled["payload"] = button["text"] if payload is None else getattr(payload, payload.type)
+        filled["payload"] = filled["text"] if payload is None else getattr(payload, payload.type)
     elif kind == "URL":
         if "{{" in button["url"] and not parameters:
             raise InvalidRequest.because(TEMPLATE_COMPONENT_MISSING, f"{where}: {name} needs the end of its url")
