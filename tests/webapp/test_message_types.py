@@ -157,3 +157,12 @@ async def test_the_only_accepted_status_is_read(api: Served, coreapp: FakeCoreap
     answer = await api.http.put("/v1/messages/x", json=content)
     assert code(answer) == (400, expected)
     assert not coreapp.questions
+
+
+@pytest.mark.parametrize("message_id", ["ABGG//5A", "ABGG5A/", "/ABGG5A"])
+async def test_marking_a_message_whose_id_has_slashes_at_any_place(
+    api: Served, coreapp: FakeCoreapp, message_id: str
+) -> None:
+    answer = await api.http.put(f"/v1/messages/{message_id.replace('/', '%2F')}", json={"status": "read"})
+    assert answer.status_code == 200, answer.text
+    assert [question.id for question in coreapp.asked(core.MarkRead)] == [message_id]

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import time
+import urllib.parse
 from typing import Protocol
 
 from fastapi import Request, Response
@@ -40,7 +41,7 @@ CALLBACKS = "/cloud/callbacks/"  # followed by the secret of a number's callback
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_SLASHES = re.compile(r"//+")
+_SLASHES = re.compile(rb"//+")
 MAX_TRACEPARENT = 64
 # Paths that monitoring polls every few seconds. They are not traced, and are served before other waiting requests.
 MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"))
@@ -78,7 +79,9 @@ class EnvelopeMiddleware:
             return
         path = scope["path"]
         if len(path) > 1 and (path[-1] == "/" or "//" in path):
-            scope["path"] = _SLASHES.sub("/", path).rstrip("/") or "/"
+            # Those of an id are encoded, and stay.
+            raw = _SLASHES.sub(b"/", scope["raw_path"]).rstrip(b"/") or b"/"
+            scope["path"] = urllib.parse.unquote(raw.decode("latin-1"))
         request_id = _request_id(scope)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
