@@ -170,3 +170,11 @@ async def _chunked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
         yield b"%x\r\n%b\r\n" % (len(chunk), chunk)
     yield b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("number", [b"18446744073709551616", b"-9223372036854775809", b"9" * 4000])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/contacts"])
+async def test_a_number_beyond_64_bits_gets_400(api: Served, coreapp: FakeCoreapp, path: str, number: bytes) -> None:
+    good = GOOD[:-1] if path == "/v1/messages" else b'{"contacts": ["+15550110001"]'
+    assert await post(api, good + b', "unknown": ' + number + b"}", path) == (400, 1025)
+    assert not coreapp.questions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -86,6 +87,7 @@ _PATIENCE = 30.0
 # Maximum number of entries in `errors` of one response.
 _MAX_PROBLEMS = 20
 # Maximum nesting of arrays and objects. No body of the API needs more, and later readers can handle it.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _MAX_DEPTH = 100
 # Prefix of the tags of tagged unions, which keeps them out of the paths in error texts.
 TAG = "#"
@@ -215,7 +217,22 @@ def parse(raw: bytes) -> object:
         raise _too_deep() from None
     if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
         raise _too_deep()
+    if _LONG_NUMBER.search(raw) and _has_too_large_number(value):
+        raise InvalidRequest.because(INVALID_REQUEST, "the body has a number beyond 64 bits")
     return value
+
+
+def _has_too_large_number(value: object) -> bool:
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, int) and not -(2**63) <= one < 2**64:
+            return True
+    return False
 
 
 def _is_too_deep(value: object) -> bool:

@@ -173,7 +173,8 @@ class _Whole:
     """Integer, as a number or a string, but not a boolean."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_no_truth, handler(source))
+        number = core_schema.no_info_before_validator_function(_no_truth, handler(source))
+        return core_schema.no_info_after_validator_function(_within_64_bits, number)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         number = handler(schema)
@@ -192,6 +193,12 @@ def _digits_within(least: int, most: int) -> str:
         if zeros > 0
         else f"^[{max(least, 0)}-{min(most, 9)}]$"
     )
+
+
+def _within_64_bits(value: int) -> int:
+    if not _LEAST <= value <= _MOST:
+        raise refusal(PARAMETER_INVALID, f"should be from {_LEAST} to {_MOST}")
+    return value
 
 
 def _no_truth(value: object) -> object:
