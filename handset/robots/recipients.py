@@ -25,7 +25,7 @@ from tidings.client.http import NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import UnusableType
 from tidings.media.reading import local
-from tidings.storage.handset import inbox
+from tidings.storage.handset import devices, inbox
 from tidings.testing import numbers
 from tidings.wire import recipients
 from tidings.wire.recipients import RecipientDone, RecipientFailure, RecipientResponse, ShownMessage
@@ -150,7 +150,7 @@ class TestRecipients:
     async def _enrol(self, number: str) -> Device:
         if self._enrolled >= MAX_ENROLLED:
             raise _Unusable(recipients.REFUSED, f"{MAX_ENROLLED} test numbers are registered, which is the limit")
-        device = keys.new_device(number)
+        device = await self._stored(number) or keys.new_device(number)
         try:
             async with asyncio.timeout(ENROL_SECONDS):
                 await self.registrar.register([device], asyncio.Event())
@@ -159,6 +159,12 @@ class TestRecipients:
         self.fleet.add(device)
         self._enrolled += 1
         return device
+
+    async def _stored(self, number: str) -> Device | None:
+        """Return the device of an earlier registration that failed: another identity must not get its row."""
+        async with self.context.database.reading() as connection:
+            row = await devices.find(connection, number)
+        return self.context.vault.device(row) if row is not None and row.fleet == self.context.name else None
 
 
 class _Unusable(Exception):
