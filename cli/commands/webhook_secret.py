@@ -91,6 +91,9 @@ def _rotation(options: argparse.Namespace) -> Change:
 
     def change(found: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:
         retires_at = now + int(options.keep * _HOUR_MS)
+        if found[0].secret == fresh:
+            # An earlier attempt has committed without an answer.
+            return found
         try:
             return webhook_secrets.rotated(found, fresh, now=now, retires_at=retires_at)
         except RotationPending:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.commands import webhook_secret
+from coreapp.webhook_secrets import WebhookSecrets
+from tests import migrated
 from tests.cli.support import assert_one_line, run
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.installation.settings import DatabaseSettings
+from tidings.storage.database import Connection, Database
 
 FIRST = "whsec_" + "QUJD" * 8
 OTHER = "whsec_" + "REVG" * 8
@@ -68,3 +78,29 @@ def test_the_app_secret_of_the_cloud_api_is_printed_and_no_rotation_changes_it(v
     assert run("webhook-secret", "cloud", **variables).stdout == first.stdout
     other = run("webhook-secret", "cloud", **variables | {"TIDINGS_BUSINESS_NUMBER": "15550000001"})
     assert other.stdout != first.stdout
+
+
+class UnansweredOnce(Database):
+    """Database whose first commit succeeds without an answer."""
+
+    is_lost = False
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, **options: Any) -> AsyncIterator[Connection]:
+        async with super().transaction(**options) as connection:
+            yield connection
+        if not self.is_lost:
+            self.is_lost = True
+            raise ConnectionError("lost after the commit")
+
+
+async def test_a_rotation_whose_commit_got_no_answer_succeeds(tmp_path: Path) -> None:
+    await migrated.create_sqlite(tmp_path / "business.db", "business")
+    database = UnansweredOnce(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
+    kept = WebhookSecrets("15550000000", FIRST, SecretSealer(bytes(32)))
+    options = argparse.Namespace(keep=24.0, from_file=None)
+    try:
+        found = await webhook_secret._change(database, kept, webhook_secret._rotation(options))
+        assert len(found) == 2
+    finally:
+        await database.close()
