@@ -59,7 +59,7 @@ async def test_a_send_is_not_reported_as_failed_when_only_the_display_failed(tmp
         except errors.NotStored:
             is_stored = False
         await mailroom.close()
-        # `NotStored` says that it will not be sent. The next mailroom sends what is in the outbox.
+        # `NotStored` means that it will not be sent. The next mailroom sends what is in the outbox.
         assert any(row.body for row in await world.outbox()) == is_stored
 
 
@@ -116,7 +116,7 @@ def test_a_line_that_a_full_disk_cut_short_does_not_spoil_the_next_one(
         patched.setattr(os, "write", fills_up)
         with pytest.raises(OSError, match="No space"):
             record.append([message(1)])
-    # There is space again. The mailroom shows the message once more.
+    # The disk has space again, and the mailroom repeats the message.
     record.append([message(1)])
     assert record.list_shown([message(1)]) == {("15550110001", "m1")}
     record.close()
