@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -58,7 +59,12 @@ class StoredMedia:
     lost: LRU[str, bool] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
 
     def __post_init__(self) -> None:
-        self._rows: Batcher[str, MediaRow | None] = Batcher("media_wanted", self._read)
+        self._rows: Batcher[str, MediaRow | None] = Batcher(
+            # At most one entry per job, which the job queue bounds.
+            "media_wanted",
+            self._read,
+            max_pending=sys.maxsize,
+        )
 
     async def find(self, source: MediaSource, held_up: HeldUp) -> FoundMedia:
         """Return the pointer of a file. Waits while the network or the disk is unusable.

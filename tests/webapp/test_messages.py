@@ -130,3 +130,8 @@ async def test_a_missing_or_wrong_content_type_is_accepted(api: Served) -> None:
     ):
         headers = {} if kind is None else {"Content-Type": kind}
         assert (await api.http.post("/v1/messages", content=content, headers=headers)).status_code == 201
+
+
+async def test_the_length_of_a_number_that_is_too_long_is_named_in_characters(api: Served) -> None:
+    [error] = errors(await api.send(to="1" * 65))
+    assert error["details"] == "to: should have at most 64 characters"

@@ -111,8 +111,9 @@ class Addressed(Body):
 
     to: Annotated[
         str,
+        pydantic.Field(max_length=64),
         pydantic.BeforeValidator(number_as_text),
-        pydantic.Field(max_length=64, examples=["15550110001"], json_schema_extra=_describe_to),
+        pydantic.Field(examples=["15550110001"], json_schema_extra=_describe_to),
     ]
     recipient_type: str | None = pydantic.Field(
         default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", "", None]}
