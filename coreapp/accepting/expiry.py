@@ -26,13 +26,15 @@ EXPIRED = Counter("tidings_jobs_expired_total", "Messages that expired before th
 
 WHY = (codes.EXPIRED, "the message was not sent within its time to live")
 INTERVAL = 1.0  # seconds between two passes
+SENT_JOBS = 1000  # jobs of which those that were sent are removed from memory
 
 
 class JobExpiry:
     """Service that ends the expired jobs of one shard.
 
     Jobs that may have been sent are left to the network, since their failure cannot be known here. The service keeps no
-    jobs; a pass scans the queue only when a job in it may have expired.
+    jobs; a pass scans the queue only when a job may have expired. One that is between two queues then, as its commit is
+    in flight, is found by the next pass.
     """
 
     name = "job-expiry"
@@ -42,7 +44,10 @@ class JobExpiry:
         self._tracker = tracker
         self._places: Sequence[WaitingQueue] = ()
         self._transmitter: Transmitter | None = None
-        # Earliest expiry of an unsent job, Unix milliseconds.
+        # Expiry by job, Unix milliseconds. Those of sent jobs are removed at times.
+        self._watched: dict[str, int] = {}
+        self._most = SENT_JOBS  # size at which they are removed
+        # Earliest of these.
         self._earliest: float = math.inf
 
     def set_queues(self, places: Sequence[WaitingQueue], transmitter: Transmitter) -> None:
@@ -53,7 +58,14 @@ class JobExpiry:
     def watch(self, job: Job) -> None:
         """Record the expiry of a job that enters the queue."""
         if job.expires_at is not None:
+            if len(self._watched) >= self._most:
+                self._forget_sent()
+            self._watched[job.id] = job.expires_at
             self._earliest = min(self._earliest, job.expires_at)
+
+    def _forget_sent(self) -> None:
+        self._watched = {id_: at for id_, at in self._watched.items() if self._tracker.is_unsent(id_)}
+        self._most = 2 * len(self._watched) + SENT_JOBS
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):
@@ -64,18 +76,14 @@ class JobExpiry:
         now = self._clock.now() * 1000
         if now < self._earliest or self._transmitter is None:
             return 0
-        self._earliest = math.inf
 
         def is_expired(job: Job) -> bool:
-            if job.expires_at is None or not self._tracker.is_unsent(job.id):
-                return False
-            if job.expires_at <= now:
-                return True
-            self.watch(job)
-            return False
+            return job.expires_at is not None and job.expires_at <= now and self._tracker.is_unsent(job.id)
 
         taken = [job for place in self._places for job in place.remove(is_expired)]
         self._transmitter.fail(taken, *WHY)
+        self._forget_sent()
+        self._earliest = min(self._watched.values(), default=math.inf)
         EXPIRED.inc(len(taken))
         if taken:
             log.info("jobs.expired", extra={"count": len(taken)})

@@ -3,6 +3,7 @@ seconds."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
 from tests.manual_clock import ManualClock
+from tidings.storage.business import shards
 from tidings.wire import core
 
 KNOWN, NEW = "15550110001", "15550110002"
@@ -74,3 +76,24 @@ async def test_a_message_expires_after_its_shard_changes_owner(world: World) -> 
     await world.start(node="again", clock=clock)
     clock.advance(61)
     await world.sink.signals.until(lambda: world.sink.statuses_of(expires) == ["failed"])
+
+
+async def test_a_message_being_committed_during_a_pass_expires_in_time(world: World) -> None:
+    clock = ManualClock()
+    running = await begin(world, clock)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    expiry, tracker = running.shard.accepting.jobs.expiry, running.shard.accepting.purge.tracker
+    first = await send(running, 60)
+    async with running.database.transaction() as connection:
+        # The commit of the second message waits for this transaction.
+        await connection.execute(shards.table.update().values(heartbeat_at=shards.table.c.heartbeat_at))
+        sending = asyncio.create_task(send(running, 120))
+        await soon(lambda: running.shard.context.count() == 2)
+        clock.advance(61)
+        expiry.run_once()
+        assert not tracker.is_unsent(first)
+    second = await sending
+    clock.advance(60)
+    expiry.run_once()
+    assert not tracker.is_unsent(second)
