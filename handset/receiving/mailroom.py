@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 30_000  # deliveries; above it the connection is dropped, and the network keeps them
 MAINTENANCE_SECONDS = 0.5  # seconds that the row of an accepted envelope stays at most
-INBOX_DAYS = 45  # longer than the network keeps an envelope, so that every redelivery is detected
+INBOX_MS = 45 * 86_400_000  # longer than the network keeps an envelope, so that every redelivery is detected
+EXPIRY_SECONDS = 3600.0  # between two deletions of older messages
 PAGE = 1000
 MAX_ASKED = 500  # messages that are requested again from one peer per hour
 
@@ -82,6 +83,7 @@ class Mailroom:
         self.dispatcher = Dispatcher(self.context.clock, limit=self.context.limits.outbox)
         self._maintenance_timer: asyncio.TimerHandle | None = None
         self._shown = self._shown_saved = 0
+        self._expired_at = self.context.clock.monotonic()  # of the last deletion of old messages
         self._closing = False
         self._batcher: Batcher[Item, Any] = Batcher(
             "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=self.context.spacing
@@ -101,7 +103,7 @@ class Mailroom:
         fleet, now = context.name, context.now()
         async with context.database.transaction() as connection:
             last_inbox, last_outbox, shown = await inbox.find(connection, fleet)
-            await inbox.delete_before(connection, fleet, now - INBOX_DAYS * 86_400_000, shown)
+            await inbox.delete_before(connection, fleet, now - INBOX_MS, shown)
             recent = await inbox.list_recent(connection, fleet, context.limits.recent)
             envelopes = await outbox.list_envelopes(connection, fleet)
             sent_messages = await SentMessages.load(connection, context, last_outbox)
@@ -317,6 +319,9 @@ class Mailroom:
         if accepted:
             await outbox.delete(connection, self.context.name, accepted)
         await self.sent_messages.prune(connection, self.positions.outbox)
+        if self.context.clock.monotonic() - self._expired_at >= EXPIRY_SECONDS:
+            await inbox.delete_before(connection, self.context.name, self.context.now() - INBOX_MS, self._shown)
+            self._expired_at = self.context.clock.monotonic()
         if self._shown != self._shown_saved:
             await inbox.save_shown(connection, self.context.name, self._shown)
             self._shown_saved = self._shown
