@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import hmac
 import os
 import secrets
 import time
@@ -91,7 +92,7 @@ def _rotation(options: argparse.Namespace) -> Change:
 
     def change(found: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:
         retires_at = now + int(options.keep * _HOUR_MS)
-        if found[0].secret == fresh:
+        if hmac.compare_digest(found[0].secret, fresh):
             # An earlier attempt has committed without an answer.
             return found
         try:
