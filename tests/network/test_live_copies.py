@@ -139,7 +139,8 @@ async def test_an_uncertain_message_is_settled_after_failed_writes_which_hold_no
         (message,) = await group_messages.list_first(connection, 10)
     made[0].suspect([message.seq])
     await until_there_are(network, rows=["m"], messages=[])
-    assert held == [1, 1, 1, 1]
+    # Other writes of the network may follow.
+    assert (held[:4], max(held)) == ([1, 1, 1, 1], 1)
 
 
 async def test_a_reconnecting_device_receives_its_copies_again_in_order(network: Network) -> None:
