@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import importlib
 import os
 import secrets
 import socket
@@ -15,7 +16,6 @@ from cli import first_template, guard, tables, unread_variables
 from cli.child_process import NOTHING, STOP_SECONDS
 from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
-from handset.settings import RobotsSettings, WebSettings
 from tidings.config import env
 from tidings.installation.settings import DatabaseSettings
 from tidings.secrets import api_key, first_password, operator_key, process_secrets, secret_sources
@@ -150,9 +150,11 @@ class Installation:
         """
         # The installation sets these itself.
         own = dict.fromkeys(("TIDINGS_NETWORK_HTTP_URL", "TIDINGS_NETWORK_TCP_ADDRESS", "TIDINGS_NETWORK_TCP_TLS"), "")
-        RobotsSettings.read(of("robots", self._variables, self._settings.secrets) | own)
+        # Imported here: `tidings up` loads no process's program.
+        settings = importlib.import_module("handset.settings")
+        settings.RobotsSettings.read(of("robots", self._variables, self._settings.secrets) | own)
         if self._settings.handset_web:
-            WebSettings.read(of("handset", self._variables, self._settings.secrets) | own)
+            settings.WebSettings.read(of("handset", self._variables, self._settings.secrets) | own)
 
     def read(self) -> None:
         """Lock the data directory. Raises `CommandFailure` when another installation runs on it."""
