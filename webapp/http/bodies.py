@@ -87,8 +87,10 @@ _PATIENCE = 30.0
 # Maximum number of entries in `errors` of one response.
 _MAX_PROBLEMS = 20
 # Maximum nesting of arrays and objects. No body of the API needs more, and later readers can handle it.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _MAX_DEPTH = 100
+# A number beyond 64 bits has at least 19 digits, so two digits follow each other among every ninth byte of its text.
+# Searching all bytes takes several times as long as parsing them.
+_TWO_DIGITS = re.compile(rb"[0-9]{2}")
 # Prefix of the tags of tagged unions, which keeps them out of the paths in error texts.
 TAG = "#"
 
@@ -217,7 +219,7 @@ def parse(raw: bytes) -> object:
         raise _too_deep() from None
     if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
         raise _too_deep()
-    if _LONG_NUMBER.search(raw) and _has_too_large_number(value):
+    if _TWO_DIGITS.search(raw[::9]) and _has_too_large_number(value):
         raise InvalidRequest.because(INVALID_REQUEST, "the body has a number beyond 64 bits")
     return value
 
