@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import time
-import urllib.parse
 from typing import Protocol
 
 from fastapi import Request, Response
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.http.exchange import WITHHELD
 from tidings.http.limited_protocol import ADMITTED
+from tidings.http.request_parser import split_target
 from tidings.observability.tracing import TRACES, Kind, Span
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
@@ -81,7 +81,7 @@ class EnvelopeMiddleware:
         if len(path) > 1 and (path[-1] == "/" or "//" in path):
             # Those of an id are encoded, and stay.
             raw = _SLASHES.sub(b"/", scope["raw_path"]).rstrip(b"/") or b"/"
-            scope["path"] = urllib.parse.unquote(raw.decode("latin-1"))
+            scope["path"], _, _ = split_target(raw)
         request_id = _request_id(scope)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
