@@ -107,11 +107,11 @@ class ContactCache:
         missing = [wa_id for wa_id in wanted if wa_id not in known]
         ANSWERS.labels("cache").inc(len(wanted) - len(missing))
         ANSWERS.labels("servers").inc(len(missing))
+        if missing and self._syncs.pending + len(missing) > MAX_WAITING:
+            raise _too_many()
         if missing and wait:
             known |= await self._ask(missing)
         elif missing:
-            if self._syncs.pending + len(missing) > MAX_WAITING:
-                raise _too_many()
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
             self._not_waited_for.update(missing)
