@@ -26,7 +26,7 @@ EXPIRED = Counter("tidings_jobs_expired_total", "Messages that expired before th
 
 WHY = (codes.EXPIRED, "the message was not sent within its time to live")
 INTERVAL = 1.0  # seconds between two passes
-SENT_JOBS = 1000  # jobs of which those that were sent are removed from memory
+SPARE = 1000  # watched jobs beyond twice the unsent ones, after which the sent ones are removed
 
 
 class JobExpiry:
@@ -44,9 +44,9 @@ class JobExpiry:
         self._tracker = tracker
         self._places: Sequence[WaitingQueue] = ()
         self._transmitter: Transmitter | None = None
-        # Expiry by job, Unix milliseconds. Those of sent jobs are removed at times.
+        # Expiry by job, Unix milliseconds. Those of sent jobs are removed at a pass, and at the limit.
         self._watched: dict[str, int] = {}
-        self._most = SENT_JOBS  # size at which they are removed
+        self._limit = SPARE  # of their number
         # Earliest of these.
         self._earliest: float = math.inf
 
@@ -58,14 +58,14 @@ class JobExpiry:
     def watch(self, job: Job) -> None:
         """Record the expiry of a job that enters the queue."""
         if job.expires_at is not None:
-            if len(self._watched) >= self._most:
+            if len(self._watched) >= self._limit:
                 self._forget_sent()
             self._watched[job.id] = job.expires_at
             self._earliest = min(self._earliest, job.expires_at)
 
     def _forget_sent(self) -> None:
         self._watched = {id_: at for id_, at in self._watched.items() if self._tracker.is_unsent(id_)}
-        self._most = 2 * len(self._watched) + SENT_JOBS
+        self._limit = 2 * len(self._watched) + SPARE
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await service.wait_for(stop, INTERVAL):
