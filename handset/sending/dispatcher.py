@@ -24,12 +24,10 @@ class Dispatcher:
         """
         self._limit = limit
         self._clock = clock
-        # Monotonic time, position and device.
-        self._due: list[tuple[float, int, Device]] = []
+        # Monotonic time, position, whether the envelope was refused before, and device.
+        self._due: list[tuple[float, int, bool, Device]] = []
         # Positions of envelopes that must not be sent yet.
         self._delayed: set[int] = set()
-        # Positions of envelopes that were sent before they were due. Each stays here until its due time.
-        self._hastened: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
@@ -69,7 +67,7 @@ class Dispatcher:
             if envelope.due_at > now:
                 self._delayed.add(envelope.position)
                 due = self._clock.monotonic_at(envelope.due_at, longest=LONGEST_DELAY)
-                heapq.heappush(self._due, (due, envelope.position, device))
+                heapq.heappush(self._due, (due, envelope.position, False, device))
                 held_back = True
             elif device.channel is not None:
                 device.channel.offer(device, envelope)
@@ -93,7 +91,7 @@ class Dispatcher:
 
     def postpone(self, device: Device, envelope: OutboxRow) -> None:
         """Offer an envelope again after `RETRY_SECONDS`."""
-        heapq.heappush(self._due, (self._clock.monotonic() + RETRY_SECONDS, envelope.position, device))
+        heapq.heappush(self._due, (self._clock.monotonic() + RETRY_SECONDS, envelope.position, True, device))
         self._set_timer()
 
     def hasten(self, device: Device, peer: str, kind: str) -> None:
@@ -101,7 +99,6 @@ class Dispatcher:
         for position, envelope in list(device.outbox.items()):
             if envelope.kind == kind and envelope.peer == peer and position in self._delayed:
                 self._delayed.discard(position)
-                self._hastened.add(position)
                 if device.channel is not None:
                     device.channel.offer(device, envelope)
 
@@ -109,11 +106,11 @@ class Dispatcher:
         """Send the envelopes whose delay has expired."""
         now = self._clock.monotonic()
         while self._due and self._due[0][0] <= now:
-            _, position, device = heapq.heappop(self._due)
-            self._delayed.discard(position)
-            if position in self._hastened:
-                self._hastened.discard(position)
+            _, position, was_refused, device = heapq.heappop(self._due)
+            if not was_refused and position not in self._delayed:
+                # It was hastened.
                 continue
+            self._delayed.discard(position)
             envelope = device.outbox.get(position)
             if envelope is not None and device.channel is not None:
                 device.channel.offer(device, envelope)
