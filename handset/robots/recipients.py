@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from handset import composing, errors, reading
+from handset import composing, errors, own_number, reading
 from handset.attachments import transfer
-from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.fleet import Fleet
@@ -25,7 +24,7 @@ from tidings.client.http import NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import UnusableType
 from tidings.media.reading import local
-from tidings.storage.handset import devices, inbox
+from tidings.storage.handset import inbox
 from tidings.testing import numbers
 from tidings.wire import recipients
 from tidings.wire.recipients import RecipientDone, RecipientFailure, RecipientResponse, ShownMessage
@@ -150,7 +149,8 @@ class TestRecipients:
     async def _enrol(self, number: str) -> Device:
         if self._enrolled >= MAX_ENROLLED:
             raise _Unusable(recipients.REFUSED, f"{MAX_ENROLLED} test numbers are registered, which is the limit")
-        device = await self._stored(number) or keys.new_device(number)
+        # An earlier registration that failed has left its device: another identity must not get that row.
+        device = await own_number.load(self.context, number)
         try:
             async with asyncio.timeout(ENROL_SECONDS):
                 await self.registrar.register([device], asyncio.Event())
@@ -159,12 +159,6 @@ class TestRecipients:
         self.fleet.add(device)
         self._enrolled += 1
         return device
-
-    async def _stored(self, number: str) -> Device | None:
-        """Return the device of an earlier registration that failed: another identity must not get its row."""
-        async with self.context.database.reading() as connection:
-            row = await devices.find(connection, number)
-        return self.context.vault.device(row) if row is not None and row.fleet == self.context.name else None
 
 
 class _Unusable(Exception):
