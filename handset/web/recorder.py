@@ -123,7 +123,7 @@ class ChatRecorder:
             fields = {"event": event.kind, "detail": event.detail, "by": event.peer, "numbers": list(event.refs)}
             raw = msgspec.json.encode({**fields, "subject": event.subject}).decode()
             now = self._context.now()
-            self._put_draft(_Draft(event.group or event.peer, "", "", inbox.NOTICE, now, raw, chats.SEEN))
+            self._put_draft(_Draft(event.group or event.peer, "", "", chats.NOTICE, now, raw, chats.SEEN))
         self._wakeup.wake()
 
     def accepted(self, envelopes: Sequence[OutboxRow]) -> None:

@@ -13,7 +13,7 @@ from handset.web import recorder, strings
 from handset.web.phones import OpenPhone
 from tidings.media import kinds
 from tidings.pages.printable import JOINERS, one_line
-from tidings.storage.handset import chats, groups, inbox
+from tidings.storage.handset import chats, groups
 from tidings.storage.handset.chats import ChatItemRow
 from tidings.wire import addresses, content
 
@@ -273,7 +273,7 @@ def _quoted(decoded: Any) -> str:
 
 def _is_notice(row: ChatItemRow) -> bool:
     # A message with this type, which earlier releases accepted, has an id.
-    return row.kind == inbox.NOTICE and not row.id
+    return row.kind == chats.NOTICE and not row.id
 
 
 def _notice(notice: Any) -> str:

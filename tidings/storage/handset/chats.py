@@ -18,6 +18,7 @@ from tidings.storage.database import any_of, select_paged
 from tidings.storage.handset.tables import metadata
 from tidings.storage.rows import write_instances
 
+NOTICE = "notice"  # kind of an item that no person sent
 # States of a received item, and of one of the number itself in their order.
 UNREAD, SEEN = "unread", "seen"
 QUEUED, SENT, DELIVERED, READ = "queued", "sent", "delivered", "read"

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.database import any_of, execute_paged, insert_or_update, select_paged
+from tidings.storage.handset import chats
 from tidings.storage.handset.outbox import outbox
 from tidings.storage.handset.sent import sent
 from tidings.storage.handset.tables import metadata, progress
@@ -73,9 +74,8 @@ ANSWER = "text.answer"  # a text that answers another message; its content is JS
 EMPTY = "null"  # completes a key exchange; never shown
 UNREADABLE = "undecryptable"  # its id is kept, so that it is acknowledged permanently
 CONTROL = "control"  # message between devices about the keys of a group; never shown
-NOTICE = "notice"  # item of a chat that no person sent; never in an inbox
-# Kinds that a peer cannot choose: a message of such a type is one of an unknown type.
-RESERVED = frozenset({ANSWER, EMPTY, UNREADABLE, CONTROL, NOTICE})
+# Kinds of rows and of chat items that a peer cannot choose. A message of such a type is of the kind `UNKNOWN`.
+RESERVED = frozenset({ANSWER, EMPTY, UNREADABLE, CONTROL, chats.NOTICE})
 UNKNOWN = "unknown"
 
 _KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
