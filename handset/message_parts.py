@@ -192,9 +192,8 @@ def _media(kind: str, content: Any) -> Parts:
     name = pointers.name_of(kind, words(content, "filename"), mime_type, words(content, "sha256"))
     label = ", ".join(word for word in (name, mime_type) if word) or words(content, "link") or words(content, "id")
     shown = "voice" if kind == "audio" and at(content, "voice") is True else kind
-    yield FilePart(
-        shown, label, size if isinstance(size, int) and 0 <= size < 2**63 else None, pointers.pointer_of(kind, content)
-    )
+    is_size = isinstance(size, int) and 0 <= size < 2**63
+    yield FilePart(shown, label, size if is_size else None, pointers.pointer_of(kind, content))
     yield from _said(words(content, "caption"), CAPTION)
 
 
