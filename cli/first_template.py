@@ -5,8 +5,6 @@ from __future__ import annotations
 from tidings.storage.business import templates
 from tidings.storage.business.templates import TemplateRow
 
-NAME, LANGUAGE = "hello_world", "en_US"
-
 
 def make(account: str, now: int) -> TemplateRow:
     """Return the template, which has no parameters and is approved.
@@ -15,8 +13,8 @@ def make(account: str, now: int) -> TemplateRow:
     """
     return TemplateRow(
         account=account,
-        name=NAME,
-        language=LANGUAGE,
+        name="hello_world",
+        language="en_US",
         namespace=templates.default_namespace(account),
         category="UTILITY",
         status=templates.APPROVED,

@@ -22,7 +22,7 @@ from tidings.secrets import api_key, first_password, operator_key, process_secre
 from tidings.secrets.process_secrets import CoreappSecrets
 from tidings.secrets.secret_files import OWNERS
 from tidings.storage.business import accounts, numbers, templates, users
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Database
 
 # Process whose secrets a command reads, for commands that are not named like their process.
 _PROCESSES = {"robots": "handset"}
@@ -187,9 +187,13 @@ class Installation:
         database = Database(self._settings.business, "business")
         try:
             await accounts.require_number(database, self._settings.account)
-            await database.persist(self._add_first_template)
             async with database.reading() as connection:
+                is_new = not await accounts.list_numbers(connection)
                 present = {self._settings.account, *(each.number for each in await numbers.list_served(connection))}
+            if is_new:
+                # Only then: it stays deleted if it is deleted later.
+                template = first_template.make(self._settings.account, round(time.time() * 1000))
+                await database.persist(lambda connection: templates.add_template(connection, template))
         finally:
             await database.close()
         # The installation's numbers can be registered only with the registration key, not with a registration code.
@@ -224,12 +228,6 @@ class Installation:
             handset_link=page["link"] if page else "",
             console=f"{api_url}/console/enter?key={link}" if webapp["console"] else "",
         )
-
-    async def _add_first_template(self, connection: Connection) -> None:
-        """Add `hello_world` to a new database. It stays deleted if it is deleted later."""
-        if not await accounts.list_numbers(connection):
-            template = first_template.make(self._settings.account, round(time.time() * 1000))
-            await templates.add_template(connection, template)
 
     async def _first_password(self) -> Mapping[str, str]:
         """Return a variable with a random first password for the Webapp, or nothing.
