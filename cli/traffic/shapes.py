@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tidings.wire.decoding import UNREADABLE
 from tidings.wire.tap import Copied
 
 MESSAGES, CONTACTS = "messages", "contacts"
@@ -133,6 +134,6 @@ def redirected(copied: Copied, to: int, numbers: NumberRange) -> tuple[str, Mapp
 def _decoded(body: bytes) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return {}
     return found if isinstance(found, dict) else {}
