@@ -14,7 +14,7 @@ from tidings.storage.handset import chats
 from tidings.storage.handset.chats import ChatItemRow
 from tidings.wire import content
 
-ADA, GROUP, DAY = "15550100001", "15550100001-1700000000", 86_400.0
+ADA = "15550100001"
 
 
 async def opened(world: Bench) -> ChatRecorder:
