@@ -15,20 +15,15 @@ from hypothesis import strategies as st
 
 from handset import errors, reading
 from handset.devices.context import FleetLimits
-from handset.robots.behaviours import slow_delay
 from tests.dying import dies_at
-from tests.handset.harness import VAULT, Bench, bench
+from tests.handset.fleet_support import ECHO, NULL, QUIET, READER, begin, device_of, receipts
+from tests.handset.harness import Bench, bench
 from tests.handset.scripted import Business
-from tests.manual_clock import ManualClock
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.storage.handset import inbox, prekeys, sessions
 from tidings.wire import device as wire
 
-READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "15550120001"
-
-
-NULL = b'{"type":"null"}'
 TYPING = b'{"type":"typing","context":{"id":"ABGG1"}}'
 
 
@@ -38,21 +33,10 @@ def transient(frame: wire.Deliver) -> wire.Deliver:
     return msgspec.structs.replace(frame, kind="transient")
 
 
-def receipts(world: Bench) -> list[tuple[str, str]]:
-    """Return (kind, message id) of the receipts that reached the network, in order."""
-    return [(frame.kind, ref) for frame in world.network.sends for ref in frame.refs]
-
-
-async def begin(world: Bench, business: Business, number: str) -> None:
-    """Open a session with a first message that is not shown. The device completes the key exchange with the next."""
-    business.open(await _device(world, number), world.keys[number])
-    await world.network.until_acked(world.network.deliver(business.seal_raw(number, NULL, "first")))
-
-
 async def test_a_message_is_acked_shown_and_answered_with_receipts_in_order(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         n = world.network.deliver(business.seal(READER, "hello"))
         await world.network.until_acked(n)
         await world.network.until_sent(2)
@@ -63,7 +47,7 @@ async def test_a_message_is_acked_shown_and_answered_with_receipts_in_order(tmp_
 async def test_the_second_message_of_a_first_session_gets_one_null_message(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         await world.network.until_sent(2)
         assert not [frame for frame in world.network.sends if frame.body]
@@ -80,7 +64,7 @@ async def test_the_second_message_of_a_first_session_gets_one_null_message(tmp_p
 async def test_the_first_message_of_a_session_that_replaces_another_gets_a_null_message(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        device = await _device(world, READER)
+        device = await device_of(world, READER)
         for index in range(2):
             business.open(device, world.keys[READER], one_time=index)
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
@@ -171,7 +155,7 @@ async def test_a_used_one_time_prekey_is_deleted_with_the_commit_of_its_session(
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         key_set = world.keys[READER]
-        business.open(await _device(world, READER), key_set, one_time=1)
+        business.open(await device_of(world, READER), key_set, one_time=1)
         n = world.network.deliver(business.seal(READER, "hello"))
         await world.network.until_acked(n)
         async with world.database.reading() as connection:
@@ -187,7 +171,7 @@ async def test_a_used_one_time_prekey_is_deleted_with_the_commit_of_its_session(
 async def test_a_redelivered_message_is_acked_and_not_shown_again(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         frame = business.seal(READER, "once")
         await world.network.until_acked(world.network.deliver(frame), world.network.deliver(frame))
         world.network.drop()
@@ -199,7 +183,7 @@ async def test_a_redelivered_message_is_acked_and_not_shown_again(tmp_path: Path
 async def test_duplicates_evicted_from_memory_are_found_in_the_inbox(tmp_path: Path) -> None:
     async with bench(tmp_path, READER, limits=FleetLimits(recent=2)) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         frames = [business.seal(READER, f"text {n}") for n in range(5)]
         await world.network.until_acked(*[world.network.deliver(frame) for frame in frames])
         await world.network.until_acked(*[world.network.deliver(frame) for frame in frames])
@@ -209,7 +193,7 @@ async def test_duplicates_evicted_from_memory_are_found_in_the_inbox(tmp_path: P
 async def test_a_message_committed_but_not_acked_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         dies_at(monkeypatch, crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, ConnectionError("died here"))
         world.network.post(business.seal(READER, "hello"))
         await world.phone.until(lambda: bool(world.phone.shown))
@@ -222,7 +206,7 @@ async def test_a_message_in_the_log_is_not_shown_again_after_a_restart(tmp_path:
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
-            business.open(await _device(world, READER), world.keys[READER])
+            business.open(await device_of(world, READER), world.keys[READER])
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         # As if the process had died before it marked anything as shown.
         async with world.database.transaction() as connection:
@@ -241,7 +225,7 @@ async def test_a_reply_is_shown_identically_after_a_restart(tmp_path: Path) -> N
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
-            business.open(await _device(world, READER), world.keys[READER])
+            business.open(await device_of(world, READER), world.keys[READER])
             for n, body in enumerate((b"Soup", b"", b"{}")):
                 frame = business.seal_raw(READER, plaintext.replace(b'"body":""', b'"body":"%b"' % body), f"m{n}")
                 await world.network.until_acked(world.network.deliver(frame))
@@ -260,7 +244,7 @@ async def test_a_truncated_line_of_the_log_is_rewritten(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
-            business.open(await _device(world, READER), world.keys[READER])
+            business.open(await device_of(world, READER), world.keys[READER])
             for text in ("one", "two"):
                 await world.network.until_acked(world.network.deliver(business.seal(READER, text)))
     whole = world.log_path.read_bytes()
@@ -274,95 +258,6 @@ async def test_a_truncated_line_of_the_log_is_rewritten(tmp_path: Path) -> None:
     await again.close()
     ids = [json.loads(line)["id"] for line in world.log_path.read_text().splitlines()]
     assert ids == ["m1", "m2"]
-
-
-async def test_receipts_are_resent_unchanged_until_accepted(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUIET) as world, world.running():
-        business = Business()
-        await begin(world, business, QUIET)
-        world.network.answer = lambda frame: None
-        world.network.deliver(business.seal(QUIET, "hello"))
-        await world.network.until_sent(2)
-        world.network.drop()
-        await world.network.until_sent(4)
-        world.network.answer = lambda frame: wire.Accepted([frame.n])
-        world.network.drop()
-        await world.network.until_sent(6)
-        sends = [(frame.id, frame.kind, frame.body, tuple(frame.refs)) for frame in world.network.sends]
-        assert sends[0:2] == sends[2:4] == sends[4:6]
-        world.network.drop()
-        await world.network.until_online(QUIET)
-        await world.network.until_acked(world.network.deliver(business.seal(QUIET, "more")))
-        await world.network.until_sent(7)
-        assert len(world.network.sends) == 7
-    assert not await world.outbox()
-
-
-async def test_the_outbox_survives_a_restart(tmp_path: Path) -> None:
-    async with bench(tmp_path, ECHO) as world:
-        business = Business()
-        async with world.running():
-            business.open(await _device(world, ECHO), world.keys[ECHO])
-            world.network.answer = lambda frame: None
-            world.network.deliver(business.seal(ECHO, "hello"))
-            await world.network.until_sent(3)
-        before = [(frame.id, frame.kind, frame.body) for frame in world.network.sends]
-        world.network.sends.clear()
-        world.network.answer = lambda frame: wire.Accepted([frame.n])
-        async with world.running():
-            await world.network.until_sent(3)
-            assert [(frame.id, frame.kind, frame.body) for frame in world.network.sends] == before
-        assert business.open_sealed(world.network.sends[2]) == {"type": "text", "text": {"body": "hello"}}
-    assert not await world.outbox()
-
-
-async def test_a_receipt_refused_as_overloaded_is_retried_later(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with bench(tmp_path, QUIET, clock=clock) as world, world.running() as fleet:
-        business = Business()
-        await begin(world, business, QUIET)
-        world.network.answer = lambda frame: wire.Refused(frame.n, wire.OVERLOADED)
-        world.network.deliver(business.seal(QUIET, "hello"))
-        await world.network.until_sent(2)
-        world.network.answer = lambda frame: wire.Accepted([frame.n])
-        # One more round trip, after which the refusals have been read.
-        await world.network.until_acked(world.network.deliver(world.network.deliveries[1]))
-        clock.advance(5)
-        fleet.release_due()
-        await world.network.until_sent(4)
-        assert {frame.id for frame in world.network.sends[2:]} == {frame.id for frame in world.network.sends[:2]}
-    assert not await world.outbox()
-
-
-async def test_a_refused_envelope_leaves_the_outbox_and_is_reported(tmp_path: Path) -> None:
-    async with bench(tmp_path, QUIET) as world:
-        async with world.running():
-            business = Business()
-            await begin(world, business, QUIET)
-            world.network.answer = lambda frame: wire.Refused(frame.n, wire.NO_SUCH_NUMBER)
-            world.network.deliver(business.seal(QUIET, "hello"))
-            await world.phone.until(lambda: len([n for n in world.phone.notices if n.kind == "refused"]) == 2)
-        assert not await world.outbox()
-
-
-async def test_a_slow_robot_holds_its_receipts_back_but_not_its_ack(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with bench(tmp_path, SLOW, clock=clock) as world:
-        business = Business()
-        async with world.running() as fleet:
-            await begin(world, business, SLOW)
-            await world.network.until_acked(world.network.deliver(business.seal(SLOW, "hello")))
-            await world.network.until_sent(1)
-            assert not receipts(world)
-            clock.advance(slow_delay("m1") - 0.01)
-            fleet.release_due()
-            await world.network.until_acked(world.network.deliver(business.seal(SLOW, "two")))
-            assert not receipts(world)
-        # They are on disk: after a restart they still exist, with their due times.
-        clock.advance(0.02)
-        async with world.running():
-            await world.network.until(lambda: len(receipts(world)) >= 2)
-            assert receipts(world)[:2] == [(wire.DELIVERED, "m1"), (wire.READ, "m1")]
 
 
 async def test_an_undecryptable_message_is_acked_and_requested_on_a_new_session(tmp_path: Path) -> None:
@@ -385,7 +280,7 @@ async def test_an_undecryptable_message_is_acked_and_requested_on_a_new_session(
 async def test_a_first_message_with_a_missing_prekey_does_not_harm_the_session(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
         business, thief = Business(), Business()
-        device = await _device(world, READER)
+        device = await device_of(world, READER)
         business.open(device, world.keys[READER], one_time=0)
         await world.network.until_acked(world.network.deliver(business.seal(READER, "one")))
         thief.open(device, world.keys[READER], one_time=0)
@@ -396,7 +291,7 @@ async def test_a_first_message_with_a_missing_prekey_does_not_harm_the_session(t
 
 async def test_a_peer_with_a_new_identity_is_accepted_and_reported(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running():
-        device = await _device(world, READER)
+        device = await device_of(world, READER)
         for index, text in enumerate(("before", "after")):
             business = Business(sent=index)
             business.open(device, world.keys[READER], one_time=index)
@@ -408,7 +303,7 @@ async def test_a_peer_with_a_new_identity_is_accepted_and_reported(tmp_path: Pat
 async def test_a_session_is_dropped_when_the_network_reports_a_new_registration(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         notice = wire.Deliver(0, READER, business.number, "identity.1", wire.IDENTITY, 1)
         await world.network.until_acked(world.network.deliver(notice))
@@ -423,7 +318,7 @@ async def test_a_session_is_dropped_when_the_network_reports_a_new_registration(
 async def test_a_notice_of_the_known_identity_keeps_the_session(tmp_path: Path) -> None:
     async with bench(tmp_path, READER) as world, world.running() as fleet:
         business = Business()
-        business.open(await _device(world, READER), world.keys[READER])
+        business.open(await device_of(world, READER), world.keys[READER])
         await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         key = business.identity.public
         notice = wire.Deliver(0, READER, business.number, "identity.1", wire.IDENTITY, 1, key)
@@ -454,24 +349,9 @@ async def test_refused_tokens_and_low_prekeys_are_reported(tmp_path: Path) -> No
             assert world.refused == [ECHO]
             world.network.send(wire.PreKeysLow(READER, 1, 0))
             business = Business()
-            business.open(await _device(world, READER), world.keys[READER])
+            business.open(await device_of(world, READER), world.keys[READER])
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
             assert world.low == [(READER, 1, 0)]
-
-
-async def test_a_full_outbox_pauses_receiving_until_the_network_accepts(tmp_path: Path) -> None:
-    async with bench(tmp_path, READER, limits=FleetLimits(outbox=2)) as world, world.running():
-        business = Business()
-        await begin(world, business, READER)
-        world.network.answer = lambda frame: None
-        first = world.network.deliver(business.seal(READER, "one"))
-        await world.network.until_sent(3)
-        second = world.network.deliver(business.seal(READER, "two"))
-        world.network.send(wire.Pong())
-        assert first in world.network.acked
-        assert second not in world.network.acked
-        world.network.send(wire.Accepted([frame.n for frame in world.network.sends]))
-        await world.network.until_acked(second)
 
 
 @settings(max_examples=25)
@@ -495,7 +375,7 @@ async def _survive(folder: Path, failures: list[str], cuts: set[int], kills: set
         businesses = {}
         for number in (READER, ECHO):
             businesses[number] = Business()
-            businesses[number].open(await _device(world, number), world.keys[number])
+            businesses[number].open(await device_of(world, number), world.keys[number])
         world.database.failures = list(failures)
         left = list(range(12))
         while left:
@@ -532,13 +412,6 @@ async def _survive(folder: Path, failures: list[str], cuts: set[int], kills: set
         assert echoed == sorted(f"text {n}" for n in range(1, 12, 2))
 
 
-async def _device(world: Bench, number: str):  # type: ignore[no-untyped-def]
-    return next(device for device in await world.devices() if device.number == number)
-
-
 def _bundle(business: Business) -> wire.Bundle:
     signed = e2ee.SignedPreKey.generate(business.identity, 1)
     return wire.Bundle(business.number, 7, business.identity.public, 1, signed.public, signed.signature)
-
-
-assert VAULT

@@ -11,9 +11,9 @@ import msgspec
 from handset.devices.context import FleetLimits
 from handset.devices.device import Device
 from handset.receiving import mailroom
+from tests.handset.fleet_support import READER, begin, device_of
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
-from tests.handset.test_fleet import READER, _device, begin
 from tests.manual_clock import ManualClock
 from tidings import e2ee
 from tidings.client.keys import KeySet
@@ -89,7 +89,7 @@ def offer(world: Bench, business: Business) -> None:
 async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
     """Return a business with a session on which the device has replied."""
     business = Business()
-    device = await _device(world, READER)
+    device = await device_of(world, READER)
     await begin(world, business, READER)
     await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
     sends = await world.network.until_sent(3)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from tests.handset.fleet_support import READER, device_of
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import Business
-from tests.handset.test_fleet import READER, _device
 from tidings.e2ee import curve
 from tidings.storage.handset.base_keys import BASE_KEYS
 from tidings.wire import device as wire
@@ -17,7 +17,7 @@ from tidings.wire import device as wire
 async def evict(world: Bench, business: Business) -> None:
     """Evict the session of a first message from the archive, which holds 10 sessions behind the current one."""
     for n in range(11):
-        business.open(await _device(world, READER), world.keys[READER], one_time=None)
+        business.open(await device_of(world, READER), world.keys[READER], one_time=None)
         await world.network.until_acked(world.network.deliver(business.seal(READER, f"later {n}")))
 
 
@@ -25,7 +25,7 @@ async def test_a_replayed_first_message_is_not_shown_after_its_session_is_gone(t
     async with bench(tmp_path, READER) as world:
         business = Business()
         async with world.running():
-            business.open(await _device(world, READER), world.keys[READER], one_time=None)
+            business.open(await device_of(world, READER), world.keys[READER], one_time=None)
             original = business.seal(READER, "pay 100")
             await world.network.until_acked(world.network.deliver(original))
             await evict(world, business)
@@ -44,7 +44,7 @@ async def test_a_replay_is_not_shown_in_the_batch_that_evicts_its_session(tmp_pa
         business = Business()
         frames: list[wire.Deliver] = []
         for n in range(12):
-            business.open(await _device(world, READER), world.keys[READER], one_time=None)
+            business.open(await device_of(world, READER), world.keys[READER], one_time=None)
             frames.append(business.seal(READER, f"text {n}"))
         frames.append(msgspec.structs.replace(frames[0], id="replay"))
         await world.network.until_acked(*[world.network.deliver(frame) for frame in frames])
@@ -55,7 +55,7 @@ async def test_base_keys_are_recorded_only_without_a_one_time_pre_key(tmp_path: 
     async with bench(tmp_path, READER) as world, world.running():
         business = Business()
         for one_time in (0, None):
-            business.open(await _device(world, READER), world.keys[READER], one_time=one_time)
+            business.open(await device_of(world, READER), world.keys[READER], one_time=one_time)
             await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
         expected = curve.identify(business.sessions[READER].base_key).hex()
         async with world.database.reading() as connection:
