@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ssl
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests import hostile_responses
 from tests.authority import Authority
 from tests.coreapp.signals import soon
 from tests.hostile_responses import BODIES, HEADS, Form, HostileHost
+from tests.live_objects import live_objects
 from tidings.egress import addresses
 from tidings.egress.download import Downloader
 from tidings.egress.guard import EgressGuard
@@ -63,7 +63,7 @@ async def test_an_endless_head_is_freed_without_interpreter_gc(form: str, no_col
                 await poster.post(host.url, {}, b"{}")
     poster.close()
     # Each kept up to 32 KiB: a Coreapp grew by 150 MiB between two collections.
-    await soon(lambda: not [one for one in gc.get_objects() if isinstance(one, (ResponseParser, EgressConnection))], 10)
+    await soon(lambda: not live_objects(ResponseParser) and not live_objects(EgressConnection), 10)
 
 
 @pytest.mark.parametrize("form", at_line_speed(BODIES))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import re
 from collections.abc import AsyncIterator
 
@@ -19,6 +18,7 @@ from network.connections.websocket_handshake import EXTENSION
 from network.http_server import HttpServer
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
+from tests.live_objects import live_objects
 from tests.network.support import PATIENCE, Network
 from tidings.aio.clock import SystemClock
 from tidings.http.connection_limiter import ConnectionLimiter
@@ -170,7 +170,7 @@ async def test_the_network_applies_its_http_connection_limit(database_factory: D
 
 async def test_the_http_request_of_a_websocket_is_freed(no_collector: None) -> None:
     async with serve() as address, open_websocket(address):
-        await polling.until(lambda: not any(isinstance(thing, LimitedHttpProtocol) for thing in gc.get_objects()))
+        await polling.until(lambda: not live_objects(LimitedHttpProtocol))
 
 
 HANDSHAKE = {

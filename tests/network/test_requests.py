@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from network.connections.session import DeviceSession
 from network.directory.lookups import MissingNumbers
 from network.settings import DeviceRateLimits
+from tests.live_objects import live_objects
 from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tidings.wire import device
 
@@ -195,7 +195,7 @@ async def test_a_check_of_a_connection_that_is_lost_at_once_does_not_stay_in_fli
     await network.start()
     await network.register(ALICE, BOB)
     await network.connect(ALICE)
-    (session,) = [one for one in gc.get_objects() if isinstance(one, DeviceSession) and ALICE in one.devices]
+    (session,) = [one for one in live_objects(DeviceSession) if ALICE in one.devices]
     link: Any = session.transport
     done = asyncio.get_running_loop().create_future()
 

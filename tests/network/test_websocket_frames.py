@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import struct
 from typing import Any
@@ -21,6 +20,7 @@ from network.connections.websocket_connection import PING as PING_SECONDS
 from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
 from network.connections.websocket_frames import Violation
 from network.connections.websocket_handshake import WebSocketHandshake
+from tests.live_objects import live_objects
 from tests.network.conftest import Network
 from tidings.wire import connection, device
 from tidings.wire.unfinished import Unfinished
@@ -357,5 +357,5 @@ async def test_a_finished_handshake_leaves_no_object_and_no_error(
     await network.start()
     with contextlib.suppress(aiohttp.WSServerHandshakeError):
         await open_socket(network, protocol)
-    await polling.until(lambda: not any(isinstance(thing, WebSocketHandshake) for thing in gc.get_objects()))
+    await polling.until(lambda: not live_objects(WebSocketHandshake))
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -4,7 +4,6 @@ reason."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from tests.authority import Authority
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals, soon
+from tests.live_objects import live_objects
 from tests.manual_clock import ManualClock
 from tests.web_server import serving
 from tidings.aio.clock import SystemClock
@@ -382,7 +382,7 @@ async def test_a_file_of_another_type_is_freed_without_interpreter_gc(
         error = await scene.failure(world, await send_link(running, f"{server.url}/{number}"))
         assert "none of the types" in error["details"]
     # Each kept about 800 KB: a Coreapp grew by 115 MiB between two collections.
-    await soon(lambda: not [one for one in gc.get_objects() if isinstance(one, ContentParser)], 10)
+    await soon(lambda: not live_objects(ContentParser), 10)
 
 
 async def test_a_file_that_waited_so_long_that_it_was_deleted_is_fetched_again(
