@@ -9,6 +9,7 @@ from handset.devices.device import Device
 from tidings import e2ee
 from tidings.client import keys
 from tidings.storage.handset import chats, devices, groups, prekeys, sent, sessions
+from tidings.storage.handset.outbox import OutboxRow
 
 _KEY_ID = 1
 _SEALED_TEXT = "sealed:"
@@ -96,8 +97,10 @@ class Vault:
         """Seal the plaintext of a group message, which is kept until the network has accepted the message."""
         return self._sealer.seal(plaintext, context=(number, group, message_id, "draft"))
 
-    def open_draft(self, number: str, group: str, message_id: str, sealed: bytes) -> bytes:
-        return self._sealer.open(sealed, (number, group, message_id, "draft"))
+    def open_draft(self, envelope: OutboxRow) -> bytes:
+        """Open the draft of a group message. Raises `CorruptState`."""
+        assert envelope.draft is not None
+        return self._sealer.open(envelope.draft, (envelope.number, envelope.group_id, envelope.id, "draft"))
 
     def seal_sent(self, number: str, peer: str, message_id: str, plaintext: bytes) -> bytes:
         """Seal a plaintext that was sent to a peer, which may request it again."""

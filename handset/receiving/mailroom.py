@@ -103,6 +103,7 @@ class Mailroom:
         fleet, now = context.name, context.now()
         async with context.database.transaction() as connection:
             last_inbox, last_outbox, shown = await inbox.find(connection, fleet)
+            await inbox.save_sent(connection, fleet, last_outbox)
             await inbox.delete_before(connection, fleet, now - INBOX_MS, shown)
             recent = await inbox.list_recent(connection, fleet, context.limits.recent)
             envelopes = await outbox.list_envelopes(connection, fleet)

@@ -19,7 +19,7 @@ from handset.typing_peers import TypingPeers
 from tidings.aio import service
 from tidings.aio.service import Wakeup
 from tidings.storage.database import Connection, DatabaseError
-from tidings.storage.handset import chats, inbox, sent
+from tidings.storage.handset import chats, inbox, outbox, sent
 from tidings.storage.handset.chats import ChatItemRow, LastItem
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire import content
@@ -32,8 +32,9 @@ PAGE = 200  # rows that one transaction adds per direction
 MAX_PENDING = 10_000  # events that are not recorded yet; the oldest are dropped
 MAX_EARLY = 1_000  # receipts of group messages that are not recorded yet
 RETRY_SECONDS = 2.0  # after the store failed
-KEPT_DAYS = 60  # more than the inbox keeps, so that no message is recorded again
+KEPT_DAYS = 60
 KEPT_ITEMS = 20_000  # of one number
+EXPIRY_SECONDS = 3600.0  # between two deletions of older items
 MAX_DETAIL = 200  # characters of the reason of a failure
 
 # Kinds of items about another message.
@@ -88,6 +89,7 @@ class ChatRecorder:
         self._last: LastItem | None = None
         # Last positions in the inbox and of the sent messages before the first start of the page.
         self._imported = (0, 0)
+        self._expired_at = context.clock.monotonic()  # of the last deletion of older items
         self._states: list[_StateChange] = []
         self._drafts: list[_Draft] = []
         # Changes of own group messages that are not recorded yet.
@@ -137,14 +139,33 @@ class ChatRecorder:
 
     async def open(self) -> None:
         """Find where the record ends, and delete old items. To be awaited before anything else."""
-        context, before = self._context, self._context.now() - KEPT_DAYS * 86_400_000
+        context = self._context
         async with context.database.transaction() as connection:
             last = await chats.find_last(connection, self._number)
             if not last.position:
                 received, own, _ = await inbox.find(connection, context.name)
                 self._imported = (received, own)
-            await chats.delete_old(connection, self._number, before=before, position=last.position - KEPT_ITEMS)
+            await self._delete_old(connection, last)
+            self._drafts = await self._list_unrecorded(connection)
         self._last = last
+
+    async def _list_unrecorded(self, connection: Connection) -> list[_Draft]:
+        """List the own group messages that were committed by a process that was killed before it recorded them.
+
+        Unlike messages to one peer they are not kept once they are sent.
+        """
+        envelopes = await outbox.list_envelopes(connection, self._context.name)
+        own = {one.id: one for one in envelopes if one.number == self._number and one.draft is not None}
+        for row in await chats.list_by_id(connection, self._number, own):
+            own.pop(row.id, None)
+        return [self._group_draft(one.group_id, one.id, self._context.vault.open_draft(one)) for one in own.values()]
+
+    async def _delete_old(self, connection: Connection, last: LastItem) -> None:
+        before = self._context.now() - KEPT_DAYS * 86_400_000
+        # Their progress outlives them.
+        await chats.save_last(connection, self._number, last)
+        await chats.delete_old(connection, self._number, before=before, position=last.position - KEPT_ITEMS)
+        self._expired_at = self._context.clock.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
         self._wakeup.wake()
@@ -166,9 +187,7 @@ class ChatRecorder:
 
     async def record_group_message(self, group: str, message_id: str, raw: bytes) -> None:
         """Record a message that the number has sent to a group."""
-        now = self._context.now()
-        draft = _Draft(group, message_id, self._number, _kind_of(raw), now, raw.decode(), chats.QUEUED)
-        self._put_draft(draft)
+        self._put_draft(self._group_draft(group, message_id, raw))
         await self.record_sent()
 
     async def mark_read(self, connection: Connection, rows: Sequence[ChatItemRow]) -> None:
@@ -218,11 +237,14 @@ class ChatRecorder:
             rows = [self._row(draft, last.position + n) for n, draft in enumerate(items, 1)]
             await chats.add(connection, rows)
             unknown = await self._apply(connection, states)
-        self._last = LastItem(
-            last.position + len(rows),
-            received[-1].position if received else last.received,
-            own[-1].position if own else last.sent,
-        )
+            last = LastItem(
+                last.position + len(rows),
+                received[-1].position if received else last.received,
+                own[-1].position if own else last.sent,
+            )
+            if context.clock.monotonic() - self._expired_at >= EXPIRY_SECONDS:
+                await self._delete_old(connection, last)
+        self._last = last
         self._early.extend(unknown)
         if rows or states:
             self._changed()
@@ -242,6 +264,10 @@ class ChatRecorder:
         state = chats.SENT if row.position <= self._imported[1] else chats.QUEUED
         raw = self._context.vault.open_sent(row)
         return _Draft(row.peer, row.id, row.number, _kind_of(raw), row.sent_at, raw.decode(), state, row.position)
+
+    def _group_draft(self, group: str, message_id: str, raw: bytes) -> _Draft:
+        now = self._context.now()
+        return _Draft(group, message_id, self._number, _kind_of(raw), now, raw.decode(), chats.QUEUED)
 
     def _row(self, draft: _Draft, position: int) -> ChatItemRow:
         field = _ABOUT.get(draft.kind)

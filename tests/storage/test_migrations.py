@@ -236,6 +236,24 @@ async def test_wrong_pins_counted_by_the_previous_release_stay_counted(make: Any
     assert [row[1] for row in found] == [0, 0, 0]
 
 
+async def test_positions_of_sent_messages_continue_behind_those_that_a_page_has_recorded(make: Any) -> None:
+    database = await make("handset")
+    await schema.upgrade(database, "0006")
+    statements = (
+        "INSERT INTO handset_progress (fleet, shown) VALUES ('page', 4), ('other', 5)",
+        "INSERT INTO handset_devices (number, fleet, registration_id, identity, next_key_id, blocked)"
+        " VALUES ('1', 'page', 1, 'x', 1, ''), ('2', 'other', 1, 'x', 1, '')",
+        "INSERT INTO handset_chat_items (number, position, chat, id, author, kind, at, content, state, about, source,"
+        " receipts) VALUES ('1', 1, '9', 'a', '1', 'text', 0, '', 'sent', '', 70, '{}'),"
+        " ('1', 2, '9', 'b', '9', 'text', 0, '', 'seen', '', 90, '{}')",
+    )
+    async with database.transaction() as connection:
+        for statement in statements:
+            await connection.execute(sa.text(statement))
+    await schema.upgrade(database, "0007")
+    assert await _rows(database, "handset_progress") == [("other", 5, 0), ("page", 4, 70)]
+
+
 async def test_copy_rename_and_drop_steps_run_once_despite_kills(make: Any, synthetic: list[str]) -> None:
     undisturbed, killed = await make("business"), await make("business")
     for revision in synthetic:

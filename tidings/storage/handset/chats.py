@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, select_paged
+from tidings.storage.database import any_of, insert_or_update, select_paged
 from tidings.storage.handset.tables import metadata
 from tidings.storage.rows import write_instances
 
@@ -63,6 +63,16 @@ items = metadata.table_of(
 )
 
 
+_progress = metadata.table(
+    "handset_chat_progress",
+    sa.Column("number", types.key(20), primary_key=True),
+    # The fields of `LastItem`.
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Column("received", sa.BigInteger, nullable=False),
+    sa.Column("sent", sa.BigInteger, nullable=False),
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatSummary:
     """Chat in the list of all chats."""
@@ -99,18 +109,22 @@ async def add(connection: AsyncConnection, rows: Sequence[ChatItemRow]) -> None:
 
 
 async def find_last(connection: AsyncConnection, number: str) -> LastItem:
-    """Return the last positions of a number's items."""
-    mine = items.c.number == number
-    row = (
-        await connection.execute(
-            sa.select(
-                sa.func.max(items.c.position),
-                sa.func.max(sa.case((items.c.author != number, items.c.source), else_=0)),
-                sa.func.max(sa.case((items.c.author == number, items.c.source), else_=0)),
-            ).where(mine)
-        )
-    ).one()
-    return LastItem(row[0] or 0, row[1] or 0, row[2] or 0)
+    """Return the last positions of a number's items, deleted ones included."""
+    last = sa.select(
+        sa.func.max(items.c.position),
+        sa.func.max(sa.case((items.c.author != number, items.c.source), else_=0)),
+        sa.func.max(sa.case((items.c.author == number, items.c.source), else_=0)),
+    ).where(items.c.number == number)
+    stored = sa.select(_progress.c.position, _progress.c.received, _progress.c.sent).where(_progress.c.number == number)
+    # A release that stores no progress may have added items.
+    found = [*await connection.execute(last), *await connection.execute(stored)]
+    return LastItem(*(max(position or 0 for position in column) for column in zip(*found, strict=True)))
+
+
+async def save_last(connection: AsyncConnection, number: str, last: LastItem) -> None:
+    """Store the last positions of a number's items, so that they outlive the items."""
+    statement = insert_or_update(connection, _progress)
+    await connection.execute(statement, [{"number": number, **dataclasses.asdict(last)}])
 
 
 async def list_chats(connection: AsyncConnection, number: str, limit: int) -> list[ChatSummary]:

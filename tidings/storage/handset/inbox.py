@@ -49,23 +49,31 @@ inbox = metadata.table_of(
 
 async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> None:
     """Record that all messages of this fleet up to `position` have been shown."""
-    statement = insert_or_update(connection, progress)
-    await connection.execute(statement, [{"fleet": fleet, "shown": position}])
+    statement = insert_or_update(connection, progress, ("shown",))
+    await connection.execute(statement, [{"fleet": fleet, "shown": position, "sent": 0}])
+
+
+async def save_sent(connection: AsyncConnection, fleet: str, position: int) -> None:
+    """Record the last position of a fleet's outbox, so that it is not assigned again when the rows are deleted."""
+    statement = insert_or_update(connection, progress, ("sent",))
+    await connection.execute(statement, [{"fleet": fleet, "shown": 0, "sent": position}])
 
 
 async def find(connection: AsyncConnection, fleet: str) -> tuple[int, int, int]:
-    """Return the last positions of a fleet's inbox, of its sent messages and of its shown messages; 0 for none."""
+    """Return the last positions of a fleet's inbox, of its outbox and of its shown messages; 0 for none."""
     row = (
         await connection.execute(
             sa.select(
                 sa.select(sa.func.max(inbox.c.position)).where(inbox.c.fleet == fleet).scalar_subquery(),
                 sa.select(sa.func.max(outbox.c.position)).where(outbox.c.fleet == fleet).scalar_subquery(),
                 sa.select(sa.func.max(sent.c.position)).where(sent.c.fleet == fleet).scalar_subquery(),
+                sa.select(progress.c.sent).where(progress.c.fleet == fleet).scalar_subquery(),
                 sa.select(progress.c.shown).where(progress.c.fleet == fleet).scalar_subquery(),
             )
         )
     ).one()
-    return row[0] or 0, max(row[1] or 0, row[2] or 0), row[3] or 0
+    received, *own, shown = (position or 0 for position in row)
+    return received, max(own), shown
 
 
 # Kinds of inbox rows.

@@ -19,4 +19,6 @@ progress = metadata.table(
     sa.Column("fleet", types.key(40), primary_key=True),
     # Highest position of the inbox that has been shown.
     sa.Column("shown", sa.BigInteger, nullable=False),
+    # Last position of the outbox at the last start of the fleet. Rows behind it may be gone.
+    sa.Column("sent", sa.BigInteger, nullable=False, server_default="0"),
 )
