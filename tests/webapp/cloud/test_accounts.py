@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -70,6 +71,16 @@ async def test_a_profile_is_merged_and_unset_fields_are_absent(cloud: Cloud) -> 
     }
     about = await cloud.http.get("/v1/settings/profile/about")
     assert about.json()["settings"]["profile"]["about"]["text"] == "Open 9 to 5"
+
+
+@pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])
+async def test_concurrent_changes_of_a_profile_are_merged(cloud: Cloud) -> None:
+    for number in range(20):
+        wanted = {"address": f"{number} Main Street", "description": f"Shop {number}", "email": f"{number}@example.com"}
+        sent = [cloud.http.post(PROFILE, json={"messaging_product": "whatsapp", name: wanted[name]}) for name in wanted]
+        assert {response.text for response in await asyncio.gather(*sent)} == {'{"success":true}'}
+        found = (await cloud.http.get(f"{PROFILE}?fields={','.join(wanted)}")).json()["data"][0]
+        assert found == {**wanted, "messaging_product": "whatsapp"}
 
 
 @pytest.mark.parametrize(

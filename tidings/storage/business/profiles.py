@@ -104,8 +104,14 @@ async def set_photo(connection: AsyncConnection, account: str, photo: Photo | No
 
 async def find_business(connection: AsyncConnection, account: str) -> StoredProfile:
     """Find the business profile; its fields are empty when not set."""
-    document = (await connection.execute(sa.select(table.c.business).where(table.c.account == account))).scalar()
-    return StoredProfile() if document is None else msgspec.json.decode(document, type=StoredProfile)
+    return _decode((await connection.execute(sa.select(table.c.business).where(table.c.account == account))).scalar())
+
+
+async def lock_business(connection: AsyncConnection, account: str) -> StoredProfile:
+    """Return the business profile, which other transactions cannot change until this one ends."""
+    await _ensure_row(connection, account)
+    query = sa.select(table.c.business).where(table.c.account == account).with_for_update()
+    return _decode((await connection.execute(query)).scalar())
 
 
 async def set_business(connection: AsyncConnection, account: str, profile: StoredProfile) -> None:
@@ -126,6 +132,14 @@ async def set_compliance(connection: AsyncConnection, account: str, compliance: 
 
 
 async def _change(connection: AsyncConnection, account: str, **values: object) -> None:
+    await _ensure_row(connection, account)
+    await connection.execute(table.update().where(table.c.account == account).values(**values))
+
+
+async def _ensure_row(connection: AsyncConnection, account: str) -> None:
     empty = {"account": account, "about": "", "photo_type": "", "photo": b"", "business": "{}", "compliance": None}
     await connection.execute(insert_or_ignore(connection, table), [empty])
-    await connection.execute(table.update().where(table.c.account == account).values(**values))
+
+
+def _decode(document: str | None) -> StoredProfile:
+    return StoredProfile() if document is None else msgspec.json.decode(document, type=StoredProfile)

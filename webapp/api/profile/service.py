@@ -110,7 +110,8 @@ class ProfileService:
 
         async def work(connection: Connection) -> None:
             if fields:
-                stored = await profiles.find_business(connection, account)
+                # Concurrent calls may change other fields.
+                stored = await profiles.lock_business(connection, account)
                 await profiles.set_business(connection, account, dataclasses.replace(stored, **fields))
             if "about" in changes:
                 await profiles.set_about(connection, account, changes["about"])
