@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -120,6 +122,16 @@ async def test_the_webhook_is_that_of_v1_and_keeps_its_headers(
     assert (await client.post(PATH, json={"url": wanted["url"]})).json() == {"url": wanted["url"], "headers": {}}
     assert (await client.delete(PATH)).json() == {"url": "", "headers": {}}
     assert (await client.get(PATH)).json() == {"url": "", "headers": {}}
+
+
+async def test_headers_that_are_set_during_a_change_of_settings_are_kept(api: Served, database: Database) -> None:
+    client, url = keyed(api, await key_of(api, database)), "http://127.0.0.1:8800/hook"
+    for number in range(20):
+        wanted = {"url": url, "headers": {"X-Shop": str(number)}}
+        change = api.http.patch("/v1/settings/application", json={"webhooks": {"url": url}})
+        both = await asyncio.gather(change, client.post(PATH, json=wanted))
+        assert [answer.status_code for answer in both] == [200, 200]
+        assert (await client.get(PATH)).json() == wanted
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,12 @@ async def change_settings(connection: AsyncConnection, account: str, changes: Ma
     return settings
 
 
+async def lock_settings(connection: AsyncConnection, account: str) -> ApplicationSettings:
+    """Return the settings of an account, which other transactions cannot change until this one ends."""
+    _, document = await _lock(connection, account)
+    return _decode(document)
+
+
 async def reset_settings(connection: AsyncConnection, account: str) -> None:
     """Reset all settings to their defaults."""
     version, _ = await _lock(connection, account)

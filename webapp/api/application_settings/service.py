@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tidings.e2ee.installation_secrets import SecretSealer
@@ -11,7 +12,7 @@ from tidings.egress.guard import Forbidden
 from tidings.keys import webhook_url
 from tidings.storage.business import application_settings
 from tidings.storage.business.application_settings import ApplicationSettings
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.wire import core
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.api.application_settings.schemas import Changes
@@ -68,8 +69,11 @@ class AccountSettings:
         """Return the URL of the webhook and the headers that its posts carry."""
         async with self.database.reading() as connection:
             found = await application_settings.find_settings(connection, caller.account)
-        headers = webhook_url.headers_of(self.safe, caller.account, found)
-        return webhook_url.opened(self.safe, caller.account, found).webhooks.url, headers
+        return self._webhook(caller.account, found)
+
+    def _webhook(self, account: str, settings: ApplicationSettings) -> tuple[str, webhook_url.Headers]:
+        headers = webhook_url.headers_of(self.safe, account, settings)
+        return webhook_url.opened(self.safe, account, settings).webhooks.url, headers
 
     async def set_webhook(self, caller: Caller, url: str, headers: webhook_url.Headers) -> None:
         """Set the URL of the webhook and the headers that its posts carry. Raises `InvalidRequest` as `change` does."""
@@ -81,20 +85,30 @@ class AccountSettings:
         if changes.webhooks is not None:
             await require_callable(self.guard, changes.webhooks.url or "", "webhooks.url")
         document: dict[str, Any] = changes.document()
-        if not document:
-            return
-        url = document.get("webhooks", {}).get("url")
-        if url:
-            present, headers = await self.find_webhook(caller)
-            if url == present:
-                document["webhooks"]["url"] = webhook_url.with_headers(url, headers)
-        await self._write(caller, document)
+        if document:
+            await self._write(caller, document, keeps_headers=True)
 
-    async def _write(self, caller: Caller, document: dict[str, Any]) -> None:
-        sealed = webhook_url.sealed(self.safe, caller.account, document)
-        await self.database.persist(
-            lambda connection: application_settings.change_settings(connection, caller.account, sealed), patience=5.0
-        )
+    async def _write(self, caller: Caller, document: Mapping[str, Any], *, keeps_headers: bool = False) -> None:
+        """Store changes, and notify the Coreapps.
+
+        keeps_headers: True to keep the headers of posts when the URL is the present one
+        """
+        webhooks: Mapping[str, Any] = document.get("webhooks", {})
+        url = webhooks.get("url")
+
+        async def work(connection: Connection) -> None:
+            written = document
+            if url and keeps_headers:
+                # A concurrent call may set other headers.
+                present, headers = self._webhook(
+                    caller.account, await application_settings.lock_settings(connection, caller.account)
+                )
+                if url == present:
+                    written = {**document, "webhooks": {**webhooks, "url": webhook_url.with_headers(url, headers)}}
+            sealed = webhook_url.sealed(self.safe, caller.account, written)
+            await application_settings.change_settings(connection, caller.account, sealed)
+
+        await self.database.persist(work, patience=5.0)
         await self._notify(caller, sorted(document))
 
     async def reset(self, caller: Caller) -> None:
