@@ -33,6 +33,7 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
+from coreapp.webhook.queue import CallbackAdmission
 from tidings.aio import service
 from tidings.aio.batcher import Batcher, BatcherFull
 from tidings.aio.lru import LRU
@@ -65,6 +66,7 @@ class ContactCache:
     """Contacts of one account."""
 
     context: ShardContext
+    admission: CallbackAdmission  # of the callbacks with results
 
     def __post_init__(self) -> None:
         self._cache: LRU[str, tuple[bool, float]] = LRU(CACHED)
@@ -96,7 +98,8 @@ class ContactCache:
     async def check(
         self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
     ) -> list[core.Contact]:
-        """Return one result for each input, in order. Raises `RequestRefused` when too many numbers wait already.
+        """Return one result for each input, in order. Raises `RequestRefused` when too many numbers or callbacks wait
+        already.
 
         wait: wait for the network's result; otherwise unknown numbers are reported to the webhook later
         force: ignore known results
@@ -112,6 +115,7 @@ class ContactCache:
         if missing and wait:
             known |= await self._ask(missing)
         elif missing:
+            self.admission.require_room()
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
             self._not_waited_for.update(missing)
@@ -314,6 +318,9 @@ class ContactCache:
                 self._not_waited_for[asked] -= 1
                 if not self._not_waited_for[asked]:
                     del self._not_waited_for[asked]
+        if self.admission.is_full():
+            log.warning("contacts.not_reported", extra={"numbers": len(waiting), "error": "no webhook URL is set"})
+            return
         now = self.context.now()
         found = []
         for text, wa_id in waiting:

@@ -10,6 +10,7 @@ from coreapp.peers.identities import Identities
 from coreapp.peers.identity_requests import IdentityRequests
 from coreapp.peers.service_window import ServiceWindow
 from coreapp.peers.sessions import SessionStore
+from coreapp.webhook.wiring import Webhook
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +22,9 @@ class ShardPeers:
     window: ServiceWindow
 
 
-async def wire_peers(context: ShardContext) -> ShardPeers:
+async def wire_peers(context: ShardContext, webhook: Webhook) -> ShardPeers:
     """Wire the package and read the unacknowledged identity changes. Raises `LeaseLost`."""
-    contacts = ContactCache(context)
+    contacts = ContactCache(context, webhook.admission)
     contacts.fill()
     sessions = SessionStore(context.database, context.device)
     identities = Identities(context)

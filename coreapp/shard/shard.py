@@ -225,7 +225,7 @@ async def _wire(
     """
     webhook = wire_webhook(context)
     statuses = await wire_statuses(context, webhook, left)
-    peers = await wire_peers(context)
+    peers = await wire_peers(context, webhook)
     make_encryption = make_sender(context) or Encryption
     sending = await wire_sending(context, webhook, statuses, peers=peers, make_encryption=make_encryption)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
-from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.queue import CallbackQueue, at_limit
 from tidings.aio.token_buckets import RateLimit
 from tidings.storage.business import callback_history, callback_replays, callbacks, shards
 from tidings.storage.business.callback_history import EndedCallback
@@ -55,7 +55,7 @@ class DeadLetters:
         if hurried:
             await self._note([row.seq for row in hurried], by)
         if len(self.queue) >= self.context.settings.callback_queue_limit:
-            raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
+            raise at_limit()
         revived = await self.queue.bring_back(lambda: self._take(seqs, by))
         again = await self._repeat(ended, by)
         self._consume(revived + again)

@@ -23,9 +23,11 @@ from typing import Generic, TypeVar
 
 from prometheus_client import Counter
 
+from coreapp.errors import RequestRefused
 from coreapp.webhook.target import CurrentTargets
 from tidings.aio.clock import Clock
 from tidings.storage.business.callbacks import CLOUD_ERROR, CLOUD_MESSAGE, Callback
+from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
@@ -475,10 +477,10 @@ def _is_due(callback: Callback, now: float) -> bool:
 class CallbackAdmission:
     """The business's end of the callback queue.
 
-    While a webhook URL is set, messages are refused at the queue's limit. Callbacks caused by recipients count for at
-    most a quarter of it, so that recipients alone never make the API refuse. While no URL is set, messages are
-    accepted, and statuses that exceed the limit are dropped. With `refuses` none are dropped, and messages are refused
-    at the limit.
+    While a webhook URL is set, messages and contacts calls that do not wait are refused at the queue's limit. Callbacks
+    caused by recipients count for at most a quarter of it, so that recipients alone never make the API refuse. While no
+    URL is set, both are accepted, and statuses and results that exceed the limit are dropped. With `refuses` none are
+    dropped, and both are refused at the limit.
     """
 
     target: CurrentTargets
@@ -495,8 +497,13 @@ class CallbackAdmission:
         theirs = self.queue.from_recipients
         return len(self.queue) - theirs + min(theirs, int(self.limit * RECIPIENTS_SHARE))
 
+    def require_room(self) -> None:
+        """Raise `RequestRefused` with code 1016 when the queue has no room for the callback of a request."""
+        if self.pressing() >= self.limit:
+            raise at_limit()
+
     def is_full(self) -> bool:
-        """Return whether statuses must be dropped."""
+        """Return whether statuses and results of contacts calls must be dropped."""
         return not self.refuses and not self.target.is_set() and len(self.queue) >= self.limit
 
     def drop(self) -> None:
@@ -508,3 +515,8 @@ class CallbackAdmission:
         """Reset the count if a URL is set now. Statuses are counted again when there is none."""
         if self.target.is_set():
             self.dropped = 0
+
+
+def at_limit() -> RequestRefused:
+    """Return the error of a request that would add callbacks to a full queue."""
+    return RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)

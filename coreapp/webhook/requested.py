@@ -11,7 +11,7 @@ from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import events
 from coreapp.webhook.cloud import envelope
-from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.queue import CallbackQueue, at_limit
 from tidings.wire import codes, core
 from tidings.wire.cloud.identity import NumberIdentity
 
@@ -31,7 +31,7 @@ async def queue(context: ShardContext, waiting: CallbackQueue, request: core.Que
         details = f"{context.account} has no webhook of the Cloud API: set a callback and subscribe the app to the WABA"
         raise RequestRefused(codes.PARAMETER_INVALID, details)
     if len(waiting) >= context.settings.callback_queue_limit:
-        raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
+        raise at_limit()
     callback = events.account_change(
         context,
         request.field,

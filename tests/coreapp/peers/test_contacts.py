@@ -348,6 +348,39 @@ async def test_no_wait_returns_processing_and_notifies_the_webhook(world: World)
     }
 
 
+async def test_a_full_callback_queue_refuses_calls_that_do_not_wait(world: World) -> None:
+    await world.configure(callback_backoff_delay_ms=1)
+    world.sink.answer = lambda post: 500
+    world.settings = world.settings.model_copy(update={"callback_queue_limit": 3})
+    running = await world.start()
+    await world.connected(running)
+    for count, number in enumerate(NUMBERS[:3], start=1):
+        await running.client.check(number, wait=False)
+        await soon(lambda count=count: len(running.shard.webhook.queue) == count)  # type: ignore[misc]
+    refused = await running.client.ask(lambda n: core.CheckContacts(n, BUSINESS, [NUMBERS[3]]))
+    assert isinstance(refused, core.Refused)
+    assert (refused.code, refused.retry_after > 0) == (1016, True)
+    # Neither needs a callback.
+    assert [found.status for found in await running.client.check(NUMBERS[0], wait=False)] == ["invalid"]
+    assert [found.status for found in await running.client.check(NUMBERS[3])] == ["invalid"]
+    assert len(running.shard.webhook.queue) == 3
+
+
+async def test_without_a_webhook_results_of_calls_that_do_not_wait_are_dropped_at_the_limit(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.configure(webhooks={"url": ""})
+    world.settings = world.settings.model_copy(update={"callback_queue_limit": 3})
+    running = await world.start()
+    await world.connected(running)
+    for count, number in enumerate(NUMBERS[:6], start=1):
+        assert (await running.client.check(number, wait=False))[0].status == "processing"
+        assert (await running.client.check(number))[0].status == "invalid"
+        await soon(lambda count=count: len(running.shard.webhook.queue) == min(count, 3))  # type: ignore[misc]
+    await soon(lambda: [record.message for record in caplog.records].count("contacts.not_reported") == 3)
+    assert len(running.shard.webhook.queue) == 3
+
+
 async def test_without_the_network_only_cached_contacts_are_returned(world: World) -> None:
     world.add_phones(NUMBERS[0], NUMBERS[1])
     running = await world.start()
