@@ -38,6 +38,11 @@ class AlreadyRunning(HandsetError):
     """Another process runs these devices. Two processes would break each other's sessions."""
 
 
+def taken(number: str, fleet: str) -> AlreadyRunning:
+    """Return the error about a number whose device another fleet of the store has."""
+    return AlreadyRunning(f"+{number} belongs to the {fleet} of this data directory")
+
+
 class UnknownPhone(HandsetError):
     """No phone of this number is open on the page."""
 

@@ -49,7 +49,7 @@ async def load(context: FleetContext, number: str) -> Device:
     if row is None:
         return keys.new_device(number)
     if row.fleet != context.name:
-        raise errors.AlreadyRunning(f"+{number} belongs to the {row.fleet} of this data directory")
+        raise errors.taken(number, row.fleet)
     return context.vault.device(row)
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 
+from handset import errors
 from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
@@ -44,6 +45,13 @@ class DeviceRegistry:
         async with self._context.database.reading() as connection:
             rows = await devices.list_devices(connection, self._context.name)
         return {row.number: self._context.vault.device(row) for row in rows}
+
+    async def require_free(self, numbers: Iterable[str]) -> None:
+        """Raise `AlreadyRunning` if another fleet of the store has a device of one of these numbers."""
+        async with self._context.database.reading() as connection:
+            taken = await devices.list_taken(connection, self._context.name, numbers)
+        if taken:
+            raise errors.taken(taken[0].number, taken[0].fleet)
 
     async def register(
         self,

@@ -37,9 +37,10 @@ class RobotRegistrar:
         """Return the devices of these numbers and of enrolled test numbers, all registered.
 
         Waits as long as the network is unavailable. Some are not registered if `stop` is set. Raises `Unauthorized`
-        when the registration key is wrong.
+        when the registration key is wrong, and `AlreadyRunning` when another fleet of the store has one of the numbers.
         """
         known = await self.registry.load()
+        await self.registry.require_free(number for number in wanted if number not in known)
         # Test numbers are registered on demand. Those of an earlier run may have envelopes in their outboxes.
         enrolled = [number for number in known if numbers.is_test_number(number)]
         names = dict.fromkeys((*wanted, *enrolled))

@@ -1,10 +1,14 @@
-"""A test number whose first registration fails."""
+"""Test numbers whose first registration fails, and numbers that another fleet of the store has."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
+from handset import errors
 from handset.devices.context import FleetContext
 from handset.devices.registration import DeviceRegistry
 from handset.robots.recipients import TestRecipients
@@ -38,3 +42,17 @@ async def test_a_test_number_that_is_enrolled_at_the_second_attempt_has_its_iden
         assert row is not None
         # The network has the identity of the running device.
         assert VAULT.device(row).identity.public == fleet.devices[NUMBER].identity.public
+
+
+async def test_robots_leave_the_device_of_another_fleet_alone(tmp_path: Path) -> None:
+    async with bench(tmp_path, ROBOT, NUMBER) as world:
+        registrar = RobotRegistrar(
+            DeviceRegistry(FleetContext("robots", world.database, VAULT, world.clock), mock.Mock()),
+            "k" * 32,
+            one_time=1,
+            block="",
+        )
+        with pytest.raises(errors.AlreadyRunning, match=rf"^\+{ROBOT} belongs to the fleet of this data directory$"):
+            await registrar.register_all(["15550110000", ROBOT, NUMBER], asyncio.Event())
+        async with world.database.reading() as connection:
+            assert await devices.list_devices(connection, "robots") == []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import save_rows
+from tidings.storage.database import any_of, save_rows, select_paged
 from tidings.storage.handset.tables import metadata
 
 
@@ -36,6 +36,9 @@ devices = metadata.table_of(
 )
 
 
+_TAKEN = sa.select(devices).where(devices.c.number.in_(any_of("numbers")), devices.c.fleet != sa.bindparam("of_fleet"))
+
+
 async def save(connection: AsyncConnection, rows: Sequence[DeviceRow]) -> None:
     """Save devices. Of existing ones only token, next_key_id and blocked change."""
     await save_rows(connection, devices, rows, ("token", "next_key_id", "blocked"))
@@ -51,6 +54,12 @@ async def find(connection: AsyncConnection, number: str) -> DeviceRow | None:
     """Find one device of any fleet."""
     row = (await connection.execute(sa.select(devices).where(devices.c.number == number))).first()
     return DeviceRow(*row) if row else None
+
+
+async def list_taken(connection: AsyncConnection, fleet: str, numbers: Iterable[str]) -> list[DeviceRow]:
+    """List the devices of these numbers that other fleets have, by number."""
+    rows = await select_paged(connection, _TAKEN, "numbers", numbers, of_fleet=fleet)
+    return sorted((DeviceRow(*row) for row in rows), key=lambda row: row.number)
 
 
 async def list_fleets(connection: AsyncConnection, prefix: str, limit: int) -> list[DeviceRow]:
