@@ -12,6 +12,7 @@ from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook.queue import CallbackQueue, at_limit
 from tidings.aio.token_buckets import RateLimit
+from tidings.storage import outages
 from tidings.storage.business import callback_history, callback_replays, callbacks, shards
 from tidings.storage.business.callback_history import EndedCallback
 from tidings.storage.business.callbacks import Callback
@@ -123,6 +124,12 @@ class DeadLetters:
             await callback_replays.add(connection, replays)
             return dead
 
-        dead = await self.context.database.commit(work)
+        try:
+            dead = await self.context.database.commit(work)
+        except Exception as error:
+            if outages.may_be_committed(error):
+                # They may be pending on disk, and are not in memory.
+                self.context.journal.fail(error)
+            raise
         log.info("callbacks.replayed", extra={"count": len(dead), "by": by})
         return self.context.bodies.open(dead)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pymysql
+import pytest
+import sqlalchemy as sa
 
 from coreapp.webhook import retry
 from harness import polling
@@ -10,8 +15,10 @@ from tests.coreapp.conftest import BUSINESS, World
 from tests.coreapp.signals import soon
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tests.manual_clock import ManualClock
+from tidings.storage import outages
 from tidings.storage.business import callback_purges, callback_replays, callbacks, queue_views
 from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, RowFilter
+from tidings.storage.database import Database
 from tidings.wire import codes, core
 
 
@@ -150,3 +157,33 @@ async def test_callbacks_of_another_shard_are_neither_replayed_nor_purged(world:
 def _numbered(question: core.Request, n: int) -> core.Request:
     question.n = n
     return question
+
+
+async def test_dead_letters_are_posted_after_a_replay_whose_commit_had_an_unknown_outcome(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await running_with(world, 0)
+    bodies = running.shard.context.bodies
+    rows = [callbacks.Callback(1, 0, BUSINESS, "gBEG1", "status_change", b"{}", 1)]
+    async with world.database.transaction() as connection:
+        await callbacks.enqueue(connection, rows, bodies.seal(rows))
+        await callbacks.bury(connection, rows, bodies.seal(rows))
+    commit, lost = Database.commit, list[object]()
+
+    async def lossy(self: Database, work: Any) -> Any:
+        result = await commit(self, work)
+        if not lost and isinstance(result, list) and result:
+            lost.append(result)
+            error = sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+            outages.note_commit(error)
+            raise error
+        return result
+
+    monkeypatch.setattr(Database, "commit", lossy)
+    answer = await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
+    assert isinstance(answer, core.Refused)
+    assert lost
+    # The operator repeats the command, since the first one has failed.
+    await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
+    async with asyncio.timeout(5):
+        await world.sink.signals.until(lambda: bool(world.sink.posts))
