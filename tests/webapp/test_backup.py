@@ -237,3 +237,17 @@ async def test_a_new_backup_needs_8_password_characters_but_old_ones_open_with_f
     content = password_box.open_box(PASSWORD, await backup(api), purpose="tidings backup")
     old = password_box.seal("short", content, purpose="tidings backup")
     assert (await restore(api, old, "short")).status_code == 200
+
+
+async def test_a_profile_with_the_longest_description_of_the_cloud_api_is_restored(
+    serve: Serve, coreapp: FakeCoreapp
+) -> None:
+    api = await serve(cloud_api=True)
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    profile = {"messaging_product": "whatsapp", "description": "x" * 512}
+    answer = await api.http.post("/1393060602093303/whatsapp_business_profile", json=profile)
+    assert answer.status_code == 200, answer.text
+    data = await backup(api)
+    answer = await restore(api, data)
+    assert answer.status_code == 200, answer.text

@@ -58,13 +58,18 @@ class _StickerPack(NewStickerpack):
     stickers: Annotated[list[_Sticker], pydantic.Field(max_length=MAX_STICKERS)]
 
 
+class _Profile(BusinessProfile):
+    # The Cloud API sets longer ones.
+    description: Annotated[str, pydantic.Field(max_length=512)] | None = None
+
+
 class _Parts(Body):
     """Parts of a backup. The names are those of `Contents`, so that an error names the part."""
 
     shards: Shards
     settings: Changes
     about: About
-    business: BusinessProfile
+    business: _Profile
     compliance: Compliance | None
     providers: MediaProviders
     stickerpacks: Annotated[list[_StickerPack], pydantic.Field(max_length=MAX_PACKS)]
