@@ -300,3 +300,14 @@ def test_a_delivery_that_is_kept_twice_counts_once() -> None:
     for n in (1, 2):
         found.kept(frames.Deliver(n, BUSINESS, NUMBER, "bad", frames.MESSAGE, 1, b"x"))
     assert len(found) == 1
+
+
+async def test_a_released_delivery_that_was_tried_long_ago_is_kept_until_it_is_handled(world: World) -> None:
+    item = Item(ItemKind.DELIVERY, "released")
+    async with world.database.transaction() as connection:
+        await quarantine.save(connection, [Suspect(*item, OTHER, quarantine.MAX_ATTEMPTS, "x", 1_000, b"body")])
+        assert await quarantine.release(connection, [item]) == 1
+        # The next pass of the retention comes before the restart of the Coreapps.
+        await quarantine.delete_older(connection, 2_000, 100)
+        released = await quarantine.list_released(connection, limit=10)
+    assert [row.item for row in released] == [item]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage import types
+from tidings.storage import database_clock, types
 from tidings.storage.business import jobs
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import pages, save_rows
@@ -122,10 +122,11 @@ async def list_released(connection: AsyncConnection, *, limit: int) -> Sequence[
 
 async def release(connection: AsyncConnection, items: Collection[Item]) -> int:
     """Let quarantined items be tried again, from zero attempts. Returns their number."""
-    released = 0
+    # Deliveries are kept from now on: their shards may be opened much later.
+    released, now = 0, await database_clock.read(connection)
     for suspect in await find(connection, items):
         if suspect.is_quarantined:
-            await save(connection, [dataclasses.replace(suspect, attempts=0)])
+            await save(connection, [dataclasses.replace(suspect, attempts=0, tried_at=now)])
             released += 1
     return released
 
