@@ -43,6 +43,8 @@ SPACING = 0.02
 # Seconds, longer than any hold of a status. A callback that seems held for longer is due, because the clock was set
 # back.
 LONGEST_HOLD = 120.0
+# The same for retries: the largest backoff that the settings allow, and a little more.
+LONGEST_RETRY = 86_400.0 + LONGEST_HOLD
 
 # Largest fraction of the queue's limit that callbacks caused by recipients take up when a message is to be accepted.
 RECIPIENTS_SHARE = 0.25
@@ -470,7 +472,7 @@ def _is_due(callback: Callback, now: float) -> bool:
     now: Unix seconds
     """
     wait = callback.due_at / 1000 - now
-    return wait <= 0 or (wait > LONGEST_HOLD and not callback.attempt)
+    return wait <= 0 or wait > (LONGEST_RETRY if callback.attempt else LONGEST_HOLD)
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)

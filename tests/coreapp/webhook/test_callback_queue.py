@@ -447,3 +447,16 @@ async def test_recipients_are_served_round_robin_with_each_one_s_order_kept() ->
     assert taken == [flood[0], *others, *flood[1:]]
     assert queue.ready == 0
     await queue.close()
+
+
+async def test_a_retry_beyond_the_longest_backoff_is_due_because_another_host_s_clock_was_ahead() -> None:
+    clock, table = ManualClock(), Table()
+    # The owner before, whose clock was wrong by years, has failed to post it. Backoffs are a day at most.
+    due_at = clock.now_ms() + 4 * 365 * 24 * 3600 * 1000
+    table.rows[1] = dataclasses.replace(row(1, "failed"), attempt=1, due_at=due_at)
+    queue = CallbackQueue(10, clock, table.load)
+    await queue.start(1)
+    clock.advance(24 * 3600)
+    queue.release_due()
+    assert (queue.ready, queue.parked) == (1, 0)
+    await queue.close()
