@@ -258,3 +258,19 @@ async def test_overlapping_segments_are_listed_in_the_order_of_their_callbacks(
         assert all(len(page) == limit for page in pages[:-1])
     pages = await callback_pages(database, CallbackFilter(since=NOW + 10_000, until=NOW + 20_000))
     assert [seq for page in pages for seq in page] == [one.seq for one in reversed(found[100:200])]
+
+
+@pytest.mark.parametrize("event", ["", "evt_00112233445566778899aabbccddeeff"])
+async def test_an_event_that_was_posted_again_before_is_listed_once_to_be_posted_again(
+    database_factory: DatabaseFactory, event: str
+) -> None:
+    database = await database_factory("business")
+    first = callback(seq_at(NOW), event=event)
+    # The same event, as a replay of an accepted callback stores it.
+    again = callback(seq_at(NOW, 1), event=first.event_id)
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 1)
+        await end(connection, first)
+        await end(connection, again)
+        found = await callback_views.list_to_resend(connection, ME, CallbackFilter())
+    assert found.seqs == {0: [again.seq]}

@@ -27,6 +27,7 @@ from tidings.storage.business.audit_entries import AuditAction
 from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
+from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.console.operations.bulk_changes import BulkChanges, SelectedCallbacks
@@ -483,3 +484,15 @@ async def test_the_audit_lists_contents_that_were_shown(database: Database, brow
         ("2026-05-28 20:26:48", "content of a message shown", "ann (console)", "gBEGmine"),
         ("2026-05-28 20:26:47", "body of a callback shown", "ann (console)", "evt_&lt;1&gt;"),
     ]
+
+
+@pytest.mark.parametrize("event", ["", "evt_00112233445566778899aabbccddeeff"])
+async def test_an_event_that_was_posted_again_before_is_replayed_once(
+    console: Served, database: Database, event: str
+) -> None:
+    first = callback(1, event=event)
+    # The same event, as a replay of an accepted callback stores it.
+    again = callback(2, subject=first.subject, event=first.event_id)
+    await store_callbacks(database, done=[first, again])
+    selected = await found_part(console, BulkChanges).select("15550000000", CallbackFilter(), "replay")
+    assert selected.seqs == {(0, "done"): [again.seq]}

@@ -377,10 +377,9 @@ async def list_to_resend(
     seqs: dict[int, list[int]] = {}
     known = set() if events is None else events
     for row in page.rows if present else ():
-        if row.event:
-            if row.event in known:
-                continue
-            known.add(row.event)
+        if row.event_id in known:
+            continue
+        known.add(row.event_id)
         if row.state != PENDING:
             # Any shard posts ended callbacks again. That of an earlier layout may be gone.
             seqs.setdefault(row.shard if row.shard in present else min(present), []).append(row.seq)

@@ -114,7 +114,7 @@ class BulkChanges:
         """
         found: dict[tuple[int, str], list[int]] = {}
         present = await self._shards.of(account)
-        count, before = 0, below
+        count, before, events = 0, below, set[str]()
         while present and (not choice.state or choice.state in STATES[action]):
             async with self._database.reading() as connection:
                 page = await callback_views.list_callbacks(
@@ -127,6 +127,10 @@ class BulkChanges:
                 )
             rows = [row for row in page.rows if row.state in STATES[action]][: MAX_SELECTED - count]
             for row in rows:
+                # An event that was posted again before has several callbacks, of which the newest is posted again.
+                if action == REPLAY and row.event_id in events:
+                    continue
+                events.add(row.event_id)
                 # Any shard posts accepted callbacks again. That of an earlier layout may be gone.
                 shard = row.shard if row.shard in present else min(present)
                 found.setdefault((shard, row.state), []).append(row.seq)
