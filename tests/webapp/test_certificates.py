@@ -396,3 +396,44 @@ def test_certificate_names_come_from_the_settings_and_the_address(tmp_path: Path
 
 async def test_a_webapp_without_tls_has_no_certificate(serve: Serve) -> None:
     assert (await serve()).parts.tls is None
+
+
+def changed_certificate(text: bytes, before: bytes, after: bytes) -> bytes:
+    """Return a certificate, PEM, with other bytes in it."""
+    der = ssl.PEM_cert_to_DER_cert(text.decode())
+    assert before in der
+    return ssl.DER_cert_to_PEM_cert(der.replace(before, after)).encode()
+
+
+# A public key on a curve: its type, and the curve with the start of the point.
+EC_KEY, P256_POINT = bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06082a8648ce3d030107034200")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        KEY + changed_certificate(CERTIFICATE, EC_KEY, EC_KEY[:-1] + b"\x0e") + AUTHORITY.pem,
+        KEY + changed_certificate(CERTIFICATE, P256_POINT + b"\x04", P256_POINT + b"\x05") + AUTHORITY.pem,
+        KEY + CERTIFICATE + changed_certificate(AUTHORITY.pem, EC_KEY, EC_KEY[:-1] + b"\x0e"),
+    ],
+    ids=["key of an unknown type", "point that is none", "issuer with a key of an unknown type"],
+)
+async def test_a_bundle_with_a_public_key_that_cannot_be_read_is_refused(api: Served, content: bytes) -> None:
+    assert code(await api.http.post(EXTERNAL, content=content)) == (400, 1009)
+
+
+V3, V2 = bytes.fromhex("a003020102"), bytes.fromhex("a003020101")
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (WEBHOOKS, changed_certificate(AUTHORITY.pem, V3, V2)),
+        (EXTERNAL, KEY + CERTIFICATE + changed_certificate(AUTHORITY.pem, V3, V2)),
+    ],
+    ids=["webhooks", "external"],
+)
+async def test_a_certificate_of_a_version_that_does_not_exist_is_refused(
+    api: Served, path: str, content: bytes
+) -> None:
+    assert code(await api.http.post(path, content=content)) == (400, 1009)

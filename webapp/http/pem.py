@@ -48,6 +48,15 @@ class CertificateBundle:
 
         Raises `UnusablePem`, and `CertificateExpired` when only the time of validity is wrong.
         """
+        try:
+            return cls._parse(text, now)
+        except UnusablePem:
+            raise
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise UnusablePem(f"a certificate cannot be used: {_brief(error)}") from None
+
+    @classmethod
+    def _parse(cls, text: bytes, now: datetime.datetime) -> Self:
         kinds = _kinds(text)
         if not kinds or not kinds[0].endswith(b"PRIVATE KEY"):
             raise UnusablePem("should begin with a private key in PEM")
@@ -170,7 +179,7 @@ def _general_name(name: str) -> x509.GeneralName:
 def _certificates(text: bytes) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(text)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise UnusablePem(f"a certificate cannot be read: {_brief(error)}") from None
     if len(found) != _kinds(text).count(b"CERTIFICATE"):
         raise UnusablePem("a certificate cannot be read: it does not begin on a line of its own")
