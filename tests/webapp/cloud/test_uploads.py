@@ -23,6 +23,7 @@ from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import cloud_uploads
 from tidings.storage.business.cloud_uploads import CloudUpload, CloudUploadPart
 from tidings.storage.database import Database
+from webapp.api.cloud import upload_sessions
 
 START = f"/v25.0/{APP}/uploads"
 PROFILE = f"/v25.0/{NUMBER}/whatsapp_business_profile"
@@ -311,3 +312,13 @@ async def test_any_token_of_an_open_facade_uploads_for_the_number_of_the_app(
             found = await cloud_uploads.find(connection, account, session.removeprefix("upload:"), 0)
         assert found is not None
     check_beyond(await served.http.get("/upload:x", headers=headers), "upload:x")
+
+
+async def test_the_last_session_is_started_when_the_outcome_of_the_commit_is_unknown(
+    cloud: Cloud, lost_commit: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_sessions, "MAX_OPEN", 1)
+    lost_commit.append(True)
+    response = await start(cloud)
+    assert not lost_commit
+    assert response.status_code == 200, response.text

@@ -57,6 +57,9 @@ class UploadSessions:
         async def work(connection: Connection) -> bool:
             # Concurrent calls could exceed the limit.
             await numbers.lock(connection, caller.account)
+            if await cloud_uploads.find(connection, caller.account, upload.id, now - LIFETIME_MS) is not None:
+                # An earlier attempt has added it.
+                return True
             if await cloud_uploads.count_open(connection, caller.account, now - LIFETIME_MS) >= MAX_OPEN:
                 return False
             await cloud_uploads.add(connection, upload)
