@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from typing import Any
@@ -12,7 +13,7 @@ from tests.webapp.conftest import Serve, Served, body, check_headers, code, erro
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, ordinary
 from tidings.secrets.process_secrets import SecretKeys
-from tidings.storage.business import media_providers
+from tidings.storage.business import media_providers, numbers
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -134,3 +135,28 @@ async def test_credentials_with_a_host_list_go_only_to_their_hosts_for_any_user(
         for link in ("https://files.example.com/a.png", "https://a.cdn.net/a.png"):
             answer = await api.http.post("/v1/messages", json=linked(link), headers=headers)
             assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize("database_engine", ["mariadb"])
+async def test_concurrent_requests_do_not_exceed_the_limit_of_providers(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with database.transaction() as connection:
+        await numbers.add_first(connection, api.settings.account)
+    list_providers, others = media_providers.list_providers, list[asyncio.Task[Any]]()
+
+    def entries(prefix: str) -> list[Any]:
+        return [{"name": f"{prefix}{n}", "type": "www", "config": {"bearer": "x"}} for n in range(60)]
+
+    async def slow(*given: Any) -> Any:
+        found = await list_providers(*given)
+        if not others:
+            others.append(asyncio.create_task(api.http.post(PATH, json=entries("b"))))
+            # It ends now, unless it waits for this one.
+            await asyncio.wait(others, timeout=1)
+        return found
+
+    monkeypatch.setattr(media_providers, "list_providers", slow)
+    answers = [await api.http.post(PATH, json=entries("a")), await others[0]]
+    assert sorted(answer.status_code for answer in answers) == [200, 400]
+    assert len(await current(api)) == 60

@@ -10,7 +10,7 @@ import pytest
 
 from tests.webapp.conftest import Served, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
-from tidings.storage.business import stickerpacks
+from tidings.storage.business import numbers, stickerpacks
 from tidings.storage.database import Database
 from webapp.api.stickerpacks import service
 
@@ -179,3 +179,85 @@ async def test_pack_endpoints_accept_the_token_of_any_user(api: Served, method: 
         method, PATH + path, headers=await ordinary(api), json=PACK | {"image_data_id": "x"}
     )
     assert answer.status_code in (200, 201, 404)
+
+
+async def test_a_sticker_for_a_pack_that_is_deleted_meanwhile_is_refused(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_id, add_sticker = await make(api), stickerpacks.add_sticker
+
+    async def late(connection: Any, pack: Any, *given: Any, **named: Any) -> int | None:
+        # As by another Webapp between the look-up of the pack and this transaction.
+        await stickerpacks.delete_pack(connection, pack.account, pack.id)
+        return await add_sticker(connection, pack, *given, **named)
+
+    monkeypatch.setattr(stickerpacks, "add_sticker", late)
+    answer = await api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE})
+    async with database.reading() as connection:
+        left = await stickerpacks.list_stickers(connection, pack_id)
+    assert (answer.status_code, list(left)) == (404, [])
+
+
+async def test_a_change_of_a_sticker_that_is_deleted_meanwhile_gets_404(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_id, change_sticker = await make(api), stickerpacks.change_sticker
+    await add(api, pack_id)
+
+    async def late(connection: Any, *given: Any) -> Any:
+        await stickerpacks.delete_sticker(connection, pack_id, 0)
+        return await change_sticker(connection, *given)
+
+    monkeypatch.setattr(stickerpacks, "change_sticker", late)
+    assert code(await api.http.patch(f"{PATH}/{pack_id}/stickers/0", json={"emojis": []})) == (404, 1006)
+
+
+async def test_concurrent_changes_of_different_fields_of_a_sticker_are_both_kept(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_id, find_sticker = await make(api), stickerpacks.find_sticker
+    await add(api, pack_id)
+    sticker, others = f"{PATH}/{pack_id}/stickers/0", list[asyncio.Task[Any]]()
+
+    async def slow(*given: Any) -> Any:
+        found = await find_sticker(*given)
+        if not others:
+            others.append(asyncio.create_task(api.http.patch(sticker, json={"image_data_id": "another"})))
+            # It ends now, unless it waits for this one.
+            await asyncio.wait(others, timeout=1)
+        return found
+
+    monkeypatch.setattr(stickerpacks, "find_sticker", slow)
+    answers = [await api.http.patch(sticker, json={"emojis": ["😀"]}), await others[0]]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    (found,) = await stickers(api, pack_id)
+    assert (found["emojis"], found["image_data_id"]) == (["😀"], "another")
+
+
+@pytest.mark.parametrize("database_engine", ["mariadb"])
+async def test_concurrent_requests_do_not_exceed_the_limit_of_packs(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_pack, others = stickerpacks.add_pack, list[asyncio.Task[Any]]()
+    monkeypatch.setattr(service, "MAX_PACKS", 1)
+    async with database.transaction() as connection:
+        await numbers.add_first(connection, api.settings.account)
+
+    class Slow:
+        def __init__(self, connection: Any) -> None:
+            self.connection = connection
+
+        async def execute(self, *given: Any) -> Any:
+            result = await self.connection.execute(*given)
+            if not others and "count(" in str(given[0]):
+                others.append(asyncio.create_task(api.http.post(PATH, json=PACK)))
+                # It ends now, unless it waits for this one.
+                await asyncio.wait(others, timeout=1)
+            return result
+
+    async def slow(connection: Any, pack: Any, *, limit: int) -> None:
+        await add_pack(connection if others else Slow(connection), pack, limit=limit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stickerpacks, "add_pack", slow)
+    answers = [await api.http.post(PATH, json=PACK), await others[0]]
+    assert sorted(answer.status_code for answer in answers) == [201, 400]

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
+from tidings.storage.business import numbers
 from tidings.storage.business.tables import metadata
 
 
@@ -61,6 +62,8 @@ async def find_pack(connection: AsyncConnection, account: str, pack_id: str) -> 
 
 async def add_pack(connection: AsyncConnection, pack: Pack, *, limit: int) -> None:
     """Add a new pack. Raises `PackFull` when the account has `limit` packs."""
+    # Concurrent calls could exceed the limit.
+    await numbers.lock(connection, pack.account)
     count = sa.select(sa.func.count()).select_from(packs).where(packs.c.account == pack.account)
     if (await connection.execute(count)).scalar_one() >= limit:
         raise PackFull(f"there are {limit} packs")
@@ -114,10 +117,15 @@ async def find_sticker(connection: AsyncConnection, pack_id: str, position: int)
 
 async def add_sticker(
     connection: AsyncConnection, pack: Pack, image_data_id: str, emojis: Sequence[str], *, limit: int
-) -> int:
-    """Add a sticker behind the others. Returns its position. Raises `PackFull` when the pack has `limit` stickers."""
+) -> int | None:
+    """Add a sticker behind the others. Returns its position; `None` when the pack no longer exists.
+
+    Raises `PackFull` when the pack has `limit` stickers.
+    """
     # The pack stays locked, so that two new stickers do not get the same position.
-    await connection.execute(sa.select(packs.c.id).where(packs.c.id == pack.id).with_for_update())
+    locked = await connection.execute(sa.select(packs.c.id).where(packs.c.id == pack.id).with_for_update())
+    if locked.first() is None:
+        return None
     query = sa.select(sa.func.count(), sa.func.max(stickers.c.position)).where(stickers.c.pack == pack.id)
     count, last = (await connection.execute(query)).one()
     if count >= limit:
@@ -128,13 +136,16 @@ async def add_sticker(
     return position
 
 
-async def change_sticker(connection: AsyncConnection, sticker: Sticker) -> None:
-    """Change the values of an existing sticker."""
-    await connection.execute(
-        stickers.update()
-        .where(stickers.c.pack == sticker.pack, stickers.c.position == sticker.position)
-        .values(image_data_id=sticker.image_data_id, emojis=sticker.emojis)
-    )
+async def change_sticker(
+    connection: AsyncConnection, pack_id: str, position: int, changes: Mapping[str, object]
+) -> bool:
+    """Set some columns of a sticker. Returns false when the sticker does not exist."""
+    if await find_sticker(connection, pack_id, position) is None:
+        return False
+    if changes:
+        chosen = stickers.update().where(stickers.c.pack == pack_id, stickers.c.position == position)
+        await connection.execute(chosen.values(**changes))
+    return True
 
 
 async def delete_sticker(connection: AsyncConnection, pack_id: str, position: int) -> bool:

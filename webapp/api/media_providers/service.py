@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
-from tidings.storage.business import media_providers
+from tidings.storage.business import media_providers, numbers
 from tidings.storage.business.media_providers import MediaProviderRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
@@ -50,6 +50,8 @@ class ProviderList:
         ]
 
         async def work(connection: Connection) -> bool:
+            # Concurrent calls could exceed the limit.
+            await numbers.lock(connection, caller.account)
             present = await media_providers.list_providers(connection, caller.account)
             if len({entry.name for entry in present} | by_name.keys()) > schemas.MAX_PROVIDERS:
                 return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from collections.abc import Sequence
 
@@ -84,22 +83,29 @@ class Stickerpacks:
     async def add_sticker(self, caller: Caller, pack_id: str, given: schemas.NewSticker) -> int:
         pack = await self.get(caller, pack_id)
         try:
-            return await self._database.commit(
+            position = await self._database.commit(
                 lambda connection: stickerpacks.add_sticker(
                     connection, pack, given.image_data_id, given.emojis or (), limit=MAX_STICKERS
                 )
             )
         except PackFull as error:
             raise InvalidRequest.because(PARAMETER_INVALID, f"stickers: {error}, which is the limit") from None
+        if position is None:
+            raise _no_pack(pack_id)
+        return position
 
     async def change_sticker(self, caller: Caller, pack_id: str, index: str, given: schemas.StickerChange) -> None:
-        present = await self.get_sticker(caller, pack_id, index)
-        sticker = dataclasses.replace(
-            present,
-            image_data_id=present.image_data_id if given.image_data_id is None else given.image_data_id,
-            emojis=present.emojis if given.emojis is None else tuple(given.emojis),
+        pack = await self.get(caller, pack_id)
+        changes: dict[str, object] = {}
+        if given.image_data_id is not None:
+            changes["image_data_id"] = given.image_data_id
+        if given.emojis is not None:
+            changes["emojis"] = tuple(given.emojis)
+        changed = await self._database.persist(
+            lambda connection: stickerpacks.change_sticker(connection, pack.id, _index(index), changes), patience=5.0
         )
-        await self._database.persist(lambda connection: stickerpacks.change_sticker(connection, sticker), patience=5.0)
+        if not changed:
+            raise _no_sticker(index)
 
     async def delete_sticker(self, caller: Caller, pack_id: str, index: str) -> None:
         pack = await self.get(caller, pack_id)
