@@ -215,3 +215,22 @@ async def test_an_invalid_edit_is_refused(
 ) -> None:
     assert (await api.http.post(PATH, json=PLAIN)).status_code == 201
     assert code(await api.http.patch(f"{PATH}/{path}", json=changes)) == expected
+
+
+async def test_a_template_is_created_once_when_the_outcome_of_the_commit_is_unknown(
+    api: Served, lost_commit: list[bool]
+) -> None:
+    lost_commit.append(True)
+    answer = await api.http.post(PATH, json=PLAIN)
+    assert not lost_commit
+    assert answer.status_code == 201, answer.text
+
+
+async def test_a_template_is_deleted_when_the_outcome_of_the_commit_is_unknown(
+    api: Served, lost_commit: list[bool]
+) -> None:
+    await api.http.post(PATH, json=PLAIN)
+    lost_commit.append(True)
+    answer = await api.http.delete(f"{PATH}/plain")
+    assert not lost_commit
+    assert answer.status_code == 200, answer.text

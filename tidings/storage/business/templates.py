@@ -87,12 +87,17 @@ table = metadata.table_of(TemplateRow, "templates", key=("account", "namespace",
 async def add_template(connection: AsyncConnection, template: TemplateRow) -> bool:
     """Add a new template. Returns false when its namespace has one of that name in that language."""
     await lock(connection, template.account)
-    named = _named(template.account, template.name, template.language, template.namespace)
-    if await _find(connection, named):
+    if await find_template(connection, template) is not None:
         return False
     await connection.execute(table.insert(), [dataclasses.asdict(template)])
     await _bump(connection, template.account)
     return True
+
+
+async def find_template(connection: AsyncConnection, like: TemplateRow) -> TemplateRow | None:
+    """Find the template with the account and the key of another."""
+    found = await _find(connection, _named(like.account, like.name, like.language, like.namespace))
+    return found[0] if found else None
 
 
 async def put_templates(

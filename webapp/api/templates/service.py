@@ -130,11 +130,15 @@ class Templates:
 
     async def _add(self, account: str, definition: Definition, life: int | None, *, limited: bool) -> TemplateRow:
         row = definition.row(account, self._clock.now_ms())
+        made: TemplateRow | None = None
 
         async def work(connection: Connection) -> TemplateRow | None:
-            made, now = row, await database_clock.read(connection)
-            if "status" not in definition.model_fields_set:
-                made = self.review.submit(row, now)
+            nonlocal made
+            if made is not None and await templates.find_template(connection, made) == made:
+                # An earlier attempt has added it.
+                return made
+            now = await database_clock.read(connection)
+            made = row if "status" in definition.model_fields_set else self.review.submit(row, now)
             if not await templates.add_template(connection, made):
                 return None
             if limited:
@@ -142,12 +146,12 @@ class Templates:
             await template_lives.put(connection, account, lives.id_of(made), life)
             return made
 
-        made = await self._database.persist(work, patience=5.0)
-        if made is None:
+        added = await self._database.persist(work, patience=5.0)
+        if added is None:
             details = f"name: a template {row.name} in {row.language} already exists"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
         await self._refresh(account)
-        return made
+        return added
 
     async def change(self, caller: Caller, key: Key, change: Change, *, life: int | None = None) -> TemplateRow | None:
         """Change a template, and return it as it is then; `None` when there is none. Raises the errors of `change`.
@@ -223,14 +227,20 @@ class Templates:
         Raises `InvalidRequest` when none exists.
         """
         account = self._owner_of(caller.account)
+        deleted = 0
+
+        async def work(connection: Connection) -> int:
+            nonlocal deleted
+            # An earlier attempt may have deleted it.
+            deleted = await self._delete(connection, account, name, language, namespace) or deleted
+            return deleted
+
         if await self._upstream.concerns(caller.account):
             is_known = namespace is None or any(one.namespace == namespace for one in await self.list(caller))
             if language == "" or not is_known:
                 raise _missing(name)
             await self._upstream.delete(caller.account, name, language)
-        elif not await self._database.persist(
-            lambda connection: self._delete(connection, account, name, language, namespace), patience=5.0
-        ):
+        elif not await self._database.persist(work, patience=5.0):
             raise _missing(name)
         await self._refresh(account)
         log.info("template.deleted", extra={"template": name, "language": language, "username": caller.username})
