@@ -150,3 +150,16 @@ async def test_settings_require_an_administrator(serve: Serve, database: Databas
     answer = await other.http.request(method, PATH, headers=dict(served.http.headers))
     assert code(answer) == (403, 1005)
     assert code(await other.http.request(method, PATH)) == (401, 1005)
+
+
+async def test_two_names_of_one_setting_change_once_when_the_outcome_of_the_commit_is_unknown(
+    api: Served, lost_commit: list[bool]
+) -> None:
+    # A client writes back what it has read, with one of the names changed.
+    found = (await api.http.get(PATH)).json()["settings"]["application"]
+    assert (found["sent_status"], found["webhooks"]["message"]["sent"]) == (False, False)
+    lost_commit.append(True)
+    answer = await api.http.patch(PATH, json=found | {"sent_status": True})
+    assert (answer.status_code, lost_commit) == (200, [])
+    found = (await api.http.get(PATH)).json()["settings"]["application"]
+    assert (found["sent_status"], found["webhooks"]["message"]["sent"]) == (True, True)

@@ -122,10 +122,17 @@ async def change_settings(connection: AsyncConnection, account: str, changes: Ma
     if len(sent) > 1:
         sent -= {_decode(document).sent_status}
     for value in sent:
-        merged = _merge(merged, {"sent_status": value, "webhooks": {"message": {"sent": value}}})
+        merged = _merge(merged, _sent(value))
     settings = msgspec.convert(merged, ApplicationSettings)
     await _write(connection, account, version + 1, msgspec.json.encode(merged).decode())
     return settings
+
+
+def decided(changes: Mapping[str, Any], settings: ApplicationSettings) -> Mapping[str, Any]:
+    """Return changes that led to these settings so that repeating them changes nothing."""
+    if "sent_status" not in changes:
+        return changes
+    return _merge(dict(changes), _sent(settings.sent_status))
 
 
 async def lock_settings(connection: AsyncConnection, account: str) -> ApplicationSettings:
@@ -157,6 +164,11 @@ async def _write(connection: AsyncConnection, account: str, version: int, docume
         table.update().where(table.c.account == account).values(version=version, document=document)
     )
     await changes.note(connection, changes.SETTINGS)
+
+
+def _sent(value: bool) -> Mapping[str, Any]:
+    """Return a value under both names of `sent_status`."""
+    return {"sent_status": value, "webhooks": {"message": {"sent": value}}}
 
 
 def _decode(document: str) -> ApplicationSettings:

@@ -93,20 +93,23 @@ class AccountSettings:
 
         keeps_headers: True to keep the headers of posts when the URL is the present one
         """
-        webhooks: Mapping[str, Any] = document.get("webhooks", {})
-        url = webhooks.get("url")
+        url, wanted = document.get("webhooks", {}).get("url"), document
 
         async def work(connection: Connection) -> None:
-            written = document
+            nonlocal wanted
+            written = wanted
             if url and keeps_headers:
                 # A concurrent call may set other headers.
                 present, headers = self._webhook(
                     caller.account, await application_settings.lock_settings(connection, caller.account)
                 )
                 if url == present:
-                    written = {**document, "webhooks": {**webhooks, "url": webhook_url.with_headers(url, headers)}}
+                    with_headers = webhook_url.with_headers(url, headers)
+                    written = {**wanted, "webhooks": {**wanted["webhooks"], "url": with_headers}}
             sealed = webhook_url.sealed(self.safe, caller.account, written)
-            await application_settings.change_settings(connection, caller.account, sealed)
+            settings = await application_settings.change_settings(connection, caller.account, sealed)
+            # The commit may be repeated.
+            wanted = application_settings.decided(wanted, settings)
 
         await self.database.persist(work, patience=5.0)
         await self._notify(caller, sorted(document))
