@@ -105,6 +105,9 @@ class S3Store:
                 check(bytes(held[:BLOCK]))
             await asyncio.to_thread(digest.update, held)
             await upload.finish(bytes(held))
+        except _Missing:
+            await upload.abort()
+            raise StoreAway(f"{self.location}: the upload was aborted before its completion") from None
         except BaseException:
             await upload.abort()
             raise
