@@ -179,3 +179,9 @@ async def test_tls_downloads_verify_the_host_name(server: Server, tmp_path: Path
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         await fetched(Downloader(guard, context), url.replace("127.0.0.1", "localhost"))
     listening.close()
+
+
+async def test_a_length_with_thousands_of_leading_zeros_is_a_length(server: Server, downloader: Downloader) -> None:
+    # Python converts no text of more than 4300 digits; the `ValueError` would mean an invalid URL.
+    server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: " + b"0" * 5000 + b"4\r\n\r\nfile"
+    assert await fetched(downloader, server.url) == (200, b"file")

@@ -173,7 +173,8 @@ class ContentParser(ResponseParser):
     def length(self) -> int | None:
         """Bytes of content that the head declares; `None` when it declares none."""
         declared = self.headers.get("content-length", "")
-        return int(declared) if declared.isascii() and declared.isdigit() else None
+        # Python converts at most 4300 digits; the parser bounds the number, and not its leading zeros.
+        return int(declared.lstrip("0") or "0") if declared.isascii() and declared.isdigit() else None
 
     def take_content(self) -> bytes:
         """Return the content received since the last call, in one piece; empty for none."""
