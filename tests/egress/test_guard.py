@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from tests.live_objects import live_objects
 from tidings.config import env
 from tidings.config.env import SettingsError
 from tidings.egress import addresses, settings, urls
 from tidings.egress import guard as guarding
 from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.names import Resolved
+from tidings.egress.responses import ContentParser
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
@@ -200,6 +202,25 @@ async def test_a_refusal_by_the_proxy_raises_connectionerror(listener: Listener)
     proxied = OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}"))
     with pytest.raises(ConnectionError, match="403"):
         await EgressGuard(proxied, Names(["93.184.216.34"])).connect("example.com", 443)
+
+
+async def test_the_proxy_is_called_at_another_of_its_addresses_if_the_first_refuses(listener: Listener) -> None:
+    listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    guard = EgressGuard(OutgoingSettings(proxy=urls.parse(f"http://proxy.example:{listener.port}")))
+    # Such as IPv6 without a listener before IPv4.
+    guard._names = Names(["127.0.0.2", "127.0.0.1"])  # type: ignore[assignment]
+    sock = await guard.connect("1.1.1.1", 443)
+    assert sock.getpeername() == ("127.0.0.1", listener.port)
+    sock.close()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_the_parser_of_a_proxys_response_is_freed_without_interpreter_gc(listener: Listener) -> None:
+    listener.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    guard = EgressGuard(OutgoingSettings(proxy=urls.parse(f"http://127.0.0.1:{listener.port}")))
+    for _ in range(3):
+        (await guard.connect("1.1.1.1", 443)).close()
+    assert live_objects(ContentParser) == []
 
 
 async def test_proxy_variables_of_the_environment_are_ignored(

@@ -7,6 +7,7 @@ lead to an unchecked one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import socket
@@ -131,8 +132,7 @@ class EgressGuard:
         through = self._proxy
         host, near, _ = through.origin
         spelt = addresses.literal(host)
-        first = _resolved(spelt) if spelt is not None else (await self._names(host, near))[0]
-        sock = await _dial(first, near)
+        sock = await _dial_first([_resolved(spelt)] if spelt is not None else await self._names(host, near), near)
         try:
             await _ask_proxy(sock, through, address, port)
         except BaseException:
@@ -163,6 +163,14 @@ async def _dial(address: Resolved, port: int) -> socket.socket:
     return sock
 
 
+async def _dial_first(found: Sequence[Resolved], port: int) -> socket.socket:
+    for address in found[:-1]:
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(OTHERS_SECONDS / (len(found) - 1)):
+                return await _dial(address, port)
+    return await _dial(found[-1], port)
+
+
 async def _ask_proxy(sock: socket.socket, proxy: urls.HttpTarget, address: Resolved, port: int) -> None:
     """Make `proxy` connect `sock` to the address itself, so that the proxy resolves no name."""
     family, text = address
@@ -173,11 +181,14 @@ async def _ask_proxy(sock: socket.socket, proxy: urls.HttpTarget, address: Resol
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode("latin-1"))
     response = ContentParser()
-    while not response.is_headed:
-        part = await loop.sock_recv(sock, 4096)
-        if not part:
-            raise ConnectionError("the proxy did not answer")
-        response.feed(part)
+    try:
+        while not response.is_headed:
+            part = await loop.sock_recv(sock, 4096)
+            if not part:
+                raise ConnectionError("the proxy did not answer")
+            response.feed(part)
+    finally:
+        response.close()
     if response.status != 200:
         raise ConnectionError(f"the proxy refuses: HTTP {response.status}")
     # The host behind the proxy sends nothing before our request.
