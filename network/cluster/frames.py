@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -134,6 +135,16 @@ FromNode = (
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(list[FromNode]).decode
+
+
+def decode_readable(packet: bytes) -> list[FromNode]:
+    """Return the frames that this version knows."""
+    found: list[FromNode] = []
+    with contextlib.suppress(msgspec.MsgspecError):
+        for raw in msgspec.msgpack.decode(packet, type=list[msgspec.Raw]):
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(msgspec.msgpack.decode(raw, type=FromNode))
+    return found
 
 
 class Call(Frame, tag="call"):

@@ -280,7 +280,7 @@ class _Caller:
         except msgspec.MsgspecError as error:
             # Perhaps the node has another version. It stores the envelopes for which it gets no response.
             log.error("packet.unreadable", extra={"node": self._source, "error": str(error)[:200]})
-            return
+            some = frames.decode_readable(packet)
         RECEIVED.inc(len(some))
         for frame in some:
             try:

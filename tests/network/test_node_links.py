@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import metrics
@@ -126,6 +127,13 @@ async def test_a_batch_of_an_unknown_version_does_not_end_the_link(pair: Pair) -
     await pair.me.links.post(OTHER, b"\xc1")
     await pair.me.say(OTHER, frames.Moved(1))
     assert pair.other.heard == [(ME, frames.Moved(1))]
+
+
+async def test_known_frames_in_a_batch_of_another_version_are_handled(pair: Pair) -> None:
+    expel = frames.Expel("15550100001", 0, 7)
+    async with asyncio.timeout(PATIENCE):
+        await pair.me.links.post(OTHER, msgspec.msgpack.encode([{"t": "of a later version", "n": 1}, expel]))
+    assert pair.other.heard == [(ME, expel)]
 
 
 async def test_a_node_with_a_wrong_token_is_refused(pair: Pair, no_rest: None) -> None:
