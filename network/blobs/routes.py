@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -32,6 +33,7 @@ TRANSFERS = Gauge("tidings_network_blob_transfers", "Transfers of blobs in progr
 # Seconds that one transfer may take, and seconds in it without a byte.
 TRANSFER_SECONDS = 900.0
 SILENCE_SECONDS = 30.0
+SHARE = 1 / 8  # largest fraction of the slots that one person's number takes up
 MAX_ID = 64  # Characters of a blob's id.
 
 
@@ -43,6 +45,8 @@ class BlobEndpoints:
     # Slots for simultaneous transfers, each with a block in memory and an open file; one more is refused with 503.
     transfers: Slots
     directory: Directory
+    # Transfers in progress, by number.
+    _by_number: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, init=False)
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -65,7 +69,7 @@ class BlobEndpoints:
         try:
             if wait := self.directory.rate_limits.take("blob", number):
                 raise TooOften("too many files for this number", retry_after=math.ceil(wait))
-            with self._transfer():
+            with self._transfer(number):
                 async with http.in_time(TRANSFER_SECONDS):
                     weight = self.directory.rate_limits.weight_of(number)
                     blob = await self.store.add(number, _body(request), _announced(request), weight=weight)
@@ -82,21 +86,26 @@ class BlobEndpoints:
         if len(id) > MAX_ID or not id.isascii():
             raise NotFound("there is no such blob, or it has expired")
         async with contextlib.AsyncExitStack() as held:
-            held.enter_context(self._transfer())
+            held.enter_context(self._transfer(number))
             async with http.in_time():
                 found = await self.store.fetch(id)
             held.push_async_callback(found.file.close)
             return _FileResponse(found, number=number, held=held.pop_all())
 
     @contextlib.contextmanager
-    def _transfer(self) -> Iterator[None]:
-        """Take a slot for one transfer. Raises `Unavailable`."""
-        if not self.transfers.try_take():
+    def _transfer(self, number: str) -> Iterator[None]:
+        """Take a slot for one transfer of a number. Raises `Unavailable`."""
+        share = max(1, int(self.transfers.limit * SHARE)) * self.directory.rate_limits.weight_of(number)
+        if self._by_number[number] >= share or not self.transfers.try_take():
             raise Unavailable("too many transfers of blobs are in progress", retry_after=1)
         TRANSFERS.inc()
+        self._by_number[number] += 1
         try:
             yield
         finally:
+            self._by_number[number] -= 1
+            if not self._by_number[number]:
+                del self._by_number[number]
             self.transfers.release()
             TRANSFERS.dec()
 
@@ -135,12 +144,13 @@ class _FileResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, result, sent = time.monotonic(), "cut off", 0
+        request = Request(scope, receive)
         async with self._held:
             try:
                 async with asyncio.timeout(TRANSFER_SECONDS):
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                     chunk = self._head
-                    while chunk:
+                    while chunk and not await request.is_disconnected():
                         sent += len(chunk)
                         async with asyncio.timeout(SILENCE_SECONDS):
                             # Returns when the write buffer has room again.

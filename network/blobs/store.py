@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 from prometheus_client import Counter, Gauge
 
@@ -226,9 +226,15 @@ class BlobStore:
             blob = Blob(
                 secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self.settings.ttl * 1000
             )
-            # After a commit of unknown outcome the file is kept: its row, if it exists, needs it; otherwise it is an
-            # orphan.
-            await self._rows.submit(blob)
+            try:
+                await self._rows.submit(blob)
+            except Exception as error:
+                # After a commit of unknown outcome the file is kept: its row, if it exists, needs it; otherwise it is
+                # an orphan.
+                if not outages.may_be_committed(error):
+                    with contextlib.suppress(OSError):
+                        await self.files.delete([stored.name])
+                raise
             self.quota.add(owner, stored.size)
         STORED.inc()
         return blob
@@ -314,16 +320,21 @@ class BlobSweeper:
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            try:
-                await self.run_once()
-                if self._passes % ORPHAN_PASSES == 0:
-                    await self.remove_orphans()
+            await self._try(self.run_once)
+            # Also while the database refuses writes: failed uploads leave orphans then.
+            if self._passes % ORPHAN_PASSES != 0 or await self._try(self.remove_orphans):
                 self._passes += 1
-            except Exception as error:
-                if not outages.is_outage(error) and not isinstance(error, OSError):
-                    raise
-                log.warning("blobs.sweep_failed", extra={"error": repr(error)[:200]})
             await wait_for(stop, INTERVAL)
+
+    async def _try(self, step: Callable[[], Awaitable[int]]) -> bool:
+        try:
+            await step()
+        except Exception as error:
+            if not outages.is_outage(error) and not isinstance(error, OSError):
+                raise
+            log.warning("blobs.sweep_failed", extra={"error": repr(error)[:200]})
+            return False
+        return True
 
     async def run_once(self) -> int:
         """Remove expired blobs, rows before files; return the number of blobs."""

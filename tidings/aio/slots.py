@@ -24,6 +24,10 @@ class Slots:
         # Waiters with the event-loop time of their arrival.
         self._waiting: collections.deque[tuple[float, asyncio.Future[None]]] = collections.deque()
 
+    @property
+    def limit(self) -> int:
+        return self._limit
+
     def resize(self, limit: int) -> None:
         """Change the number of slots; work in progress continues."""
         self._limit = limit
