@@ -17,6 +17,7 @@ NetworkError
     ├── WrongHost       421  address the server by a configured name (TIDINGS_HTTP_HOSTS)
     ├── Locked          423  name the PIN of the number's registration lock
     ├── TooMany         429  wait for `retry_after` seconds, or use what there is
+    ├── Crowded         429  repeat: others without a login use up the limit of this address or of all
     ├── TooOften        429  ask for the same again after `retry_after` seconds
     ├── Unavailable     503  try again later
     ├── Full            507  try again much later; the operator has to make room
@@ -115,6 +116,11 @@ class Locked(RequestError):
 class TooMany(RequestError):
     status = 429
     reason = "rate_limited"
+
+
+class Crowded(RequestError):
+    status = 429
+    reason = "crowded"
 
 
 class TooOften(RequestError):

@@ -388,7 +388,7 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
         slot = connections.enter(host, UPGRADE)
         if slot is None:
             detail = "too many connections without a login"
-            answer = JSONResponse({"error": {"reason": "rate_limited", "detail": detail}}, 429, {"Retry-After": "1"})
+            answer = JSONResponse({"error": {"reason": "crowded", "detail": detail}}, 429, {"Retry-After": "1"})
             await websocket.send_denial_response(answer)
             return
         handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]

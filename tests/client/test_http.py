@@ -17,6 +17,7 @@ from tidings import e2ee
 from tidings.client import errors, keys
 from tidings.client.groups import GroupApi
 from tidings.client.http import CALLS, MAX_BULK, TRANSFERS, NetworkApi
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.wire import groups
 from tidings.wire.device import Login
 from tidings.wire.registration import DeviceRegistration
@@ -282,3 +283,25 @@ def test_a_status_and_reason_map_to_a_retryable_or_a_final_error(
     status: int, reason: str, kind: type[errors.ClientError]
 ) -> None:
     assert type(errors.of_answer(status, reason, "")) is kind
+
+
+@pytest.mark.parametrize("call", ["upload", "download", "keys"])
+async def test_a_call_refused_because_of_unauthenticated_clients_counts_as_away(network: Network, call: str) -> None:
+    """The network asks for a repetition: strangers behind the same address, such as a proxy's, were too fast."""
+    await network.stop()
+    await network.start(unauthenticated=UnauthenticatedSettings(rate=0.4, rate_each=0.4))
+    url = f"http://127.0.0.1:{network.addresses.http[1]}"
+    async with NetworkApi(url) as api:
+        device = await register(api, ADA)
+    async with NetworkApi(url) as strangers:
+        with pytest.raises(errors.Unauthorized):
+            await strangers.count_keys(stranger())
+    async with NetworkApi(url) as api:
+        with pytest.raises(errors.NetworkAway):
+            if call == "upload":
+                await api.upload_blob(device, pieces(b"content"), 7)
+            elif call == "keys":
+                await api.count_keys(device)
+            else:
+                async with api.download_blob(device, "a-blob"):
+                    pass
