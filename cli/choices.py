@@ -71,6 +71,11 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
     foreign = [status for status in options.status if status not in of]
     if foreign:
         raise guard.CommandFailure(f"--status {foreign[0]} is none of {', '.join(of)}")
+    is_quarantine = set(of) <= set(QUARANTINE_STATUSES)
+    if options.id and not is_quarantine:
+        raise guard.CommandFailure("--id applies to the quarantine only")
+    if is_quarantine and (options.event or options.shard is not None):
+        raise guard.CommandFailure("--event and --shard do not apply to the quarantine")
     now = time.time()
     return RowFilter(
         statuses=tuple(dict.fromkeys(options.status or default)),

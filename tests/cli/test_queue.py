@@ -465,3 +465,24 @@ def test_a_number_that_the_installation_does_not_have_is_reported(tool: Tool, ac
     with pytest.raises(guard.CommandFailure, match="15551112222 is not a number of this installation"):
         tool(action, "--number", "+15551112222")
     tool("jobs", "--number", "+15550000000")
+
+
+@pytest.mark.parametrize("action", ["purge-jobs", "jobs", "purge", "replay", "callbacks"])
+def test_an_id_of_the_quarantine_is_refused_rather_than_selecting_every_row(
+    tool: Tool, coreapp: Coreapp, action: str
+) -> None:
+    with pytest.raises(guard.CommandFailure, match="--id"):
+        tool(action, "--id", "a3", *(["--yes"] if action.startswith("purge") else []))
+    assert coreapp.asked == []
+
+
+@pytest.mark.parametrize("option", [("--shard", "7"), ("--event", "evt_1")])
+@pytest.mark.parametrize("action", ["release", "quarantine"])
+def test_an_option_that_selects_no_item_of_the_quarantine_is_refused(
+    tool: Tool, data_dir: Path, action: str, option: tuple[str, str]
+) -> None:
+    items = [Suspect("delivery", "e-1", BEN, 3, "RuntimeError: x", 2_000, BODY)]
+    in_database(data_dir, lambda connection: quarantine.save(connection, items))
+    with pytest.raises(guard.CommandFailure, match=option[0]):
+        tool(action, *option)
+    assert [item["status"] for item in json.loads(tool("quarantine", "--json"))["items"]] == ["quarantined"]
