@@ -86,3 +86,10 @@ def test_long_text_takes_time_in_proportion(piece: str) -> None:
     started = time.process_time()
     formatting.formatted(piece * 20_000)
     assert time.process_time() - started < 5.0
+
+
+def test_a_long_address_with_a_backslash_takes_linear_time() -> None:
+    started = time.process_time()
+    assert "<a " not in formatting.formatted("http://" + "a" * 32_000 + "\\")
+    assert formatting.web_address("https://" + "a" * 32_000 + "\\") == ""
+    assert time.process_time() - started < 2.0

@@ -97,6 +97,6 @@ def link(url: str, words: str) -> Markup:
 
 def web_address(url: str) -> str:
     """Return a URL if a link may lead there: an absolute one of http or https without control characters."""
-    if not re.fullmatch(r"https?://[^\s/\\]+[^\s\\]*", url, re.IGNORECASE) or not url.isprintable():
+    if not re.fullmatch(r"https?://[^\s/\\][^\s\\]*", url, re.IGNORECASE) or not url.isprintable():
         return ""
     return url
