@@ -76,7 +76,7 @@ async def _show(page: HandsetRequest, values: Mapping[str, Any], status: int = 2
     known = await page.book.list_known()
     unread = {}
     async with page.book.database.reading() as connection:
-        for number in page.book.phones:
+        for number in [each.number for each in known if each.is_open]:
             unread[number] = sum(chat.unread for chat in await chats.list_chats(connection, number, 100))
     given = {"problem": "", "number": "", "name": "", "code": "", "needs_code": False, "needs_pin": False, **values}
     return page.render("numbers.html", {"known": known, "unread": unread, **given}, status)
