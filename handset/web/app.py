@@ -114,6 +114,9 @@ class HandsetApp:
             return _problem(page, 422, sentence(error))
         except ClientError as error:
             return _problem(page, 422, sentence(error))
+        except OSError as error:
+            log.warning("page.file_refused", extra={"error": repr(error)[:200]})
+            return _problem(page, 503, strings.DISK)
 
     async def _serve(self, page: HandsetRequest) -> Response:
         request = page.request

@@ -12,7 +12,7 @@ from typing import IO
 
 from starlette.datastructures import UploadFile
 
-from handset import answers, composing
+from handset import answers, composing, errors
 from handset.answers import InvalidAnswer
 from handset.attachments import pointers, transfer
 from handset.composing import Content
@@ -52,6 +52,8 @@ async def _file(page: HandsetRequest, phone: OpenPhone, upload: UploadFile) -> C
             return await transfer.upload(
                 page.site.api, phone.own.device, path, caption=page.field("text"), kind=page.field("as")
             )
+        except OSError as error:
+            raise errors.CannotKeep(f"the file does not fit on this machine: {error.strerror or error}") from error
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 

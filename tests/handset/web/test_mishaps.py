@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -15,11 +14,7 @@ import pytest
 
 from handset.web import numbers
 from tests.handset.business import Recorder
-from tests.handset.conftest import LiveNetwork
-from tests.handset.scripted import BUSINESS
-from tests.handset.test_terminal import at_the_terminal
-from tests.handset.test_terminal import settings_for as terminal_settings
-from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Pages, register, serving, settings_for
+from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register
 from tests.handset.web.test_messages import PNG
 from tidings.storage.database import Connection
 from tidings.storage.handset import chats
@@ -51,3 +46,31 @@ async def test_the_list_of_numbers_is_shown_while_another_tab_closes_one(
 
     monkeypatch.setattr(numbers.chats, "list_chats", list_slowly)
     assert (await browser.get("/handset")).status == 200
+
+
+async def test_a_file_that_the_full_disk_does_not_take_is_refused_with_the_typed_words_kept(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    page = await browser.get(CHAT)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    form = page.root.one("form", id="composer")
+    page = await browser.send(page, form, {"text": "a cat"}, files={"file": ("cat.png", PNG)})
+    assert page.status in (413, 422, 503, 507)
+    assert page.root.one("textarea").text == "a cat"
+
+
+async def test_an_upload_that_the_full_disk_of_temporary_files_does_not_take_is_answered_with_a_page(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = await browser.get(CHAT)
+    # Files of forms beyond 1 MB are on disk.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    form = page.root.one("form", id="composer")
+    page = await browser.send(page, form, {"text": "a cat"}, files={"file": ("cat.png", PNG * 1000)})
+    assert page.status in (413, 422, 503, 507)
+    assert page.root.one("p", class_="problem").text
+
+
