@@ -111,7 +111,7 @@ async def upload(
     """
     with await asyncio.to_thread(_open, path) as file:
         size = os.fstat(file.fileno()).st_size
-        mime_type, kind = _choose(file.read(kinds.HEAD), size, path.name, kind)
+        mime_type, kind = _choose(_head(file), size, path.name, kind)
         if caption and kind not in composing.CAPTIONED:
             raise errors.BadFile(f"a file sent as {kind} cannot have a caption")
         file.seek(0)
@@ -164,8 +164,15 @@ def _open(path: Path) -> IO[bytes]:
         if not stat.S_ISREG(path.stat().st_mode):
             raise errors.BadFile(f"{path} is not a regular file")
         return path.open("rb")
+    except (OSError, ValueError) as error:  # ValueError for a path with NUL
+        raise errors.BadFile(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _head(file: IO[bytes]) -> bytes:
+    try:
+        return file.read(kinds.HEAD)
     except OSError as error:
-        raise errors.BadFile(f"{path}: {error.strerror or error}") from error
+        raise errors.BadFile(f"the file cannot be read: {error.strerror}") from error
 
 
 def _begin(folder: Path) -> tuple[IO[bytes], Path]:

@@ -112,11 +112,14 @@ class TerminalConversation:
                 author = thread.author or peer
                 content = commands.compose(line, author, thread) if line.startswith("/") else composing.text(line)
             if peer in self.screen.groups:
-                thread.sent = await self.fleet.send_to_group(self.number, peer, content, self.name)
+                sent = await self.fleet.send_to_group(self.number, peer, content, self.name)
             else:
-                thread.sent = await self.fleet.send_content(self.number, peer, content, self.name)
+                sent = await self.fleet.send_content(self.number, peer, content, self.name)
                 self.screen.peers.add(peer)
-            self.screen.sent(thread.sent, line)
+            if content["type"] != "reaction":
+                # A withdrawal cannot be withdrawn.
+                thread.sent = "" if content["type"] == "deleted" else sent
+            self.screen.sent(sent, line)
         except KeyError:
             self.console.write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:

@@ -105,4 +105,4 @@ def split(argument: str) -> tuple[str, str]:
 
 def _file(path: str) -> Path:
     # Unlike `Path.expanduser`, this leaves the name of an unknown user unchanged.
-    return Path(os.path.expanduser(path))
+    return Path(path if "\0" in path else os.path.expanduser(path))
