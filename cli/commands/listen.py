@@ -34,7 +34,7 @@ def lines_of(body: bytes) -> Sequence[str]:
     """Return one line per event of a callback's body, or one line for a body that is not a callback."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [f"no JSON   {_shown(body.decode(errors='replace'))}"]
     if not isinstance(found, dict):
         return [f"other     {_shown(found)}"]
@@ -137,7 +137,8 @@ def _show_events(body: bytes) -> None:
 
 def _show_json(body: bytes) -> None:
     try:
-        text = json.dumps(json.loads(body), ensure_ascii=False)
-    except ValueError:
+        found = json.dumps(json.loads(body), ensure_ascii=False)
+        text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in found)
+    except (ValueError, RecursionError):
         text = repr(body)
     print(text, flush=True)

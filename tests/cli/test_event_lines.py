@@ -85,3 +85,19 @@ def test_a_long_message_is_truncated() -> None:
     (line,) = listen.lines_of(json.dumps(body).encode())
     assert len(line) < 300
     assert line.endswith("…")
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"messages":' + b'{"a":' * 980 + b"1" + b"}" * 981])
+def test_json_nested_too_deeply_is_shown_in_one_line(body: bytes) -> None:
+    (line,) = listen.lines_of(body)
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("hostile", ["\u202e", "\x9b", "\x7f", "\ud800"], ids=ascii)
+def test_no_control_character_of_a_sender_reaches_the_terminal_as_json(
+    capsys: pytest.CaptureFixture[str], hostile: str
+) -> None:
+    body = {"messages": [{"text": {"body": f"é{hostile}"}}]}
+    listen._show_json(json.dumps(body).encode())
+    shown = capsys.readouterr().out
+    assert (json.loads(shown), shown.rstrip("\n").isprintable(), "é" in shown) == (body, True, True)
