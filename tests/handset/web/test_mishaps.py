@@ -14,6 +14,7 @@ import pytest
 
 from handset.web import numbers
 from tests.handset.business import Recorder
+from tests.handset.scripted import BUSINESS
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register
 from tests.handset.web.test_messages import PNG
 from tidings.storage.database import Connection
@@ -74,3 +75,16 @@ async def test_an_upload_that_the_full_disk_of_temporary_files_does_not_take_is_
     assert page.root.one("p", class_="problem").text
 
 
+
+
+async def test_the_effect_of_a_tap_is_shown_without_marks_of_direction(browser: Browser, shop: Recorder) -> None:
+    assert shop.fleet is not None
+    url = "https://example.com/\u202egpj.exe"
+    parameters = {"display_text": "See", "url": url}
+    action = {"name": "cta_url", "parameters": parameters}
+    content = {"type": "interactive", "interactive": {"type": "cta_url", "body": {"text": "x"}, "action": action}}
+    await shop.fleet.send_content(BUSINESS, ADA, content)
+    page = await browser.until(CHAT, "See")
+    page = await browser.press(page, page.last.one("button", class_="choice"))
+    assert "browser would open" in page.root.all("p", class_="note")[0].text
+    assert "\u202e" not in page.response.text
