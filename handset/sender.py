@@ -49,6 +49,8 @@ class MessageSender:
 
         Raises `NoSuchNumber`, `NetworkAway` and `NotStored`.
         """
+        if peer == device.number:
+            raise errors.NoSuchNumber("a number cannot write to itself")
         sent = await (await self._open_mailroom()).send(OutgoingMessage(device, peer, plaintext))
         return sent or await self._send_with_bundle(device, peer, plaintext)
 

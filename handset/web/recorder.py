@@ -16,6 +16,7 @@ from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage, Se
 from handset.devices.context import FleetContext
 from handset.receiving.inbox import HIDDEN, shown_after_restart
 from handset.typing_peers import TypingPeers
+from tidings import e2ee
 from tidings.aio import service
 from tidings.aio.service import Wakeup
 from tidings.storage.database import Connection, DatabaseError
@@ -231,9 +232,8 @@ class ChatRecorder:
                 drafts = [draft for draft in drafts if not draft.id or draft.id not in stored]
             received = await inbox.list_of_number(connection, context.name, number, after=last.received, limit=PAGE)
             own = await sent.list_of_number(connection, context.name, number, after=last.sent, limit=PAGE)
-            found = [draft for row in received if (draft := self._received(row)) is not None]
-            found += [self._own(row) for row in own]
-            items = [*sorted(found, key=_time_of), *drafts]
+            found = [*map(self._received, received), *map(self._own, own)]
+            items = [*sorted((draft for draft in found if draft is not None), key=_time_of), *drafts]
             rows = [self._row(draft, last.position + n) for n, draft in enumerate(items, 1)]
             await chats.add(connection, rows)
             unknown = await self._apply(connection, states)
@@ -253,16 +253,24 @@ class ChatRecorder:
     def _received(self, row: inbox.InboxRow) -> _Draft | None:
         if row.kind in HIDDEN:
             return None
-        message = shown_after_restart(row, self._context.vault)
+        try:
+            message = shown_after_restart(row, self._context.vault)
+        except e2ee.CorruptState as error:
+            _give_up(row, error)
+            return None
         raw = message.raw or content.encode_text(message.text).decode()
         chat = message.group or message.peer
         # What the number had received before the page's first start was read elsewhere.
         state = chats.SEEN if row.position <= self._imported[0] else chats.UNREAD
         return _Draft(chat, message.id, message.peer, message.type, message.time, raw, state, row.position)
 
-    def _own(self, row: sent.SentRow) -> _Draft:
+    def _own(self, row: sent.SentRow) -> _Draft | None:
         state = chats.SENT if row.position <= self._imported[1] else chats.QUEUED
-        raw = self._context.vault.open_sent(row)
+        try:
+            raw = self._context.vault.open_sent(row)
+        except e2ee.CorruptState as error:
+            _give_up(row, error)
+            return None
         return _Draft(row.peer, row.id, row.number, _kind_of(raw), row.sent_at, raw.decode(), state, row.position)
 
     def _group_draft(self, group: str, message_id: str, raw: bytes) -> _Draft:
@@ -303,6 +311,11 @@ class ChatRecorder:
                     changed[id_] = _advanced(row, change)
         await chats.save_states(connection, list(changed.values()))
         return unknown
+
+
+def _give_up(row: inbox.InboxRow | sent.SentRow, error: e2ee.CorruptState) -> None:
+    """Log a damaged row, so that later messages are recorded."""
+    log.error("chats.corrupt", extra={"number": row.number, "message_id": row.id, "error": str(error)})
 
 
 def decoded(raw: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,14 @@ from handset import message_parts, reading
 from handset.message_parts import CardPart, ChoicePart, FilePart, MessagePart, PlacePart, TextPart
 from handset.web import recorder, strings
 from handset.web.phones import OpenPhone
+from tidings import e2ee
 from tidings.media import kinds
 from tidings.pages.printable import JOINERS, one_line
 from tidings.storage.handset import chats, groups
 from tidings.storage.handset.chats import ChatItemRow
 from tidings.wire import addresses, content
+
+log = logging.getLogger(__name__)
 
 PAGE = 30  # messages of a chat
 MAX_CHATS = 100
@@ -133,7 +137,7 @@ async def conversation(phone: OpenPhone, chat: str, before: int = 0) -> ShownCon
         rows = await chats.list_page(connection, phone.number, chat, before=before, limit=PAGE + 1)
         older, rows = (rows[1].position if len(rows) > PAGE else 0), rows[-PAGE:]
         about = await chats.list_about(connection, phone.number, [row.id for row in rows if row.id])
-        decoded = {row.position: recorder.decoded(phone.own.context.vault.open_chat(row)) for row in (*rows, *about)}
+        decoded = {row.position: recorder.decoded(_opened(phone, row)) for row in (*rows, *about)}
         wanted = {quoted for row in rows if (quoted := _quoted(decoded[row.position]))}
         quotes = {row.id: row for row in await chats.list_by_id(connection, phone.number, wanted)}
         unread = len(await chats.list_unread(connection, phone.number, chat, limit=PAGE))
@@ -150,7 +154,16 @@ async def find(phone: OpenPhone, position: int) -> tuple[ChatItemRow, str] | Non
         rows = await chats.list_at(connection, phone.number, [position])
     if not rows or not rows[0].id:
         return None
-    return rows[0], phone.own.context.vault.open_chat(rows[0])
+    return rows[0], _opened(phone, rows[0])
+
+
+def _opened(phone: OpenPhone, row: ChatItemRow) -> str:
+    """Return the content of an item; empty for one that is damaged, so that the others are shown."""
+    try:
+        return phone.own.context.vault.open_chat(row)
+    except e2ee.CorruptState as error:
+        log.error("chats.corrupt", extra={"number": row.number, "position": row.position, "error": str(error)})
+        return ""
 
 
 def preview(kind: str, raw: str) -> str:
@@ -219,7 +232,7 @@ def _chat(
     phone: OpenPhone, summary: chats.ChatSummary, subjects: Mapping[str, str], typing: Iterable[str]
 ) -> ShownChat:
     row = summary.last
-    raw = phone.own.context.vault.open_chat(row)
+    raw = _opened(phone, row)
     if _is_notice(row):
         text = _notice(recorder.decoded(raw))
     elif row.kind == content.DELETED:
@@ -331,7 +344,7 @@ class _ItemMaker:
         phone, inside = self._phone, self._decoded[row.position]
         is_own = row.author == phone.number
         is_deleted = (row.id, row.author) in self._deleted
-        raw = "" if is_deleted else phone.own.context.vault.open_chat(row)
+        raw = "" if is_deleted else _opened(phone, row)
         mark, words = strings.STATES.get(row.state, ("", "")) if is_own else ("", "")
         return ShownItem(
             position=row.position,
@@ -365,7 +378,7 @@ class _ItemMaker:
         if row is None:
             return ShownQuote("", one_line(quoted)[:PREVIEW], 0)
         author = strings.YOU if row.author == self._phone.number else f"+{row.author}"
-        return ShownQuote(author, preview(row.kind, self._phone.own.context.vault.open_chat(row)), row.position)
+        return ShownQuote(author, preview(row.kind, _opened(self._phone, row)), row.position)
 
     def _reactions_to(self, message_id: str) -> list[tuple[str, str]]:
         by_emoji: dict[str, list[str]] = {}

@@ -75,8 +75,6 @@ async def test_an_upload_that_the_full_disk_of_temporary_files_does_not_take_is_
     assert page.root.one("p", class_="problem").text
 
 
-
-
 async def test_the_effect_of_a_tap_is_shown_without_marks_of_direction(browser: Browser, shop: Recorder) -> None:
     assert shop.fleet is not None
     url = "https://example.com/\u202egpj.exe"
