@@ -12,7 +12,6 @@ from urllib.parse import urljoin
 
 import pytest
 
-from handset.web import numbers
 from tests.handset.business import Recorder
 from tests.handset.scripted import BUSINESS
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register
@@ -41,11 +40,11 @@ async def test_the_list_of_numbers_is_shown_while_another_tab_closes_one(
     list_chats = chats.list_chats
 
     async def list_slowly(connection: Connection, number: str, limit: int) -> list[ChatSummary]:
-        monkeypatch.setattr(numbers.chats, "list_chats", list_chats)
+        monkeypatch.setattr(chats, "list_chats", list_chats)
         await browser.press(page, button)
         return await list_chats(connection, number, limit)
 
-    monkeypatch.setattr(numbers.chats, "list_chats", list_slowly)
+    monkeypatch.setattr(chats, "list_chats", list_slowly)
     assert (await browser.get("/handset")).status == 200
 
 
