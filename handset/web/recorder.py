@@ -88,8 +88,10 @@ class ChatRecorder:
         self._recording = asyncio.Lock()
         # Last recorded item; None while it must be read.
         self._last: LastItem | None = None
-        # Last positions in the inbox and of the sent messages before the first start of the page.
-        self._imported = (0, 0)
+        # Last position in the inbox before the first start of the page.
+        self._imported = 0
+        # Sent messages before this start, up to this position, and those of them that the network has yet to accept.
+        self._sent_before, self._waiting = 0, frozenset[int]()
         self._expired_at = context.clock.monotonic()  # of the last deletion of older items
         self._states: list[_StateChange] = []
         self._drafts: list[_Draft] = []
@@ -143,19 +145,20 @@ class ChatRecorder:
         context = self._context
         async with context.database.transaction() as connection:
             last = await chats.find_last(connection, self._number)
+            received, self._sent_before, _ = await inbox.find(connection, context.name)
             if not last.position:
-                received, own, _ = await inbox.find(connection, context.name)
-                self._imported = (received, own)
+                self._imported = received
             await self._delete_old(connection, last)
-            self._drafts = await self._list_unrecorded(connection)
+            envelopes = await outbox.list_envelopes(connection, context.name)
+            self._waiting = frozenset(envelope.position for envelope in envelopes)
+            self._drafts = await self._list_unrecorded(connection, envelopes)
         self._last = last
 
-    async def _list_unrecorded(self, connection: Connection) -> list[_Draft]:
+    async def _list_unrecorded(self, connection: Connection, envelopes: Sequence[OutboxRow]) -> list[_Draft]:
         """List the own group messages that were committed by a process that was killed before it recorded them.
 
         Unlike messages to one peer they are not kept once they are sent.
         """
-        envelopes = await outbox.list_envelopes(connection, self._context.name)
         own = {one.id: one for one in envelopes if one.number == self._number and one.draft is not None}
         for row in await chats.list_by_id(connection, self._number, own):
             own.pop(row.id, None)
@@ -261,17 +264,26 @@ class ChatRecorder:
         raw = message.raw or content.encode_text(message.text).decode()
         chat = message.group or message.peer
         # What the number had received before the page's first start was read elsewhere.
-        state = chats.SEEN if row.position <= self._imported[0] else chats.UNREAD
+        state = chats.SEEN if row.position <= self._imported else chats.UNREAD
         return _Draft(chat, message.id, message.peer, message.type, message.time, raw, state, row.position)
 
     def _own(self, row: sent.SentRow) -> _Draft | None:
-        state = chats.SENT if row.position <= self._imported[1] else chats.QUEUED
+        is_sent = row.position <= self._sent_before and row.position not in self._waiting
         try:
             raw = self._context.vault.open_sent(row)
         except e2ee.CorruptState as error:
             _give_up(row, error)
             return None
-        return _Draft(row.peer, row.id, row.number, _kind_of(raw), row.sent_at, raw.decode(), state, row.position)
+        return _Draft(
+            row.peer,
+            row.id,
+            row.number,
+            _kind_of(raw),
+            row.sent_at,
+            raw.decode(),
+            chats.SENT if is_sent else chats.QUEUED,
+            row.position,
+        )
 
     def _group_draft(self, group: str, message_id: str, raw: bytes) -> _Draft:
         now = self._context.now()

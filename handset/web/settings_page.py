@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from starlette.responses import Response
 
-from handset import answers, own_number
+from handset import answers, errors, own_number
 from handset.answers import InvalidAnswer
 from handset.web import strings, view
 from handset.web.phones import OpenPhone
@@ -37,7 +39,9 @@ async def change_number(page: HandsetRequest) -> Response:
     await page.book.open(other, name=phone.preferences.name)
     for chat in await view.list_chats(phone):
         if not addresses.names_group(chat.id):
-            await phone.send(chat.id, content)
+            # One that is no longer registered learns nothing; the others do.
+            with contextlib.suppress(errors.NoSuchNumber):
+                await phone.send(chat.id, content)
     return page.redirect(f"/{other}")
 
 

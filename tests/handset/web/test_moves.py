@@ -1,0 +1,64 @@
+"""A number that moves: to another number, and between a terminal and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handset import errors
+from handset.composing import Content
+from handset.web.phones import OpenPhone
+from tests.handset.business import Recorder
+from tests.handset.conftest import LiveNetwork
+from tests.handset.test_terminal import at_the_terminal
+from tests.handset.test_terminal import settings_for as terminal_settings
+from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register, serving, settings_for
+
+CLARA = "15550100003"
+
+
+async def test_a_new_number_is_announced_to_all_others_when_one_number_is_no_longer_registered(
+    browser: Browser, shop: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop.send(ADA, "hello")
+    await browser.until(CHAT, "hello")
+    await register(browser, BOB)
+    await browser.write(f"/handset/{BOB}/chats/{ADA}", "the newest chat")
+    await browser.until(f"/handset/{ADA}/chats/{BOB}", "the newest chat")
+    send = OpenPhone.send
+
+    async def send_to_those_registered(phone: OpenPhone, chat: str, message: Content) -> str:
+        if chat == BOB:
+            raise errors.NoSuchNumber(f"{chat} is not registered")
+        return await send(phone, chat, message)
+
+    monkeypatch.setattr(OpenPhone, "send", send_to_those_registered)
+    page = await browser.get(f"/handset/{ADA}/settings")
+    form = next(form for form in page.root.all("form") if form.get("action").endswith("/move"))
+    page = await browser.send(page, form, {"new_number": f"+{CLARA}"})
+    assert page.url.endswith(f"/handset/{CLARA}"), page.text
+    await shop.until(lambda: [m.type for m in shop.messages] == ["system"])
+
+
+async def at_page_then_terminal(network: LiveNetwork, folder: Path, shop: Recorder) -> None:
+    """Send from the page, then from the terminal."""
+    async with serving(settings_for(network, folder)) as pages, pages.browser() as browser:
+        await register(browser, ADA)
+        await browser.write(CHAT, "from the page")
+        await browser.until(CHAT, "✓ ?sent")
+    async with at_the_terminal(terminal_settings(network, folder)) as ada:
+        await ada.until("Connected")
+        await shop.send(ADA, "read there")
+        await ada.until("read there")
+        ada.type("from the terminal")
+        await shop.until(lambda: [m.text for m in shop.messages] == ["from the page", "from the terminal"])
+
+
+async def test_messages_that_a_terminal_sent_in_between_are_not_shown_as_waiting(
+    live_network: LiveNetwork, tmp_path: Path, shop: Recorder
+) -> None:
+    await at_page_then_terminal(live_network, tmp_path / "data", shop)
+    async with serving(settings_for(live_network, tmp_path / "data")) as pages, pages.browser() as browser:
+        page = await browser.until(CHAT, "from the terminal")
+        assert page.last.one("span", class_="state").get("title") != "waiting to be sent"
