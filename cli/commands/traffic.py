@@ -15,7 +15,7 @@ from cli import guard, process
 from cli.traffic import runs
 from cli.traffic.runs import Tee
 from cli.traffic.shapes import NumberRange
-from cli.traffic.target import LoginRefused, TrafficTarget
+from cli.traffic.target import PATIENCE, LoginRefused, TrafficTarget
 from tidings.aio import service
 
 PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
         raise guard.CommandFailure(f"{error}: is {PASSWORD} the password of {options.user}?") from error
     except aiohttp.ClientError as error:
         raise guard.CommandFailure(f"{options.to}: {error}") from error
+    except TimeoutError as error:
+        raise guard.CommandFailure(f"{options.to}: no answer within {PATIENCE:g} s") from error
     except msgspec.DecodeError as error:
         raise guard.CommandFailure(f"{options.file}: {error}") from error
 

@@ -102,6 +102,7 @@ class Recorder:
         self._recipients = RecipientIndexes()
         self._since = 0.0
         self.count = 0
+        self.error: OSError | None = None  # of the file, as on a full disk
         self.full = asyncio.Event()
 
     def take(self, copied: Copied) -> None:
@@ -110,8 +111,12 @@ class Recorder:
             return
         self._since = self._since or copied.at
         shape = shapes.shape_of(copied, self._since, self._recipients)
-        self._file.write(_encode(shape).decode() + "\n")
-        self.count += 1
+        try:
+            self._file.write(_encode(shape).decode() + "\n")
+        except OSError as error:
+            self.error, self._limit = error, self.count
+        else:
+            self.count += 1
         if self.count == self._limit:
             self.full.set()
 
@@ -163,6 +168,8 @@ async def record(socket: Path, path: Path, *, seconds: float, limit: int, stop: 
         with path.open("w", encoding="utf-8") as file:
             recorder = Recorder(file, limit)
             await _first((stop, recorder.full), seconds)
+            if recorder.error is not None:
+                raise recorder.error
     return recorder.count
 
 

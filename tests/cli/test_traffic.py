@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
+import contextlib
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,10 +17,14 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from cli.traffic import runs, shapes
+from cli import guard
+from cli.commands import traffic
+from cli.traffic import runs, shapes, target
 from cli.traffic.runs import Recorder, Tee
 from cli.traffic.shapes import NumberRange, RecipientIndexes, Shape
 from cli.traffic.target import LoginRefused, TrafficTarget
+from harness import polling
+from tidings.wire import tap
 from tidings.wire.tap import Copied
 
 NUMBERS = NumberRange(15550110000, 100)
@@ -159,3 +166,31 @@ def test_an_invalid_recording_raises_decodeerror(tmp_path: Path) -> None:
     path.write_text('{"at": "soon"}\n')
     with pytest.raises(msgspec.DecodeError):
         list(runs.read(path))
+
+
+async def test_a_recording_ends_with_an_error_when_the_disk_is_full(tmp_path: Path) -> None:
+    path, stop = tmp_path / "tap", asyncio.Event()
+    recording = asyncio.create_task(runs.record(path, Path("/dev/full"), seconds=3600, limit=10_000, stop=stop))
+    await polling.until(path.exists)
+    with contextlib.suppress(ConnectionError, FileNotFoundError):
+        for _ in range(300):
+            _, writer = await asyncio.open_unix_connection(str(path))
+            writer.write(tap.framed(copied(text())))
+            writer.close()
+            await writer.wait_closed()
+    await asyncio.wait([recording], timeout=5)
+    was_over = recording.done()
+    stop.set()
+    with pytest.raises(OSError, match="No space left"):
+        await recording
+    assert was_over
+
+
+def test_a_hung_target_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "PATIENCE", 0.2)
+    parser = argparse.ArgumentParser()
+    traffic.add_arguments(parser)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(guard.CommandFailure, match=url):
+            traffic.run(parser.parse_args(["replay", "unused", "--to", url]))
