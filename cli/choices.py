@@ -17,10 +17,19 @@ _OWN_EVENT = re.compile(r"evt_[0-9a-f]{32}")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+def word(text: str) -> str:
+    """Return the text of an option that selects rows. Raises `ArgumentTypeError` for an empty one, as of an unset
+    variable: it would select all rows.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("should not be empty; leave the option out to select all")
+    return text
+
+
 def recipient(text: str) -> str:
-    """Return the address that an option names, without `+`. Raises `ArgumentTypeError`."""
+    """Return the address that an option names, without `+`. Raises `ArgumentTypeError`, also for an empty text."""
     address = text.removeprefix("+")
-    if address and not addresses.is_wa_id(address) and not addresses.is_group(address):
+    if not addresses.is_wa_id(address) and not addresses.is_group(address):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a group's id")
     return address
 
@@ -43,17 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of callbacks: {', '.join(CALLBACK_STATUSES)}; of jobs: {', '.join(JOB_STATUSES)}; of the quarantine: "
         f"{', '.join(QUARANTINE_STATUSES)}; several times for any",
     )
-    parser.add_argument("--since", metavar="TIME", default="", help="2026-01-31T10:00:00Z, or 90m, 2h, 3d ago")
+    parser.add_argument("--since", type=word, metavar="TIME", help="2026-01-31T10:00:00Z, or 90m, 2h, 3d ago")
     parser.add_argument(
-        "--until", metavar="TIME", default="", help="like --since; rows of exactly that time are excluded"
+        "--until", type=word, metavar="TIME", help="like --since; rows of exactly that time are excluded"
     )
-    parser.add_argument("--recipient", type=recipient, metavar="NUMBER", default="", help="digits, or a group's id")
-    parser.add_argument("--number", metavar="NUMBER", default="", help="of this number of the business only")
+    parser.add_argument("--recipient", type=recipient, metavar="NUMBER", help="digits, or a group's id")
+    parser.add_argument("--number", type=word, metavar="NUMBER", help="of this number of the business only")
     parser.add_argument("--shard", type=count, metavar="N", help="of this shard only")
     parser.add_argument(
         "--kind",
+        type=word,
         metavar="KIND",
-        default="",
         help="of callbacks: status_change, inbound_message …; of the quarantine: job, delivery, callback",
     )
     parser.add_argument(
@@ -81,14 +90,25 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
         statuses=tuple(dict.fromkeys(options.status or default)),
         since=parse_time(options.since, "--since", now),
         until=parse_time(options.until, "--until", now),
-        recipient=options.recipient,
+        recipient=options.recipient or "",
         shard=options.shard,
-        number=options.number.lstrip("+"),
-        kind=options.kind,
+        number=(options.number or "").lstrip("+"),
+        kind=options.kind or "",
         seqs=tuple(parse_seq(event) for event in options.event if not is_own(event)),
         events=tuple(event for event in options.event if is_own(event)),
         ids=tuple(options.id),
     )
+
+
+def refuse(options: argparse.Namespace, but: Sequence[str] = ()) -> None:
+    """Raise `CommandFailure` if an option selects rows.
+
+    but: names of options that may be given
+    """
+    names = ("status", "since", "until", "recipient", "number", "shard", "kind", "id", "event")
+    given = [name for name in names if name not in but and getattr(options, name) not in ("", None, [])]
+    if given:
+        raise guard.CommandFailure(f"--{given[0]} does not apply to {options.action}")
 
 
 def is_own(event: str) -> bool:
@@ -107,10 +127,10 @@ def parse_seq(event: str) -> int:
     return seq
 
 
-def parse_time(text: str, option: str, now: float) -> int:
-    """Return a point in time in Unix milliseconds, 0 for an empty text. Raises `CommandFailure`.
+def parse_time(text: str | None, option: str, now: float) -> int:
+    """Return a point in time in Unix milliseconds, 0 for none. Raises `CommandFailure`.
 
-    text: ISO 8601 time (UTC without an offset), or an age such as 90m or 2h.
+    text: ISO 8601 time (UTC without an offset), or an age such as 90m or 2h; None for none.
     option: name of the option, for the error text.
     now: Unix seconds.
     """
@@ -125,7 +145,7 @@ def parse_time(text: str, option: str, now: float) -> int:
         raise guard.CommandFailure(
             f"{option} {text!r} is neither a time like 2026-01-31T10:00:00Z nor an age like 2h"
         ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(1, int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def describe(choice: RowFilter) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from cli import callback_resends, choices, chosen_number, process
+from cli import callback_resends, choices, chosen_number, guard, process
 from cli.commands import queue
 from cli.coreapp_client import CoreappClient
 from cli.queue_changes import QueueChanges
 from cli.settings import QueueSettings
-from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callback_views, callbacks, numbers
 from tidings.storage.business.callback_views import DONE, FAILING, GIVEN_UP, CallbackFilter, CallbackRecord
 from tidings.storage.business.callbacks import Callback
@@ -31,67 +30,89 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="list dead letters and failed callbacks; show the attempts at callbacks; make dead letters pending again; "
         "post all again that the options select, except those not tried yet; or list past replays",
     )
-    parser.add_argument("events", nargs="*", metavar="EVENT", help="event ids to show or replay (default: all)")
+    parser.add_argument("events", nargs="*", metavar="EVENT", help="to show, or to replay (default: dead letters)")
     chosen_number.add_option(parser)
-    parser.add_argument("--since", metavar="TIME", default="", help="of resend: 2026-01-31T10:00:00Z, or 90m, 2h ago")
-    parser.add_argument("--until", metavar="TIME", default="", help="of resend: like --since")
     parser.add_argument(
-        "--recipient", type=choices.recipient, metavar="NUMBER", default="", help="of resend: digits, or a group's id"
+        "--since", type=choices.word, metavar="TIME", help="of resend: 2026-01-31T10:00:00Z, 90m or 2h ago"
     )
-    parser.add_argument("--kind", metavar="KIND", default="", help="of resend: status_change, inbound_message …")
+    parser.add_argument("--until", type=choices.word, metavar="TIME", help="of resend: like --since")
+    parser.add_argument(
+        "--recipient", type=choices.recipient, metavar="NUMBER", help="of resend: digits, or a group's id"
+    )
+    parser.add_argument("--kind", type=choices.word, metavar="KIND", help="of resend: status_change, inbound_message …")
     parser.add_argument("--state", choices=(FAILING, GIVEN_UP, DONE), default="", help="of resend (default: any)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the database (list, replays), or send requests to the Coreapps that own the shards (replay)."""
-    found = QueueSettings.read(os.environ)
-    if options.action == "list":
-        return asyncio.run(_list(found.business))
-    if options.action == "replays":
-        return asyncio.run(_list_replays(found.business))
-    if options.action == "show":
-        return asyncio.run(_show(found.business, options.events))
-    if options.action == "resend":
-        return int(process.run_loop(_resend(found, options)))
-    return int(process.run_loop(_replay(found, options.events)))
+    """Read the database (list, show, replays), or send requests to the Coreapps that own the shards."""
+    _check(options)
+    return int(process.run_loop(_run(options, QueueSettings.read(os.environ))))
 
 
-async def _list(where: DatabaseSettings) -> int:
-    database = Database(where, "business")
+def _check(options: argparse.Namespace) -> None:
+    """Raise `CommandFailure` for what the action would ignore."""
+    if options.action == "show" and not options.events:
+        raise guard.CommandFailure("name the event ids to show: `tidings callbacks list` prints them")
+    if options.events and options.action not in ("show", "replay"):
+        raise guard.CommandFailure(f"{options.events[0]}: event ids do not apply to {options.action}")
+    for name in ("since", "until", "recipient", "kind", "state"):
+        if getattr(options, name) and options.action != "resend":
+            raise guard.CommandFailure(f"--{name} applies to resend only")
+
+
+async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
+    database = Database(settings.business, "business")
     try:
-        failing = await _print_pages(database, callbacks.list_failing, _next_attempt)
-        dead = await _print_pages(database, callbacks.list_dead, lambda _: "given up")
+        number = ""
+        if options.number is not None:
+            number = await chosen_number.find(database, settings.account, options.number)
+        changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
+        if options.action == "list":
+            return await _list(database, number)
+        if options.action == "replays":
+            return await _list_replays(database)
+        if options.action == "show":
+            return await _show(database, options.events)
+        if options.action == "replay" and options.events:
+            return await _replay(database, changes, options.events)
+        if options.action == "replay":
+            return await _replay_dead(database, changes, number)
+        await callback_resends.resend(database, changes, number or settings.account, _chosen(options), _print_progress)
+        return 0
     finally:
         await database.close()
+
+
+async def _list(database: Database, number: str) -> int:
+    """Print failed callbacks and dead letters. number: of the business; empty for any"""
+    failing = await _print_pages(database, callbacks.list_failing, number, _next_attempt)
+    dead = await _print_pages(database, callbacks.list_dead, number, lambda _: "given up")
     print(f"{failing} to be retried, {dead} dead letters")
     return 0
 
 
-async def _list_replays(where: DatabaseSettings) -> int:
-    database = Database(where, "business")
-    try:
-        last = (0, 0)
-        while True:
-            async with database.reading() as connection:
-                page = await callback_replays.list_after(connection, last)
-            for replay in page:
-                print(f"{choices.utc(replay.at)}  {replay.event_id}  {replay.by}")
-            if not page:
-                return 0
-            last = (page[-1].at, page[-1].seq)
-    finally:
-        await database.close()
+async def _list_replays(database: Database) -> int:
+    last = (0, 0)
+    while True:
+        async with database.reading() as connection:
+            page = await callback_replays.list_after(connection, last)
+        for replay in page:
+            print(f"{choices.utc(replay.at)}  {replay.event_id}  {replay.by}")
+        if not page:
+            return 0
+        last = (page[-1].at, page[-1].seq)
 
 
-async def _print_pages(database: Database, read: Any, fate: Callable[[Callback], str]) -> int:
+async def _print_pages(database: Database, read: Any, number: str, fate: Callable[[Callback], str]) -> int:
     after = count = 0
     while True:
         async with database.reading() as connection:
             page = await read(connection, after=after)
         for row in page:
-            told = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {fate(row)}"
-            print(f"{told}  {row.last_error}")
-        count += len(page)
+            if number in ("", row.account):
+                told = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {fate(row)}"
+                print(f"{told}  {row.last_error}")
+                count += 1
         if not page:
             return count
         after = page[-1].seq
@@ -101,52 +122,62 @@ def _next_attempt(row: Callback) -> str:
     return f"again at {choices.utc(row.due_at)}"
 
 
-async def _replay(settings: QueueSettings, events: Sequence[str]) -> int:
-    """Replay the callbacks with these event ids; without ids, all dead letters. Raises `CommandFailure`."""
-    choice = RowFilter(
-        statuses=(FAILING, DEAD) if events else (DEAD,),
-        seqs=tuple(choices.parse_seq(event) for event in events if not choices.is_own(event)),
-        events=tuple(event for event in events if choices.is_own(event)),
-    )
-    database = Database(settings.business, "business")
-    try:
-        changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
-        async with database.reading() as connection:
-            rows = await queue.CALLBACKS.read(connection, choice)
-            chosen = queue.by_shard(queue.CALLBACKS, rows)
-            for event in events:
-                for number in await numbers.list_numbers(connection):
-                    named = CallbackFilter(id=event, state=DONE)
-                    page = await callback_views.list_to_resend(
-                        connection, number.number, named, block=number.shard_block
-                    )
-                    for shard, seqs in page.seqs.items():
-                        chosen.setdefault(shard, []).extend(seqs)
-        total = await changes.replay(chosen)
-    finally:
-        await database.close()
-    print(f"{total} callbacks are pending again")
+async def _replay_dead(database: Database, changes: QueueChanges, number: str) -> int:
+    """Replay all dead letters. number: of the business; empty for any"""
+    async with database.reading() as connection:
+        rows = await queue.CALLBACKS.read(connection, RowFilter(statuses=(DEAD,), number=number))
+    print(f"{await changes.replay(queue.by_shard(queue.CALLBACKS, rows))} callbacks are pending again")
     return 0
 
 
-async def _resend(settings: QueueSettings, options: argparse.Namespace) -> int:
-    """Post all callbacks of a number again that the options select. Raises `CommandFailure`."""
+async def _replay(database: Database, changes: QueueChanges, events: Sequence[str]) -> int:
+    """Replay the callbacks with these event ids. Returns 1 if one is unknown. Raises `CommandFailure`."""
+    chosen: dict[int, list[int]] = {}
+    unknown = []
+    async with database.reading() as connection:
+        for event in events:
+            found = [*await _find_queued(connection, event), *await _find_ended(connection, event)]
+            for shard, seqs in found:
+                chosen.setdefault(shard, []).extend(seqs)
+            if not found:
+                unknown.append(event)
+    print(f"{await changes.replay(chosen)} callbacks are pending again")
+    for event in unknown:
+        print(f"{event}  unknown, or not tried yet", file=sys.stderr)
+    return int(bool(unknown))
+
+
+async def _find_queued(connection: Connection, event: str) -> Iterable[tuple[int, Sequence[int]]]:
+    """Return the `seq`s, with their shards, of failed callbacks and dead letters with this event id."""
+    is_own = choices.is_own(event)
+    named = RowFilter(
+        statuses=(FAILING, DEAD),
+        seqs=() if is_own else (choices.parse_seq(event),),
+        events=(event,) if is_own else (),
+    )
+    return queue.by_shard(queue.CALLBACKS, await queue.CALLBACKS.read(connection, named)).items()
+
+
+async def _find_ended(connection: Connection, event: str) -> Iterable[tuple[int, Sequence[int]]]:
+    """Return the `seq`s, with their shards, of accepted callbacks with this event id."""
+    found: list[tuple[int, Sequence[int]]] = []
+    for number in await numbers.list_numbers(connection):
+        named = CallbackFilter(id=event, state=DONE)
+        page = await callback_views.list_to_resend(connection, number.number, named, block=number.shard_block)
+        found += page.seqs.items()
+    return found
+
+
+def _chosen(options: argparse.Namespace) -> CallbackFilter:
+    """Return the callbacks to post again that the options select. Raises `CommandFailure`."""
     now = time.time()
-    choice = CallbackFilter(
-        recipient=options.recipient,
-        kind=options.kind,
+    return CallbackFilter(
+        recipient=options.recipient or "",
+        kind=options.kind or "",
         state=options.state,
         since=choices.parse_time(options.since, "--since", now),
         until=choices.parse_time(options.until, "--until", now) or int(now * 1000),
     )
-    database = Database(settings.business, "business")
-    try:
-        account = await chosen_number.find(database, settings.account, options.number)
-        changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
-        await callback_resends.resend(database, changes, account, choice, _print_progress)
-    finally:
-        await database.close()
-    return 0
 
 
 def _print_progress(total: int, reached: int | None) -> None:
@@ -154,22 +185,18 @@ def _print_progress(total: int, reached: int | None) -> None:
     print(f"{total} callbacks are pending again{back}", flush=True)
 
 
-async def _show(where: DatabaseSettings, events: Sequence[str]) -> int:
+async def _show(database: Database, events: Sequence[str]) -> int:
     """Print the attempts at the callbacks with these event ids. Returns 1 if one is unknown."""
-    database = Database(where, "business")
     unknown = 0
-    try:
-        for event in events:
-            async with database.reading() as connection:
-                found = [
-                    record
-                    for number in await numbers.list_numbers(connection)
-                    for record in await _find(connection, number, event)
-                ]
-            unknown += not found
-            print("\n".join(line for record in found for line in _lines(record)) or f"{event}  unknown")
-    finally:
-        await database.close()
+    for event in events:
+        async with database.reading() as connection:
+            found = [
+                record
+                for number in await numbers.list_numbers(connection)
+                for record in await _find(connection, number, event)
+            ]
+        unknown += not found
+        print("\n".join(line for record in found for line in _lines(record)) or f"{event}  unknown")
     return int(unknown > 0)
 
 

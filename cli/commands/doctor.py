@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 
-from cli import process
+from cli import guard, process
 from cli.doctor import configuration, findings
 from cli.doctor.findings import Finding, Level
 from cli.doctor.plan import CheckPlan, Wanted
@@ -39,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
     """Run every check that applies to this environment. Returns the level of the worst finding."""
     wrong = [name for name in options.processes if name not in configuration.KINDS]
     if wrong:
-        raise SystemExit(f"tidings doctor: {wrong[0]!r} is none of {', '.join(configuration.KINDS)}")
+        print(f"tidings doctor: {wrong[0]!r} is none of {', '.join(configuration.KINDS)}", file=sys.stderr)
+        return guard.WRONG_USE
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
     wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)

@@ -130,6 +130,7 @@ async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
 
 
 async def _show_depths(options: argparse.Namespace, connection: Connection) -> None:
+    choices.refuse(options)
     found, now = await queue_views.depths(connection), time.time()
     if options.json:
         _print_object({"queues": [queue_pages.depth_object(depth, now) for depth in found]})
@@ -159,6 +160,7 @@ async def _list(options: argparse.Namespace, connection: Connection, queue: _Que
 
 
 async def _list_audit(options: argparse.Namespace, connection: Connection) -> None:
+    choices.refuse(options, but=("since", "until"))
     entries: list[queue_pages.AuditedRow] = []
     last = (0, 0)
     while page := await callback_replays.list_after(connection, last):

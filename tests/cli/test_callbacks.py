@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -251,3 +252,56 @@ def test_dead_letters_and_named_callbacks_are_replayed_without_an_owner(tmp_path
     )
     assert run("callbacks", "replay", **variables).stdout == "1 callbacks are pending again\n"
     assert run("callbacks", "replay", **variables).stdout == "0 callbacks are pending again\n"
+
+
+def two_numbers(directory: Path) -> dict[str, str]:
+    """Create the tables, with a dead letter of each of two numbers. Returns the variables of the installation."""
+    variables = {"TIDINGS_DATA_DIR": str(directory), "TIDINGS_BUSINESS_NUMBER": "15550000000"}
+    assert run("migrate", **variables).returncode == 0
+
+    async def fill() -> None:
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{directory}/business.db"), "business")
+        rows = [failed(1, 12), dataclasses.replace(failed(2, 12), account="15550000009")]
+        async with database.transaction() as connection:
+            await numbers.add_first(connection, "15550000000")
+            await numbers.add(connection, "15550000009")
+            await shards.create_shards(connection, 1)
+            await callbacks.enqueue(connection, rows, [b"\x01"] * 2)
+            await callbacks.bury(connection, rows, [b"\x01"] * 2)
+        await database.close()
+
+    asyncio.run(fill())
+    return variables
+
+
+def test_a_replay_of_one_number_leaves_the_dead_letters_of_the_others(tmp_path: Path) -> None:
+    variables = two_numbers(tmp_path)
+    done = run("callbacks", "replay", "--number", "15550000009", **variables)
+    assert (done.returncode, done.stdout) == (0, "1 callbacks are pending again\n"), done.stderr
+
+
+def test_a_list_of_one_number_has_only_its_callbacks(tmp_path: Path) -> None:
+    listed = run("callbacks", "list", "--number", "15550000009", **two_numbers(tmp_path))
+    assert "evt_1 " not in listed.stdout
+    assert "evt_2 " in listed.stdout
+
+
+def test_a_replay_of_an_unknown_event_is_reported(tmp_path: Path) -> None:
+    done = run("callbacks", "replay", "evt_77", **two_numbers(tmp_path))
+    assert (done.returncode, done.stderr) == (1, "evt_77  unknown, or not tried yet\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("resend", "evt_1"), "evt_1: event ids do not apply to resend"),
+        (("replay", "--since", "1h"), "--since applies to resend only"),
+        (("show",), "name the event ids to show"),
+    ],
+)
+def test_arguments_that_an_action_would_ignore_are_refused(
+    tmp_path: Path, arguments: tuple[str, ...], error: str
+) -> None:
+    done = run("callbacks", *arguments, **two_numbers(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert error in done.stderr

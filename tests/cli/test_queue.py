@@ -486,3 +486,12 @@ def test_an_option_that_selects_no_item_of_the_quarantine_is_refused(
     with pytest.raises(guard.CommandFailure, match=option[0]):
         tool(action, *option)
     assert [item["status"] for item in json.loads(tool("quarantine", "--json"))["items"]] == ["quarantined"]
+
+
+@pytest.mark.parametrize("action", ["status", "audit"])
+@pytest.mark.parametrize("options", [("--shard", "7"), ("--number", ME), ("--status", "dead"), ("--kind", "x")])
+def test_a_selection_of_rows_is_refused_where_it_has_no_effect(
+    tool: Tool, action: str, options: tuple[str, ...]
+) -> None:
+    with pytest.raises(guard.CommandFailure, match=f"{options[0]} does not apply to {action}"):
+        tool(action, *options)
