@@ -102,7 +102,8 @@ async def test_sticker_packs_belong_to_one_account_and_are_deleted_with_their_st
             assert await stickerpacks.add_sticker(connection, pack, "m", ["🎉"], limit=2) == expected
         with pytest.raises(PackFull):
             await stickerpacks.add_sticker(connection, pack, "m", [], limit=2)
-        await stickerpacks.change_sticker(connection, Sticker("p1", 1, "n", ("😀", "😎")))
+        assert await stickerpacks.change_sticker(connection, "p1", 1, {"image_data_id": "n", "emojis": ("😀", "😎")})
+        assert not await stickerpacks.change_sticker(connection, "p1", 7, {"image_data_id": "n"})
         assert await stickerpacks.find_sticker(connection, "p1", 1) == Sticker("p1", 1, "n", ("😀", "😎"))
         assert await stickerpacks.delete_sticker(connection, "p1", 0)
         assert not await stickerpacks.delete_sticker(connection, "p1", 0)
