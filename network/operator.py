@@ -69,7 +69,7 @@ class OperatorEndpoints:
         text = await self._read(request)
         if not addresses.is_number(number):
             raise errors.NotFound(f"{number!r} is not a number of 7 to 15 digits")
-        notice = Notice(device.ANNOUNCEMENT, number, number, body=text)
+        notice = Notice(device.ANNOUNCEMENT, number, number, body=text, id=_make_id())
         try:
             stored = await self._storing.submit(notice)
         except BatcherFull:
@@ -101,7 +101,7 @@ class OperatorEndpoints:
         self._waiting += 1
         try:
             async with self._lock:
-                devices, nodes = await self.broadcast(f"{device.ANNOUNCEMENT}.{secrets.token_hex(12)}", text)
+                devices, nodes = await self.broadcast(_make_id(), text)
         finally:
             self._waiting -= 1
         ANNOUNCED.labels("all").inc(devices)
@@ -116,3 +116,7 @@ class OperatorEndpoints:
         if len(text) > MAX_TEXT:
             raise errors.TooLarge(f"a text may have at most {MAX_TEXT} bytes")
         return text
+
+
+def _make_id() -> str:
+    return f"{device.ANNOUNCEMENT}.{secrets.token_hex(12)}"

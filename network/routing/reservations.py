@@ -23,6 +23,7 @@ class Notice(NamedTuple):
     refs: Sequence[str] = ()
     body: bytes = b""
     group: str = ""  # Group that it is about; empty for none.
+    id: str = ""  # Stays the same when the transaction is repeated; empty for a new one at each attempt.
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -84,7 +85,7 @@ class Reservations:
                     seq=seq,
                     recipient=notice.recipient,
                     sender=notice.sender,
-                    id=f"{notice.kind}.{seq}",
+                    id=notice.id or f"{notice.kind}.{seq}",
                     kind=notice.kind,
                     timestamp=now,
                     expires_at=now + self.ttl * 1000,

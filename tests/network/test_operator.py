@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
 import httpx
 import pytest
 
@@ -9,9 +13,11 @@ from harness.mariadb import free_port
 from network import app
 from network.delay import Delay
 from tests.conftest import DatabaseFactory
-from tests.network.support import Network
+from tests.network.support import ALICE, Network, stored
 from tidings.secrets.api_key import NO_KEY, ApiKey
-from tidings.storage.database import Database
+from tidings.storage import outages
+from tidings.storage.database import Connection, Database
+from tidings.storage.network import mailbox
 
 KEY = ApiKey("an API key of the tests")
 OPERATOR_KEY = ApiKey("the key of the operator")
@@ -86,3 +92,37 @@ async def test_announcements_require_an_operator_key(network: Network) -> None:
         headers = {"Authorization": f"Apikey {key}"}
         async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as answer:
             assert answer.status == 401
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_an_announcement_whose_commit_lost_its_response_arrives_once(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start(operator_key=OPERATOR_KEY)
+    await network.register(ALICE)
+    alice = await network.connect(ALICE)
+    begin, insert = Database.transaction, mailbox.insert
+    inserted: list[mailbox.Envelope] = []
+    lost: list[str] = []
+
+    async def noted(connection: Connection, rows: Sequence[mailbox.Envelope]) -> None:
+        inserted.extend(rows)
+        await insert(connection, rows)
+
+    @contextlib.asynccontextmanager
+    async def transaction(database: Database, **options: Any) -> AsyncIterator[Connection]:
+        async with begin(database, **options) as connection:
+            yield connection
+        if inserted and not lost:
+            lost.append(inserted[0].id)
+            raise outages.Unanswered("no answer")
+
+    monkeypatch.setattr(mailbox, "insert", noted)
+    monkeypatch.setattr(Database, "transaction", transaction)
+    headers = {"Authorization": f"Apikey {OPERATOR_KEY}"}
+    async with network.http.post(f"/v1/announcements/{ALICE}", json={"text": "hello"}, headers=headers) as answer:
+        assert answer.status == 202
+    assert lost
+    (delivery,) = await alice.deliveries(1)
+    assert delivery.body == b"hello"
+    assert await stored(network) == [delivery.id]
