@@ -69,7 +69,8 @@ class WebSocketClient:
         self._reason = self._reason or reason
         self.is_open = False
         for task in self._tasks:
-            task.cancel()
+            # A task that is cancelled before its first step never runs, and would not report the end.
+            self._loop.call_soon(task.cancel)
 
     async def _write(self) -> None:
         with contextlib.suppress(websockets.ConnectionClosed):
