@@ -126,10 +126,14 @@ class Arrivals:
         awaited.require_first(delivery)
         try:
             plaintext = sender_keys.read(record, delivery.body, spend)
-        except (e2ee.NoSession, e2ee.TooFarAhead) as error:
-            if isinstance(error, e2ee.NoSession):
-                awaited.lacking(delivery)
+        except e2ee.NoSession:
+            awaited.lacking(delivery)
             self._lacking.append((group_id, sender))
+            raise
+        except e2ee.E2EEError as error:
+            awaited.settled(delivery)
+            if isinstance(error, e2ee.TooFarAhead):
+                self._lacking.append((group_id, sender))
             raise
         assert record is not None
         awaited.settled(delivery)
