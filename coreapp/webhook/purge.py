@@ -44,6 +44,7 @@ class CallbackPurge:
         """
         context = self.context
         changed: Set[int] = frozenset()
+        deleted = 0
 
         async def choose() -> Collection[int]:
             nonlocal changed
@@ -52,13 +53,18 @@ class CallbackPurge:
             changed = queue_views.changed_since(found, statuses)
             return [seq for seq in seqs if seq not in changed]
 
+        async def work(connection: Connection) -> int:
+            nonlocal deleted
+            deleted = await self._delete(connection, by, choice, found) or deleted
+            return deleted
+
         # This ensures that callbacks committed just now are in the queue.
         await context.journal.write(Change(context.account))
         async with self.queue.without(choose) as found:
             try:
                 # A pending write of a failed attempt would restore the row of a deleted callback.
                 await context.journal.write(Change(context.account))
-                deleted = await context.persist(lambda connection: self._delete(connection, by, choice, found))
+                deleted = await context.persist(work)
             except BaseException as error:
                 # They are no longer in memory, and may be on disk.
                 context.journal.fail(error)
@@ -72,9 +78,13 @@ class CallbackPurge:
         waiting = await callbacks.list_waiting(connection, shard, seqs)
         stored = {seq: row for seq, row in waiting.items() if seq not in found.discarded}
         posted = {seq for seq, (subject, _) in stored.items() if subject in found.posted}
+        deleted = await callbacks.purge(connection, shard, [seq for seq in seqs if seq not in posted])
+        if not deleted and found.is_counted:
+            # An earlier attempt has deleted them.
+            return 0
+        found.is_counted = True
         found.stored = len(stored) - len(posted)
         found.theirs = sum(kind in FROM_RECIPIENTS for seq, (_, kind) in stored.items() if seq not in posted)
-        deleted = await callbacks.purge(connection, shard, [seq for seq in seqs if seq not in posted])
         now = self.context.now()
         await callback_purges.add(connection, callback_purges.CallbackPurgeRow(now, shard, by, choice, deleted))
         return deleted

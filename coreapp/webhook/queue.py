@@ -62,6 +62,7 @@ class QueuePurge:
     posted: frozenset[str]  # subjects of which one callback is being posted and stays
     stored: int = 0  # set by the caller: number of deleted callbacks that were pending in the database only
     theirs: int = 0  # set by the caller: number of those of `stored` that are `FROM_RECIPIENTS`
+    is_counted: bool = False  # set by the caller with `stored` and `theirs`
 
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]

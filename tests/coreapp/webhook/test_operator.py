@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pymysql
@@ -18,7 +20,7 @@ from tests.manual_clock import ManualClock
 from tidings.storage import outages
 from tidings.storage.business import callback_purges, callback_replays, callbacks, queue_views
 from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, RowFilter
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.wire import codes, core
 
 
@@ -187,3 +189,35 @@ async def test_dead_letters_are_posted_after_a_replay_whose_commit_had_an_unknow
     await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
     async with asyncio.timeout(5):
         await world.sink.signals.until(lambda: bool(world.sink.posts))
+
+
+async def test_a_purge_whose_commit_had_an_unknown_outcome_is_counted_and_audited_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await running_with(world, 0)
+    bodies = running.shard.context.bodies
+    rows = [callbacks.Callback(1, 0, BUSINESS, "gBEG1", "status_change", b"{}", 1)]
+    async with world.database.transaction() as connection:
+        await callbacks.enqueue(connection, rows, bodies.seal(rows))
+        await callbacks.bury(connection, rows, bodies.seal(rows))
+    add, transaction, lost = callback_purges.add, Database.transaction, list[str]()
+
+    async def noted(*given: Any) -> None:
+        lost.append("next")
+        await add(*given)
+
+    @contextlib.asynccontextmanager
+    async def lossy(self: Database, **options: Any) -> AsyncIterator[Connection]:
+        async with transaction(self, **options) as connection:
+            yield connection
+        if lost == ["next"]:
+            lost.append("done")
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    monkeypatch.setattr(callback_purges, "add", noted)
+    monkeypatch.setattr(Database, "transaction", lossy)
+    answer = await running.client.ask(lambda n: core.PurgeCallbacks(n, [1], "ann@desk", "dead"))
+    assert (lost, answer.count) == (["next", "done"], 1)
+    async with world.database.reading() as connection:
+        (audited,) = await callback_purges.list_after(connection, (0, 0))
+    assert audited.deleted == 1
