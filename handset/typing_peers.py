@@ -32,6 +32,12 @@ class TypingPeers:
         """End all indicators."""
         self._until.clear()
 
+    def seconds_left(self, number: str) -> float | None:
+        """Return the seconds until the next indicator on a device ends; `None` without any."""
+        now = self._clock.monotonic()
+        ends = [self._until.get(key) or 0.0 for key in list(self._until) if key[0] == number]
+        return min((end - now for end in ends if end > now), default=None)
+
     def list_of(self, number: str) -> list[str]:
         """List the peers that are typing on a device, in ascending order."""
         now = self._clock.monotonic()

@@ -85,6 +85,7 @@ class ChatRecorder:
         self._number = number
         self._changed = changed
         self._wakeup = Wakeup()
+        self._typing_timer: asyncio.TimerHandle | None = None
         self._recording = asyncio.Lock()
         # Last recorded item; None while it must be read.
         self._last: LastItem | None = None
@@ -116,7 +117,7 @@ class ChatRecorder:
         if event.kind == TYPING:
             if self.typing.begin(event.number, event.peer):
                 self._changed()
-            asyncio.get_running_loop().call_later(content.TYPING_SECONDS + 0.1, self._changed)
+            self._await_typing_end()
             return
         if event.kind in (chats.DELIVERED, chats.READ):
             self._put_state(_StateChange(event.refs, event.kind, event.peer if event.group else ""))
@@ -130,6 +131,17 @@ class ChatRecorder:
             now = self._context.now()
             self._put_draft(_Draft(event.group or event.peer, "", "", chats.NOTICE, now, raw, chats.SEEN))
         self._wakeup.wake()
+
+    def _await_typing_end(self) -> None:
+        """Start the timer for the next end of an indicator, unless it runs. There is one, however many peers type."""
+        left = self.typing.seconds_left(self._number)
+        if self._typing_timer is None and left is not None:
+            self._typing_timer = asyncio.get_running_loop().call_later(left + 0.1, self._typing_ended)
+
+    def _typing_ended(self) -> None:
+        self._typing_timer = None
+        self._changed()
+        self._await_typing_end()
 
     def accepted(self, envelopes: Sequence[OutboxRow]) -> None:
         """Record that the network has accepted messages."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from handset.application import TYPING, DeviceEvent
 from handset.devices.context import FleetContext
 from handset.web import recorder
 from handset.web.recorder import ChatRecorder
@@ -145,3 +148,21 @@ async def test_an_own_group_message_is_recorded_after_a_kill_before_its_record(t
             assert await texts(world, group) == ["Hello all"]
             (row,) = await items(world, group)
             assert (row.id, row.author, row.state) == ("g1", ADA, chats.QUEUED)
+
+
+async def test_many_typing_indicators_of_a_peer_start_one_timer(tmp_path: Path) -> None:
+    changes: list[str] = []
+    async with bench(tmp_path, ADA) as world:
+        context = FleetContext("fleet", world.database, VAULT, world.clock, world.limits)
+        record = ChatRecorder(context, ADA, lambda: changes.append("changed"))
+        with mock.patch.object(
+            asyncio.get_running_loop(), "call_later", wraps=asyncio.get_running_loop().call_later
+        ) as later:
+            for _ in range(1000):
+                record.notify(DeviceEvent(ADA, BUSINESS, TYPING))
+        assert changes == ["changed"]
+        (call,) = later.call_args_list
+        # The indicator ends after 25 seconds.
+        assert 24.0 < call.args[0] < 25.2
+        call.args[1]()
+        assert changes == ["changed", "changed"]
