@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from cli.doctor.findings import Finding, error, fine, warning
 from tidings.config import env
 from tidings.observability import interpreter
 from tidings.observability.interpreter import InterpreterBuild
-from tidings.secrets import private_files
 
 # A warning is given when less than this part of the disk and less than this number of bytes are free.
 FREE_PART, FREE_BYTES = 0.1, 1024 * env.MIB
@@ -83,23 +83,19 @@ class DiskSpeed:
         return [self.judge(*await asyncio.to_thread(self._measure))]
 
     def _measure(self) -> tuple[float, float]:
-        path = existing(self._directory) / f".doctor-{os.getpid()}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_files.FILE_MODE)
-        try:
+        # It has no name, so that nothing is left after a kill.
+        with tempfile.TemporaryFile(dir=existing(self._directory), buffering=0) as file:
             started = time.perf_counter()
             block = os.urandom(env.MIB)
             for _ in range(WRITTEN // len(block)):
-                os.write(descriptor, block)
-            os.fsync(descriptor)
+                file.write(block)
+            os.fsync(file)
             rate = WRITTEN / env.MIB / (time.perf_counter() - started)
             started = time.perf_counter()
             for _ in range(SYNCS):
-                os.write(descriptor, block[:4096])
-                os.fsync(descriptor)
+                file.write(block[:4096])
+                os.fsync(file)
             return rate, (time.perf_counter() - started) * 1000 / SYNCS
-        finally:
-            os.close(descriptor)
-            path.unlink(missing_ok=True)
 
     def judge(self, rate: float, sync_ms: float) -> Finding:
         """Return the finding for a measurement.

@@ -130,6 +130,16 @@ async def test_a_replay_keeps_the_recorded_intervals_divided_by_its_speed(instal
     assert [body["to"] for _, body in installation.asked] == ["15550110000", "15550110001", "15550110002"]
 
 
+async def test_a_replay_that_is_behind_its_times_stops_when_asked_to(installation: Installation) -> None:
+    installation.hold.clear()
+    stop, shape = asyncio.Event(), Shape(0.0, "messages", 100, "text", 50, 0)
+    async with TrafficTarget(installation.url, "admin", "right", in_flight=3) as target:
+        asyncio.get_running_loop().call_soon(stop.set)
+        await runs.replay([shape] * 10_000, target, NUMBERS, speed=1, stop=stop)
+        installation.hold.set()
+    assert target.tally.sent + target.tally.dropped < 10
+
+
 async def test_requests_the_target_is_too_slow_for_are_dropped_and_counted(installation: Installation) -> None:
     installation.hold.clear()
     async with TrafficTarget(installation.url, "admin", "right", in_flight=3) as target:
