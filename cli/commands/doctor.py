@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     wrong = [name for name in options.processes if name not in configuration.KINDS]
     if wrong:
         print(f"tidings doctor: {wrong[0]!r} is none of {', '.join(configuration.KINDS)}", file=sys.stderr)
-        return guard.WRONG_USE
+        raise SystemExit(guard.WRONG_USE)
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
     wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
