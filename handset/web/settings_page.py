@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from handset import answers, errors, own_number
 from handset.answers import InvalidAnswer
-from handset.web import strings, view
+from handset.web import strings
 from handset.web.phones import OpenPhone
 from handset.web.site import HandsetRequest
+from tidings.storage.handset import chats
 from tidings.wire import addresses
 
 
@@ -37,11 +38,13 @@ async def change_number(page: HandsetRequest) -> Response:
     if other == phone.number:
         raise InvalidAnswer("the new number is the present one")
     await page.book.open(other, name=phone.preferences.name)
-    for chat in await view.list_chats(phone):
-        if not addresses.names_group(chat.id):
+    async with phone.database.reading() as connection:
+        known = await chats.list_all(connection, phone.number)
+    for chat in known:
+        if not addresses.names_group(chat):
             # One that is no longer registered learns nothing; the others do.
             with contextlib.suppress(errors.NoSuchNumber):
-                await phone.send(chat.id, content)
+                await phone.send(chat, content)
     return page.redirect(f"/{other}")
 
 

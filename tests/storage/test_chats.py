@@ -46,6 +46,7 @@ async def test_chats_are_listed_by_their_newest_item_with_their_unread_messages(
         found = await chats.list_chats(connection, ADA, 10)
         assert found == [ChatSummary(BOB, 0, rows[4]), ChatSummary(SHOP, 2, rows[3])]
         assert await chats.list_chats(connection, ADA, 1) == found[:1]
+        assert await chats.list_all(connection, ADA) == [SHOP, BOB]
         assert await chats.list_page(connection, ADA, SHOP, before=0, limit=10) == [rows[0], rows[2]]
         assert await chats.list_page(connection, ADA, SHOP, before=3, limit=10) == [rows[0]]
         assert await chats.list_page(connection, ADA, SHOP, before=0, limit=1) == [rows[2]]

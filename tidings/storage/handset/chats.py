@@ -144,6 +144,12 @@ async def list_chats(connection: AsyncConnection, number: str, limit: int) -> li
     return [ChatSummary(chat, int(count or 0), last[position]) for chat, position, count in found if position in last]
 
 
+async def list_all(connection: AsyncConnection, number: str) -> list[str]:
+    """List the ids of all chats of a number, in ascending order."""
+    chosen = sa.select(items.c.chat).where(items.c.number == number).distinct().order_by(items.c.chat)
+    return list((await connection.execute(chosen)).scalars())
+
+
 async def list_page(
     connection: AsyncConnection, number: str, chat: str, *, before: int, limit: int
 ) -> list[ChatItemRow]:
