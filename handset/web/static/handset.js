@@ -139,30 +139,40 @@
     if (!matchMedia("(pointer: coarse)").matches && location.hash === "#end") {
       addEventListener("load", () => setTimeout(begin));
     }
+    const dropped = document.getElementById("dropped");
     const take = (files) => {
       if (!files.length) return;
-      file.files = files;
-      const dropped = document.getElementById("dropped");
+      // A message has one file.
+      const first = new DataTransfer();
+      first.items.add(files[0]);
+      file.files = first.files;
       dropped.textContent = `${files[0].name} ${dropped.dataset.goes}`;
       dropped.hidden = false;
       say(dropped.textContent);
       text.focus();
     };
     const main = document.getElementById("main");
+    const hasFiles = (event) => event.dataTransfer.types.includes("Files");
     for (const name of ["dragover", "dragenter"]) {
       main.addEventListener(name, (event) => {
+        if (!hasFiles(event)) return;
         event.preventDefault();
         main.classList.add("is-target");
       });
     }
     main.addEventListener("dragleave", () => main.classList.remove("is-target"));
     main.addEventListener("drop", (event) => {
+      if (!hasFiles(event)) return;
       event.preventDefault();
       main.classList.remove("is-target");
       take(event.dataTransfer.files);
     });
     text.addEventListener("paste", (event) => take(event.clipboardData.files));
-    file.addEventListener("change", () => take(file.files));
+    file.addEventListener("change", () => {
+      // None after the dialogue was cancelled.
+      dropped.hidden = true;
+      take(file.files);
+    });
   }
 
   // Codes are copied, and the form that would show this is not sent.

@@ -202,6 +202,10 @@ async def test_answers_of_each_type_reach_the_webhook(handsets: Scene, page: Pag
     files = [{"name": "cat.png", "mimeType": "image/png", "buffer": PNG}]
     await page.get_by_label("File", exact=True).set_input_files(files)
     await expect(page.get_by_text("cat.png goes out with the next message.").first).to_be_visible()
+    # The dialogue is opened again, and cancelled.
+    await page.get_by_label("File", exact=True).set_input_files([])
+    await expect(page.locator("#dropped")).to_be_hidden()
+    await page.get_by_label("File", exact=True).set_input_files(files)
     await type_message(page, "A cat")
     assert (await arrives("image"))["image"]["caption"] == "A cat"
     await expect(last(page).get_by_role("img", name="Picture")).to_be_visible()
@@ -209,7 +213,9 @@ async def test_answers_of_each_type_reach_the_webhook(handsets: Scene, page: Pag
     await page.locator("#main").evaluate(
         """main => {
           const data = new DataTransfer();
-          data.items.add(new File([new TextEncoder().encode("%PDF-1.7\\n")], "bill.pdf", {type: "application/pdf"}));
+          const content = [new TextEncoder().encode("%PDF-1.7\\n")];
+          const type = "application/pdf";
+          for (const name of ["bill.pdf", "second.pdf"]) data.items.add(new File(content, name, {type}));
           main.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
         }"""
     )
