@@ -251,3 +251,23 @@ async def test_a_profile_with_the_longest_description_of_the_cloud_api_is_restor
     data = await backup(api)
     answer = await restore(api, data)
     assert answer.status_code == 200, answer.text
+
+
+async def test_the_headers_of_the_webhook_are_restored(api: Served) -> None:
+    headers = {"Authorization": "Basic dTpw", "X-Shop": "7"}
+    data = await changed(api, settings=settings(webhooks={"url": "https://example.com/"}), webhook_headers=headers)
+    assert (await restore(api, data)).status_code == 200
+    data = await backup(api)
+    await api.http.delete("/v1/settings/application")
+    assert (await restore(api, data)).status_code == 200
+    found = (await api.http.get("/v1/settings/application")).json()["settings"]["application"]
+    assert found["webhooks"]["url"] == "https://example.com/"
+    content = password_box.open_box(PASSWORD, await backup(api), purpose="tidings backup")
+    assert msgspec.json.decode(content)["webhook_headers"] == headers
+
+
+async def test_a_backup_with_headers_that_callbacks_have_already_is_refused(api: Served) -> None:
+    data = await changed(api, webhook_headers={"Host": "example.com"})
+    answer = await restore(api, data)
+    assert code(answer) == (400, 1009)
+    assert "data: webhook_headers: should be names and values" in answer.text

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pydantic
 
+from tidings.keys import webhook_url
 from tidings.storage.business.application_settings import ApplicationSettings, MediaKind
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.http.bodies import Body, refusal
@@ -15,6 +16,7 @@ from webapp.http.constraints import WEB_ADDRESS, Integer
 from webapp.http.openapi.document import Meta
 
 MAX_URL = 2_048
+MAX_HEADERS = 20  # that posts to a webhook carry
 _DAY_MS = 86_400_000
 
 
@@ -37,10 +39,20 @@ def _is_concurrency(value: int) -> int:
     return value
 
 
+def _are_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not webhook_url.is_header(name, value):
+            raise refusal(PARAMETER_INVALID, "should be names and values of headers that callbacks do not have already")
+    return headers
+
+
 WebhookURL = Annotated[
     str,
     pydantic.Field(max_length=MAX_URL, json_schema_extra={"pattern": f"^(?:{WEB_ADDRESS})?$"}),
     pydantic.AfterValidator(_is_webhook_url),
+]
+WebhookHeaders = Annotated[
+    dict[str, str], pydantic.Field(max_length=MAX_HEADERS), pydantic.AfterValidator(_are_headers)
 ]
 Concurrency = Annotated[
     Integer,

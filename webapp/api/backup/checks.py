@@ -18,7 +18,7 @@ from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.wire.codes import PARAMETER_INVALID
 from tidings.wire.decoding import UNREADABLE
 from webapp.api.account.schemas import Shards
-from webapp.api.application_settings.schemas import Changes
+from webapp.api.application_settings.schemas import Changes, WebhookHeaders
 from webapp.api.backup.contents import BackupProvider, Contents, StickerPack
 from webapp.api.business_encryption import BusinessEncryption, normalise
 from webapp.api.compliance.schemas import Compliance
@@ -68,6 +68,7 @@ class _Parts(Body):
 
     shards: Shards
     settings: Changes
+    webhook_headers: WebhookHeaders
     about: About
     business: _Profile
     compliance: Compliance | None
@@ -111,6 +112,7 @@ def _check(found: Contents, account: str, now: datetime.datetime) -> CheckedBack
             stickerpacks=[_pack(account, pack) for pack in parts.stickerpacks],
             flows_key=None if found.flows_key is None else _flows_key(found.flows_key),
             compliance=None if parts.compliance is None else as_kept(parts.compliance),
+            webhook_headers=parts.webhook_headers,
         ),
         outdated,
     )
@@ -123,6 +125,7 @@ def _as_posted(found: Contents, account: str) -> dict[str, Any]:
     return {
         "shards": found.shards,
         "settings": _decode("settings", found.settings),
+        "webhook_headers": found.webhook_headers,
         "about": {"text": found.about},
         "business": dataclasses.asdict(found.business),
         "compliance": None if found.compliance is None else dataclasses.asdict(found.compliance),

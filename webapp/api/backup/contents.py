@@ -59,11 +59,13 @@ class Contents(msgspec.Struct):
     # Optional because older backups lack them.
     flows_key: bytes | None = None
     compliance: StoredCompliance | None = None
+    webhook_headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the posts to the webhook
 
 
 async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:
     """Return the current settings, with the given keys. Raises `UnreadableSecret`."""
     registration = await registrations.find_registration(connection, account)
+    settings = await application_settings.find_settings(connection, account)
     external = await certificates.find_certificate(connection, account, certificates.EXTERNAL)
     packs = [
         StickerPack(pack, list(await stickerpacks.list_stickers(connection, pack.id)))
@@ -94,6 +96,7 @@ async def read(connection: Connection, safe: SecretSealer, account: str, keys: s
         stickerpacks=packs,
         flows_key=await certificates.find_certificate(connection, account, certificates.FLOWS_KEY),
         compliance=await profiles.find_compliance(connection, account),
+        webhook_headers=dict(webhook_url.headers_of(safe, account, settings)),
     )
 
 
@@ -107,8 +110,10 @@ async def write(
     await registrations.set_shards(connection, account, contents.shards)
     await registrations.set_pin_hash(connection, account, contents.pin_hash)
     await application_settings.reset_settings(connection, account)
-    settings = webhook_url.sealed(safe, account, msgspec.json.decode(contents.settings))
-    await application_settings.change_settings(connection, account, settings)
+    settings = msgspec.json.decode(contents.settings)
+    if url := settings.get("webhooks", {}).get("url"):
+        settings["webhooks"]["url"] = webhook_url.with_headers(url, contents.webhook_headers)
+    await application_settings.change_settings(connection, account, webhook_url.sealed(safe, account, settings))
     await profiles.set_about(connection, account, contents.about)
     await profiles.set_business(connection, account, contents.business)
     await profiles.set_photo(connection, account, contents.photo)

@@ -12,38 +12,24 @@ from typing import Annotated
 import pydantic
 from fastapi import Request, Response
 
-from tidings.keys import webhook_url
-from tidings.wire.codes import PARAMETER_INVALID
-from webapp.api.application_settings.schemas import WebhookURL
+from webapp.api.application_settings.schemas import WebhookHeaders, WebhookURL
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.d360 import responses
 from webapp.auth.numbers import Numbers
 from webapp.auth.tokens import Caller
 from webapp.http import bodies, dependencies
-from webapp.http.bodies import Body, BodyLimit, refusal
+from webapp.http.bodies import Body, BodyLimit
 from webapp.http.errors import AdministratorRequired
 
 PATH = "/v1/configs/webhook"
 WABA_PATH = "/waba_webhook"
-MAX_HEADERS = 20
-
-
-def _are_headers(headers: dict[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        if not webhook_url.is_header(name, value):
-            raise refusal(PARAMETER_INVALID, "should be names and values of headers that callbacks do not have already")
-    return headers
 
 
 class WebhookConfig(Body):
     """A webhook. Without `headers` posts carry no headers but ours."""
 
     url: Annotated[WebhookURL, pydantic.Field(min_length=1)]
-    headers: Annotated[
-        dict[str, str],
-        pydantic.Field(max_length=MAX_HEADERS, default_factory=dict),
-        pydantic.AfterValidator(_are_headers),
-    ]
+    headers: Annotated[WebhookHeaders, pydantic.Field(default_factory=dict)]
 
 
 async def show(request: Request, caller: Caller) -> Response:
