@@ -17,7 +17,7 @@ FILES = sorted(RESULTS.iterdir())
 JSON = [path for path in FILES if path.suffix == ".json"]
 LINK = re.compile(r"\]\(([^)#]+)\)")
 PERFORMANCE = ROOT / "docs" / "performance.md"
-# A result file and a commit, such as [seed000 4d70eb9], and where the page says which file it is.
+# A result file and a commit, such as [seed000 4d70eb9], and the line of the page that names the file.
 LABEL = re.compile(r"\[([a-z0-9-]+ [0-9a-f]{7,12})\](?!:)")
 DEFINITION = re.compile(r"^\[([a-z0-9-]+ [0-9a-f]{7,12})\]: (\S+)$", re.MULTILINE)
 

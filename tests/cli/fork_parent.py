@@ -13,7 +13,7 @@ from typing import Any
 
 from cli.fork_server import ForkedProcess, ForkServer, ForkServerEnded
 
-# Created before the fork, so that children see it without being told.
+# Created before the fork, so that children share it.
 LOADED = {"at": time.monotonic()}
 
 

@@ -335,7 +335,7 @@ async def test_a_business_number_unlike_the_database_s_stops_the_start(make: Mak
     changed = await make({"TIDINGS_BUSINESS_NUMBER": "+15559999999"})
     with pytest.raises(SettingsError, match="15559999999, but this database is that of 15550000000"):
         await changed.start()
-    # No process was told to begin.
+    # No process was started.
     assert not any(line.startswith("starting") for line in console.lines[printed:])
     await changed.close()
     assert changed.supervisor.pids() == {}

@@ -129,7 +129,7 @@ class CutWire:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlackOut:
-    """Close all connections of a wire, and pass nothing on for up to a second, as often as told."""
+    """Close all connections of a wire, and pass nothing on for up to a second, any number of times."""
 
     wire: str
     cuts: int

@@ -35,8 +35,8 @@ class FuzzedApi:
 
     name: str
     document: str  # path
-    hooks: str  # module beside this one
-    config: str  # settings of schemathesis, beside this module
+    hooks: str  # module of this package
+    config: str  # settings of schemathesis, a file of this package
 
 
 V1 = FuzzedApi("v1", "/openapi.json", "hooks.py", "schemathesis.toml")

@@ -1,6 +1,6 @@
 """A Coreapp dies with 5,000 unsent messages. Another takes them over, and still serves its own recipients in time.
 
-The requests of 40 s from the death are compared with those of the same Coreapp alone, and beside as many ordinary
+The requests of 40 s from the death are compared with those of the same Coreapp alone, and with as many ordinary
 messages per second as it then sends orphaned ones. The second comparison has the limit: sending a message costs the
 same, whoever accepted it.
 """
@@ -25,7 +25,7 @@ SHARDS = 4
 ORPHANS = 5_000
 # Messages per second whose requests are measured.
 RATE = 40.0
-# Ordinary messages per second beside them. The backlog of two shards is sent at 400 to 600 per second.
+# Ordinary messages per second at the same time. The backlog of two shards is sent at 400 to 600 per second.
 ORDINARY = 400.0
 BASELINE_SECONDS = 40.0
 # After the lease of 3 s.

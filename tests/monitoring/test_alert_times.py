@@ -90,7 +90,7 @@ class Alerts:
         async def are_wanted() -> bool:
             return holds(await self.firing())
 
-        # Beyond the limit, so that the figure says by how much it was missed.
+        # Beyond the limit, so that the figure shows by how much it was missed.
         await polling.until(are_wanted, seconds=3 * seconds, pause=1.0)
         return time.monotonic() - started
 

@@ -151,7 +151,7 @@ async def test_calls_have_the_same_results_except_those_that_the_cloud_api_lacks
     # Which other metrics are shown depends on what a Coreapp has done.
     for one in (owner, business):
         assert "pending_messages" in (await one.must("GET", "/v1/stats/app"))["stats"]["app"]
-    # What A has changed is the profile of the number at B.
+    # A has changed the profile of the number at B.
     assert (await owner.must("GET", BUSINESS))["settings"]["business"]["profile"]["address"] == "2 Main Street"
     await business.must("PATCH", ABOUT, {"text": "Closed"})
     assert (await owner.must("GET", ABOUT))["settings"]["profile"]["about"]["text"] == "Closed"

@@ -110,7 +110,7 @@ async def test_a_cloud_api_that_hangs_is_answered_with_503_within_9_seconds(prox
         )
         assert (await listed(business, PATH, "templates")).keys() == {*others, ("slow", "en_US")}
     finally:
-        # What was held back is lost.
+        # The webhooks that were held back are lost.
         proxy.cut()
         proxy.open()
     await business.must("DELETE", f"{PATH}/slow")

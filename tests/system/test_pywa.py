@@ -123,7 +123,7 @@ class Business:
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Business]:
     """Business whose library has registered its callback, with the WABA, and verified it; for all tests of this
     module."""
-    # This release of the library reads `contacts` beside each status, and the user's id in it.
+    # This release of the library reads `contacts` of each status, and the user's id in it.
     variables = {
         "TIDINGS_CLOUD_API": "1",
         "TIDINGS_CLOUD_BSUID": "1",

@@ -1,4 +1,4 @@
-"""The client of the Graph API says whether a request may have had an effect, also against a hostile server."""
+"""Errors of the client of the Graph API: they show whether a request may have had an effect. Hostile servers."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_details_are_those_of_the_error() -> None:
     )
     assert of_response(400, recorded) == PostRefused(2000, "body: number of localizable_params (1)")
     assert of_response(400, error(131009, "(#131009) T", error_data="in words")) == PostRefused(1009, "in words")
-    # The code of v1 says nothing, so the details do.
+    # The code of v1 is a general one, so the details name the reason.
     assert of_response(400, error(131049, "(#131049) T", error_data={"details": "d"})) == PostRefused(
         131049, "(#131049) T: d"
     )

@@ -35,7 +35,7 @@ CODE_3, CODE_100 = "(code 3)", "(100/33)"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Row of a table: its calls, as the keys of `ENDPOINTS`, and what it says about them."""
+    """Row of a table: its calls, as the keys of `ENDPOINTS`, and its text about them."""
 
     calls: Sequence[tuple[str, str, str]]
     words: Sequence[str]  # names in the first cell that are no calls

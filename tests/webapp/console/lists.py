@@ -1,4 +1,4 @@
-"""What the lists of the console show, and parts of the console."""
+"""Rows that the lists of the console show, and parts of the console."""
 
 from __future__ import annotations
 
