@@ -170,7 +170,7 @@ async def measure(current: Session) -> None:
     seconds = QUICK_SECONDS if options.quick else options.seconds
     directory = current.directory / "second"
     directory.mkdir()
-    # A session of its own, because each has one database server.
+    # A separate session, because each has one database server.
     other = Session(current.report, options, directory)
     try:
         async with (

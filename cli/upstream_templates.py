@@ -30,7 +30,7 @@ class TemplateOwner:
 async def find_owner(database: Database, first: str, given: str | None) -> TemplateOwner:
     """Return the number to act on. Raises `CommandFailure` for one that the installation does not have.
 
-    first: first number, which always has a WABA of its own
+    first: first number, which always has its own WABA
     given: value of `--number`; None without it
     """
     number = await chosen_number.find(database, first, given)

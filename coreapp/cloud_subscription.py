@@ -67,7 +67,7 @@ async def find(
     own = opened.get(identity.phone_number_id) or opened.get(identity.waba_id) or app
     if own is None:
         return None
-    # An app without a callback of its own has the messages of the overrides.
+    # An app without its own callback has the messages of the overrides.
     fields = frozenset(app.fields) if app is not None else frozenset((MESSAGES,))
     version = (app or own).version
     return CloudSubscription(

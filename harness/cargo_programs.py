@@ -16,7 +16,7 @@ from harness.packages import PackageMissing
 BUILD = Path(__file__).parents[1] / "build" / "rust"
 # Cargo's lock file without the lines that name the registry.
 PINNED = "crates.lock"
-# What crates for TLS are linked with.
+# Libraries that crates for TLS are linked with.
 _HEADER, _HEADER_PACKAGE = Path("/usr/include/openssl/ssl.h"), "libssl-dev"
 _TOOLS = {"cc": "gcc", "pkg-config": "pkg-config"}
 

@@ -19,7 +19,7 @@ YES = "yes"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """What a probe uses."""
+    """Emulated API, client and webhook of a probe."""
 
     target: EmulatorTarget
     http: httpx.AsyncClient

@@ -1,4 +1,4 @@
-"""Programs that emulate the Cloud API, each started on a directory of its own with one webhook."""
+"""Programs that emulate the Cloud API, each started in its own directory with one webhook."""
 
 from __future__ import annotations
 

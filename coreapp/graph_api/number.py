@@ -1,4 +1,4 @@
-"""What the shards of one number in this process share to use the Cloud API: connections, pace and refused files."""
+"""State that the shards of one number in this process share to use the Cloud API: connections, pace, refused files."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class _CallError(CloudError, gc=False):
 
     @property
     def explained(self) -> str:
-        """What is wrong, in the words that are for the user of the API if there are any."""
+        """Text of the error: the one for the user of the API if there is one."""
         words = ": ".join(text for text in (self.error_user_title, self.error_user_msg) if text)
         return f"{words} (#{self.code})"[:MAX_DETAILS] if words else self.shown
 

@@ -33,7 +33,7 @@ _Object = TypeVar("_Object")
 
 
 class ChangeEffect(enum.Enum):
-    """What is known about a change."""
+    """State of a change."""
 
     NONE = "nothing was changed"
     UNKNOWN = "unknown"

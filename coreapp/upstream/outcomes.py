@@ -83,7 +83,7 @@ class CloudError(msgspec.Struct, gc=False):
 
     @property
     def details(self) -> str:
-        """What is wrong, in words."""
+        """Text of the error."""
         data = self.error_data
         if isinstance(data, dict):
             data = data.get("details")

@@ -169,7 +169,7 @@ class UpstreamSender(Encryption):
         self.number.closed()
         await super().close()
 
-    # What receiving and read marks need.
+    # For receiving and read marks.
 
     def settle(self, message_id: str, peer: str) -> Job | None:
         """Remove a job whose message has a status, so that a post of it is known to have succeeded: the present one, or

@@ -1,6 +1,6 @@
 """Callbacks that report an event: one in the format of v1 and one in that of the Cloud API, each where it is wanted.
 
-The callback of the Cloud API is a row of its own, translated when the event is stored (docs/decisions/0066).
+The callback of the Cloud API is a separate row, translated when the event is stored (docs/decisions/0066).
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class ChatRecorder:
             return None
         raw = message.raw or content.encode_text(message.text).decode()
         chat = message.group or message.peer
-        # What the number had received before the page's first start was read elsewhere.
+        # Messages received before the page's first start were read elsewhere.
         state = chats.SEEN if row.position <= self._imported else chats.UNREAD
         return _Draft(chat, message.id, message.peer, message.type, message.time, raw, state, row.position)
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from urllib.parse import quote
 
-# What a file of another person may do if it is opened as a document: nothing.
+# A file of another person that is opened as a document may do nothing.
 FILE_POLICY = "sandbox; default-src 'none'; frame-ancestors 'none'"
 
 _ALWAYS = {

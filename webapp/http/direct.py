@@ -31,7 +31,7 @@ class DirectRoute(APIRoute):
 
 
 class SendingPaths(Protocol):
-    """API on other paths than those of v1, with a hot route of its own."""
+    """API on other paths than those of v1, with its own hot route."""
 
     def sends(self, path: str) -> bool:
         """Return whether messages are posted to a path."""

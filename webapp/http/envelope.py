@@ -49,7 +49,7 @@ _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
 class Dialect(Protocol):
-    """API with its own format of errors and its own headers, on paths of its own."""
+    """API with its own format of errors, headers and paths."""
 
     def claims(self, path: str) -> bool:
         """Return whether a path belongs to this API."""

@@ -21,7 +21,7 @@ MAX_BY = 255
 
 
 class AuditAction(enum.StrEnum):
-    """What was done, as `strings.toml` of the console names it."""
+    """Action, as `strings.toml` of the console names it."""
 
     SHOW_MESSAGE = "show_message"
     SHOW_CALLBACK = "show_callback"

@@ -20,7 +20,7 @@ REPLAY, PURGE = "replay", "purge"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """What a user did: a replay or purge of callbacks in one shard, or another action about a number."""
+    """Action of a user: a replay or purge of callbacks in one shard, or another action about a number."""
 
     # Unix milliseconds.
     at: int

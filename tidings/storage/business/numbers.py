@@ -115,7 +115,7 @@ async def add(connection: AsyncConnection, number: str, *, waba_of: str = "") ->
 
     Raises `NumberExists`, `TooManyNumbers`, and `NoSuchWaba`. Must be called after `add_first`.
 
-    waba_of: number of the installation whose WABA it joins; empty for a WABA of its own
+    waba_of: number of the installation whose WABA it joins; empty for its own WABA
     """
     # The first row is locked, so that two concurrent calls do not choose the same block.
     await connection.execute(sa.select(table.c.number).where(table.c.shard_block == 0).with_for_update())

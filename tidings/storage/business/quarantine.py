@@ -27,7 +27,7 @@ _MAX_ID = 64
 
 
 class ItemKind(enum.StrEnum):
-    """What an item is."""
+    """Kind of an item."""
 
     JOB = "job"  # message to send; its row stays in the job queue
     DELIVERY = "delivery"  # envelope from the network; kept in `body` once it is quarantined

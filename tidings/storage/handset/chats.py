@@ -43,7 +43,7 @@ class ChatItemRow:
     # JSON, sealed.
     content: Annotated[str, types.long_text()]
     state: Annotated[str, types.key(12)]
-    # Message that it reacts to or withdraws; empty for none. Such an item is no message of its own.
+    # Message that it reacts to or withdraws; empty for none. Such an item is not shown as a message.
     about: Annotated[str, types.key(64)] = ""
     # Position in the inbox of a received message, in the outbox of a sent one; 0 for none.
     source: Annotated[int, sa.BigInteger] = 0

@@ -34,7 +34,7 @@ _OUTGOING = (
     "Message supplied to mark message as read API with message ID: {} is outgoing. Please use an incoming message ID."
 )
 _PRODUCTS = ("whatsapp",)
-# What the Cloud API has and Tidings leaves out.
+# Values of the Cloud API that Tidings does not accept.
 _PIN = "pin"
 _INTERACTIVE_LEFT_OUT = frozenset(
     ("order_details", "order_status", "address_message", "call_permission_request", "voice_call")

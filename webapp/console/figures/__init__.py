@@ -1,1 +1,1 @@
-"""What the overview shows: processes, queues, rates, charts, and findings of `tidings doctor`."""
+"""Figures of the overview: processes, queues, rates, charts, and findings of `tidings doctor`."""

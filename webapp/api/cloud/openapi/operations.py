@@ -17,7 +17,7 @@ _WORDS: Mapping[str, str] = {"GET": "Show", "POST": "Change", "DELETE": "Delete"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallDescription:
-    """What a call takes and returns."""
+    """Summary, query and response of a call."""
 
     summary: str
     answer: Schema = dataclasses.field(default_factory=lambda: {"type": "object"})
