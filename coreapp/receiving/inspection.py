@@ -32,7 +32,12 @@ def subjects(delivery: Deliver) -> Sequence[str]:
         found = delivery.refs
     else:
         found = (delivery.message_id,)
-    return [message_id for message_id in found if 0 < len(message_id) <= MAX_ID and message_id.isascii()]
+    # Some databases ignore blanks at the end of an id, and would find the message without them.
+    return [
+        message_id
+        for message_id in found
+        if 0 < len(message_id) <= MAX_ID and message_id.isascii() and " " not in message_id
+    ]
 
 
 def by_session(deliveries: Sequence[Deliver]) -> Sequence[str]:

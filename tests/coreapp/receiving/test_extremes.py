@@ -10,6 +10,7 @@ import pytest
 
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.receiving.test_events import with_session
 from tests.coreapp.receiving.test_hostile_peers import acknowledged
 from tidings.wire import core
 from tidings.wire import device as frames
@@ -81,6 +82,16 @@ async def test_impossible_message_ids_are_ignored(world: World, group: str) -> N
         world.network.deliver(NUMBER, kind, id=kind, refs=STRANGE, group=group)
     await acknowledged(world, *kinds)
     assert not running.shard.context.journal.broken.done()
+
+
+@pytest.mark.parametrize("kind", [frames.DELIVERED, frames.READ, frames.RETRY, frames.MESSAGE])
+async def test_the_id_of_a_message_with_a_blank_behind_it_does_not_end_the_shard(world: World, kind: str) -> None:
+    running, _, message = await with_session(world)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["sent"])
+    journal = running.shard.context.journal
+    world.network.deliver(NUMBER, kind, id="blank", body=b"\0", refs=[f"{message} "])
+    await acknowledged(world, "blank")
+    assert not journal.broken.done()
 
 
 @pytest.mark.parametrize("kind", [frames.PREKEY, frames.MESSAGE, frames.GROUP, frames.GROUP_CHANGED, frames.IDENTITY])
