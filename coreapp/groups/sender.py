@@ -188,8 +188,9 @@ class GroupSender:
         return group_id
 
     def _put(self, job: Job, content: bytes) -> None:
-        # Ids have the order of acceptance, so refused messages go before later ones.
-        bisect.insort(self._line(job.peer).waiting, (job.id, job, content), key=lambda entry: entry[0])
+        # In the order of acceptance, so refused messages go before later ones. Ids are made by several clocks.
+        waiting = self._line(job.peer).waiting
+        bisect.insort(waiting, (job.id, job, content), key=lambda entry: (entry[1].created_at, entry[0]))
         self._waiting += 1
 
     def _take(self, line: _Line, count: int) -> list[tuple[Job, bytes]]:

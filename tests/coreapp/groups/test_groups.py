@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -18,11 +19,13 @@ from tests.coreapp.group_scene import ANN, BEN, CAT, DISTRIBUTION, Member, Scene
 from tests.coreapp.signals import soon
 from tests.database_triggers import refused_rows
 from tidings import e2ee
+from tidings.aio.clock import SystemClock
 from tidings.storage.business import jobs, messages, quarantine
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import MessageRow, Status
 from tidings.wire import core
 from tidings.wire import device as frames
+from tidings.wire.ids import MessageIds
 
 
 @pytest.fixture
@@ -101,6 +104,26 @@ async def test_group_messages_keep_their_order_while_the_first_sender_key_is_in_
     await scene.hears(lambda: all(len(scene.statuses(message)) == 5 for message in sent))
     assert ann.shown == ben.shown == [(message, str(n)) for n, message in enumerate(sent)]
     assert (ann.keys, ben.keys) == (1, 1)
+
+
+async def test_group_messages_with_ids_of_several_clocks_keep_the_order_of_acceptance(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    now = SystemClock().now_ms()
+    ahead, behind = MessageIds(lambda: now + 1_000), MessageIds(lambda: now)
+    sent = [webapp.new() for webapp in (ahead, behind, ahead, behind)]
+
+    async def send(place: int, message: str) -> None:
+        content = json.dumps({"type": "text", "text": {"body": str(place)}}).encode()
+        answer = await scene.ask(
+            lambda n: core.AcceptMessage(n, BUSINESS, group, "text", content, recipient_type="group", id=message)
+        )
+        assert isinstance(answer, core.Accepted), answer
+
+    # All of them wait for the sender key to arrive.
+    await asyncio.gather(*(send(place, message) for place, message in enumerate(sent)))
+    await scene.hears(lambda: all(len(scene.statuses(message)) == 3 for message in sent))
+    assert texts(ann) == ["0", "1", "2", "3"]
 
 
 async def test_a_message_to_an_empty_group_is_sent_and_the_next_is_read(scene: Scene) -> None:
