@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
@@ -12,6 +15,9 @@ from tidings.storage.business import accounts
 _PURPOSE = "tidings account keys"
 _VERSION = 1
 
+# Bounds of the network, and of our tables.
+_KeyId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
 
 class WrongBackup(ValueError):
     """The data is no backup, or the password does not open it."""
@@ -19,7 +25,7 @@ class WrongBackup(ValueError):
 
 class _PreKey(msgspec.Struct):
     kind: str
-    key_id: int
+    key_id: _KeyId
     blob: bytes
 
 
@@ -30,10 +36,10 @@ class Keys(msgspec.Struct):
 
     version: int
     number: str
-    registration_id: int
-    identity: bytes
+    registration_id: _KeyId
+    identity: Annotated[bytes, Meta(min_length=32, max_length=32)]
     prekeys: list[_PreKey]
-    next_key_id: int = 0
+    next_key_id: _KeyId = 0
 
     @classmethod
     def of(cls, device: OwnDevice) -> Keys:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -21,7 +22,7 @@ from tidings.config.env import SettingsError
 from tidings.secrets import password_box
 from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import accounts, registrations, sessions
-from tidings.wire import core
+from tidings.wire import codes, core
 
 NUMBER = "15550110001"
 PASSWORD = "under seal"
@@ -306,3 +307,21 @@ def test_a_password_box_opens_only_with_its_password_and_purpose() -> None:
     for text in ("", "AAAA", "not base64", box[:40], "VEJYAQ" + "A" * 80, "VEJYAf8" + "A" * 81):
         with pytest.raises(ValueError, match=r"base64|later version|password"):
             password_box.open_box(PASSWORD, text, purpose="tests")
+
+
+@pytest.mark.parametrize("wrong", ["identity", "key id"])
+async def test_a_backup_with_malformed_keys_is_refused_and_the_coreapp_continues(world: World, wrong: str) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start()
+    await world.connected(running)
+    keys = key_backup.open_keys(await export(running), PASSWORD)
+    if wrong == "identity":
+        keys = msgspec.structs.replace(keys, identity=b"short")
+    else:
+        # The network gets only the newest keys.
+        keys.prekeys.insert(0, msgspec.structs.replace(keys.prekeys[0], key_id=2**70))
+    answer = await restore(running, key_backup.seal(keys, PASSWORD))
+    assert isinstance(answer, core.Refused), answer
+    assert answer.code == codes.PARAMETER_INVALID
+    assert not running.task.done()
+    assert (await running.client.send(NUMBER)).id
