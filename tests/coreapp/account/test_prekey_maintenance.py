@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from coreapp.account import key_backup
 from coreapp.account.own_device import OwnDevice
@@ -25,6 +28,7 @@ from tidings.aio import crashpoints
 from tidings.client.errors import NetworkUnreached
 from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey
+from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.wire import core
 
@@ -314,3 +318,27 @@ async def test_pre_keys_used_by_another_shard_leave_memory_and_backups(world: Wo
     await used_elsewhere(second)
     await maintenance.run_once()
     assert list(device.prekeys) == others
+
+
+async def test_new_pre_keys_are_uploaded_when_the_outcome_of_their_commit_is_unknown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.run_once()
+    first = await scene.lasting_at_network()
+    scene.clock.advance(WEEK + 600)
+    transaction, left = Database.transaction, [True]
+
+    @contextlib.asynccontextmanager
+    async def lossy(self: Database, **options: Any) -> AsyncIterator[Connection]:
+        async with transaction(self, **options) as connection:
+            yield connection
+        if left and options.get("about") == "keys":
+            left.clear()
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    monkeypatch.setattr(Database, "transaction", lossy)
+    await scene.run_once()
+    assert not left
+    second = await scene.lasting_at_network()
+    assert second[0] != first[0]
+    assert second == (scene.device.signed_prekey.key_id, scene.device.kyber_prekey.key_id)

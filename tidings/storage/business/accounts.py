@@ -13,7 +13,7 @@ from tidings.config.env import SettingsError
 from tidings.storage import types
 from tidings.storage.business import numbers, users
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import Database, any_of, execute_paged, pages, select_paged
+from tidings.storage.database import Database, add_rows, any_of, execute_paged, pages, select_paged
 from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key.
@@ -132,9 +132,11 @@ async def add_account(connection: AsyncConnection, account: Account) -> None:
 
 
 async def add_prekeys(connection: AsyncConnection, keys: Sequence[OwnPreKey]) -> None:
-    """Add private pre-keys. Must be committed before their public halves are uploaded."""
-    if keys:
-        await connection.execute(own_prekeys.insert(), [dataclasses.asdict(key) for key in keys])
+    """Add private pre-keys. Existing ones stay: the commit may be repeated.
+
+    Must be committed before their public halves are uploaded.
+    """
+    await add_rows(connection, own_prekeys, keys)
 
 
 async def set_next_key_id(connection: AsyncConnection, number: str, next_key_id: int) -> None:
