@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from tests.webapp.cloud.conftest import WABA, Cloud, error
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import template_lives, templates
 from tidings.storage.business.templates import TemplateRow
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from tidings.wire import core
 from tidings.wire.cloud.identity import template_id
 
@@ -188,3 +191,25 @@ async def test_the_value_is_that_of_the_namespace_whose_template_is_sent(
     await cloud.served.parts.common.changes.run_once()
     assert (await list_lives(database))[own] == 60
     assert await sent_life(cloud, coreapp, "UTILITY") == 60
+
+
+async def test_a_new_value_is_stored_when_the_first_transaction_fails(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template_id = (await create(cloud, "UTILITY", **{NAME: 60})).json()["id"]
+    transaction, left = Database.transaction, [True]
+
+    @contextlib.asynccontextmanager
+    async def failing(self: Database, **options: Any) -> AsyncIterator[Connection]:
+        async with transaction(self, **options) as connection:
+            yield connection
+            if left:
+                # The transaction is rolled back.
+                left.clear()
+                raise sa.exc.OperationalError("UPDATE", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    monkeypatch.setattr(Database, "transaction", failing)
+    assert (await cloud.http.post(f"/{template_id}", json={NAME: 90})).text == '{"success":true}'
+    assert not left
+    shown = await cloud.http.get(f"/{template_id}?fields={NAME}")
+    assert shown.json() == {NAME: 90, "id": template_id}

@@ -177,10 +177,11 @@ class Templates:
             await templates.lock(connection, account)
             existing = await templates.list_templates(connection, account)
             stored = next((template for template in existing if template.key == key), None)
-            if stored is None or stored == made:
-                # There is none, or an earlier attempt has changed it.
-                return stored
-            made = change(stored, await database_clock.read(connection))
+            if stored is None:
+                return None
+            if made is None or stored != made:
+                # No earlier attempt has changed it.
+                made = change(stored, await database_clock.read(connection))
             if life is not None:
                 await template_lives.put(connection, account, lives.id_of(made), life)
             if made != stored or life is not None:
