@@ -55,11 +55,11 @@ class WebhookCheck:
         except _UnusableTrust as failure:
             text = f"{place.shown}: the authorities and revocation lists for webhooks cannot be loaded: {failure}"
             where = f"TIDINGS_WEBHOOK_CRL ({self.revocations}) and " if self.revocations is not None else ""
-            return [error(self.name, text, f"check {where}the authority set by PUT /v1/certificates/webhooks/ca")]
+            return [error(self.name, text, f"check {where}the authority set by POST /v1/certificates/webhooks/ca")]
         except Forbidden as refusal:
             return [error(self.name, str(refusal), "use another URL, or set TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
         except ssl.SSLError as failure:
-            remedy = "use a certificate for this name, or set its CA by PUT /v1/certificates/webhooks/ca"
+            remedy = "use a certificate for this name, or set its CA by POST /v1/certificates/webhooks/ca"
             if self.revocations is not None:
                 remedy += f", or a current revocation list of its issuer in {self.revocations}"
             return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]

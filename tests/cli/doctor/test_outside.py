@@ -92,6 +92,7 @@ async def test_the_webhook_check_verifies_the_certificate_and_reports_expiry_and
         url = f"https://127.0.0.1:{server.port}/"
         refused = await one(WebhookCheck(url, LOCAL))
         assert (refused.level, "the certificate is refused" in refused.text) == (Level.ERROR, True)
+        assert "POST /v1/certificates/webhooks/ca" in refused.remedy
         believed = await WebhookCheck(url, LOCAL, authorities=authority.pem).run()
     assert [(finding.check, finding.level) for finding in believed] == [
         ("webhook", Level.FINE),
