@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import os
 import re
+import select
 import sys
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from tidings.storage import outages, revisions
 FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
+READER_LEFT = 141  # as of a program that SIGPIPE ends
 
 _OURS = ("tidings", "webapp", "coreapp", "network", "handset")
 
@@ -75,8 +77,19 @@ def one_line(who: str) -> Iterator[ExitStatus]:
     """
     outcome = ExitStatus()
     try:
-        yield outcome
+        try:
+            yield outcome
+        except SystemExit:
+            # Of `--help`.
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+        is_unread = isinstance(error, BrokenPipeError) and _has_no_reader()
+        _drop_unwritable()
+        if is_unread:
+            outcome.status = READER_LEFT
+            return
         if os.environ.get("TIDINGS_LOG_LEVEL", "").lower() == "debug":
             raise
         outcome.status, line = explain(error) or (
@@ -86,6 +99,21 @@ def one_line(who: str) -> Iterator[ExitStatus]:
         # If standard error is closed, the exit status alone reports the error.
         with contextlib.suppress(OSError):
             print(f"{who}: {' '.join(line.split())}", file=sys.stderr, flush=True)
+
+
+def _has_no_reader() -> bool:
+    """Return whether standard output is a pipe whose reader has ended, as of `| head`."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _drop_unwritable() -> None:
+    """Drop buffered output that cannot be written, which the interpreter would report with a traceback at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

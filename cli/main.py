@@ -130,10 +130,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of the commands below")
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    if not words:
-        parser.print_help()
-        return 2
-    given = parser.parse_args(words)
+    with guard.one_line("tidings") as outcome:
+        if not words:
+            parser.print_help()
+            return 2
+        given = parser.parse_args(words)
+    if outcome.status:
+        return outcome.status
     name, words = given.command, given.words
     with guard.one_line(f"tidings {name}") as outcome:
         for path in given.env_file:

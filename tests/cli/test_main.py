@@ -149,6 +149,19 @@ def test_an_interrupt_during_the_imports_leaves_no_traceback() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize("buffering", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "version", "queue --help"])
+def test_output_that_nobody_reads_ends_a_command_without_a_word(words: str, buffering: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as unread:
+        command = [sys.executable, "-c", "import sys, cli.start; sys.exit(cli.start.run())", *words.split()]
+        done = subprocess.run(
+            command, env=environment({"PYTHONUNBUFFERED": buffering}), stdout=unread, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
