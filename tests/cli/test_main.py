@@ -162,6 +162,16 @@ def test_output_that_nobody_reads_ends_a_command_without_a_word(words: str, buff
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_a_command_works_without_standard_streams(closed: str, tmp_path: Path) -> None:
+    script = f'"{sys.executable}" -c "import cli.start, sys; sys.exit(cli.start.run())" keys status {closed}'
+    migrate = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
+    assert migrate.returncode == 0, migrate.stderr
+    variables = environment({"TIDINGS_DATA_DIR": str(tmp_path)})
+    done = subprocess.run(["sh", "-c", script], env=variables, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
