@@ -130,7 +130,7 @@ async def _add(database: Database, settings: CoreappSettings, number: str, *, wa
         try:
             row = await numbers.add(connection, number, waba_of=waba_of)
         except numbers.NumberExists:
-            raise guard.CommandFailure(f"{number} is a number of this installation already") from None
+            raise _exists(number) from None
         except numbers.NoSuchWaba:
             raise guard.CommandFailure(
                 f"--waba-of: {waba_of} is not a number of this installation: `tidings number list` lists them"
@@ -156,9 +156,17 @@ async def _add(database: Database, settings: CoreappSettings, number: str, *, wa
     return 0
 
 
+def _exists(number: str) -> guard.CommandFailure:
+    return guard.CommandFailure(f"{number} is a number of this installation already")
+
+
 async def _require_no_recipient(database: Database, settings: CoreappSettings, number: str) -> None:
-    """Raise `CommandFailure` for a number that the network has a device of. Only a running Coreapp can ask for it."""
+    """Raise `CommandFailure` for a number of this installation, or that the network has a device of. Only a running
+    Coreapp can ask the network.
+    """
     async with database.reading() as connection:
+        if await numbers.find(connection, number) is not None:
+            raise _exists(number)
         owners = await shards.list_owners(connection)
     address = next((owner.address for owner in owners if owner.shard == 0), "")
     if not address:
