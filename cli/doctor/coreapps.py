@@ -42,7 +42,7 @@ class ShardOwnersCheck:
         found = []
         for owner in owners:
             age = ages.get(owner.shard, 0.0)
-            shard = f"shard {owner.shard} (of 0 to {len(owners) - 1})" if len(owners) > 1 else "shard 0 (the only one)"
+            shard = f"shard {owner.shard} (one of {len(owners)})" if len(owners) > 1 else "shard 0 (the only one)"
             if not owner.node:
                 found.append(error(self.name, f"{shard} has no owner", _START))
             elif age > self._lease_seconds:

@@ -195,8 +195,8 @@ async def test_a_shard_without_an_owner_or_heartbeat_is_an_error(database_factor
         await shards.create_shards(connection, 2)
         await shards.claim(connection, 1, owner="ann", address="127.0.0.1:1", heartbeat_timeout=30)
     free, owned = await owners.run()
-    assert (free.level, free.text) == (Level.ERROR, "shard 0 (of 0 to 1) has no owner")
-    assert (owned.level, "shard 1 (of 0 to 1): ann at 127.0.0.1:1, 0." in owned.text) == (Level.FINE, True)
+    assert (free.level, free.text) == (Level.ERROR, "shard 0 (one of 2) has no owner")
+    assert (owned.level, "shard 1 (one of 2): ann at 127.0.0.1:1, 0." in owned.text) == (Level.FINE, True)
     async with found.transaction() as connection:
         at = shards.table.c.heartbeat_at
         await connection.execute(shards.table.update().values(heartbeat_at=at - 40_000))
