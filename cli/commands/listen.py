@@ -119,8 +119,9 @@ async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
     stop = asyncio.Event()
     service.stop_on_signals(stop)
     try:
-        async with callback_receiver.receiving(host, port, show):
-            print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C to stop)", flush=True)
+        async with callback_receiver.receiving(host, port, show) as (own, chosen):
+            shown = f"[{own}]" if ":" in own else own
+            print(f"waiting for callbacks at http://{shown}:{chosen}/ (Ctrl-C to stop)", flush=True)
             await stop.wait()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:

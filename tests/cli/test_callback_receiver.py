@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import signal
 import socket
+import threading
 
 import httpx
 import pytest
@@ -55,3 +59,10 @@ def test_the_error_for_a_port_in_use_names_the_port_option() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(CommandFailure, match=f"127.0.0.1:{port} is in use: name another port with --port"):
             listen.run(argparse.Namespace(host="127.0.0.1", port=port, json=False))
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", r"127\.0\.0\.1"), ("::1", r"\[::1\]")])
+def test_the_printed_url_is_the_one_to_post_to(host: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    listen.run(argparse.Namespace(host=host, port=0, json=False))
+    assert re.search(rf" at http://{shown}:[1-9][0-9]*/ ", capsys.readouterr().out)
