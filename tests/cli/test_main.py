@@ -253,8 +253,9 @@ def test_an_impossible_data_directory_is_one_error_line(
     command: str, addresses: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    done = run(command, **{**addresses, "TIDINGS_DATA_DIR": str(tmp_path / "file" / "data")})
-    assert_one_line(done, 2, rf"tidings {command}: data directory .*: Not a directory")
+    for impossible in (tmp_path / "file" / "data", tmp_path / "file"):
+        done = run(command, **{**addresses, "TIDINGS_DATA_DIR": str(impossible)})
+        assert_one_line(done, 2, rf"tidings {command}: data directory .*: Not a directory")
 
 
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "migrate", "up"])

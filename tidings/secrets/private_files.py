@@ -5,6 +5,7 @@ Those with wider permissions, left by an earlier release or set by hand, are res
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -36,7 +37,7 @@ def make_directory(path: Path) -> None:
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     except FileExistsError:
         if not path.is_dir():
-            raise
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
 
 def replace(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
