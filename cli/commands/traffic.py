@@ -73,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
         return int(process.run_loop(_run(options)))
     except LoginRefused as error:
         raise guard.CommandFailure(f"{error}: is {PASSWORD} the password of {options.user}?") from error
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        raise guard.CommandFailure(f"--to {options.to!r} is not a URL like http://127.0.0.1:9090") from error
     except aiohttp.ClientError as error:
         raise guard.CommandFailure(f"{options.to}: {error}") from error
     except TimeoutError as error:

@@ -73,3 +73,10 @@ def test_a_recording_of_nothing_is_refused(tmp_path: Path, wrong: tuple[str, str
     words = ("traffic", "record", str(tmp_path / "f"), "--socket", str(tmp_path / "s"), "--seconds", "0.1", *wrong)
     done = run(*words)
     assert (done.returncode, wrong[0] in done.stderr) == (1, True), done.stdout
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:9090", "nowhere", "ftp://127.0.0.1"])
+def test_a_target_that_is_no_url_is_refused_with_an_example(tmp_path: Path, url: str) -> None:
+    (tmp_path / "f").write_text("")
+    done = run("traffic", "replay", str(tmp_path / "f"), "--to", url)
+    assert (done.returncode, f"--to '{url}' is not a URL like http://" in done.stderr) == (1, True), done.stderr
