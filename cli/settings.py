@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from tidings.config import env
 from tidings.installation import settings
@@ -54,6 +54,11 @@ class QueueSettings(CoreappSettings, LeaseSettings):
     """Settings of a Coreapp and of the leases of shards."""
 
 
+def _network_url(data: Mapping[str, Any]) -> str:
+    host, port = data["network_address"]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}" if env.is_loopback(host) else "http://127.0.0.1:9095"
+
+
 class TopSettings(env.Variables):
     """Addresses of the metrics of this environment's processes."""
 
@@ -62,7 +67,9 @@ class TopSettings(env.Variables):
         env.variable("TIDINGS_API_TLS", None)
     )
     coreapp_metrics: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
-    network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+    network_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
+    # `tidings up` needs only the address, from which it makes the URL for its other processes.
+    network_http: Annotated[str, env.made(_network_url, str)] = env.variable("TIDINGS_NETWORK_HTTP_URL", None)
     plaintext: exposure.Allowed = exposure.ALLOWED
     api_key: OptionalKey = API_KEY
     tls_files: exposure.InstallationFiles = env.MADE

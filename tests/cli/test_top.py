@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from cli.commands import top
+from cli.settings import TopSettings
 from cli.top import live, samples, screen
 from cli.top.samples import Samples
 from cli.top.snapshot import ChangeRow, ProcessRow, QueueRow, Snapshot, compare
@@ -290,3 +291,12 @@ def test_the_view_shows_the_faults_that_tests_have_requested() -> None:
     (line,) = [line for line in screen.lines(compare([], [look(webapp, gauge, 1.0)], 0.0)) if line.startswith("FAULTS")]
     assert line == "FAULTS  messages 3 (calls that are still to fail for tests)"
     assert not [line for line in screen.lines(compare([], [look(webapp, "", 1.0)], 0.0)) if line.startswith("FAULTS")]
+
+
+def test_the_network_is_scraped_where_it_listens_unless_its_url_is_set() -> None:
+    address = {"TIDINGS_NETWORK_HTTP_ADDRESS": "127.0.0.1:19095"}
+    assert TopSettings.read(address).network_http == "http://127.0.0.1:19095"
+    assert (
+        TopSettings.read({**address, "TIDINGS_NETWORK_HTTP_URL": "https://net:9095"}).network_http == "https://net:9095"
+    )
+    assert TopSettings.read({}).network_http == "http://127.0.0.1:9095"
