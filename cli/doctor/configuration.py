@@ -191,7 +191,7 @@ class PrivateFiles:
         # Containers get their secrets in a read-only volume.
         is_fixed = not self.has_databases and bool(os.statvfs(self.data_dir).f_flag & os.ST_RDONLY)
         if not os.access(self.data_dir, os.R_OK | os.X_OK | (0 if is_fixed else os.W_OK)):
-            remedy = "run this, and Tidings, as the user who owns it"
+            remedy = "run this, and Tidings, as the user who owns it, on a disk that can be written"
             return [error(self.name, f"the data directory {self.data_dir} cannot be written", remedy)]
         kept = [self.data_dir, *(path for path in self.data_dir.iterdir() if path.name.endswith(".db"))]
         loose = _loose([*kept, *map(Path, self.keys)])
