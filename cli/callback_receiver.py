@@ -23,7 +23,7 @@ GRACE = 1.0  # seconds that requests in progress have to finish when the server 
 async def receiving(host: str, port: int, show: Callable[[bytes], None]) -> AsyncIterator[tuple[str, int]]:
     """Serve while the block runs. Yields the host and port that it listens on.
 
-    The body of a POST to any path is passed to `show`. Port 0 selects a free port.
+    The body of a POST to any path is passed to `show`; an `OSError` of it is answered 503. Port 0 selects a free port.
     Raises `OSError` when it cannot listen there, and `OverflowError` for an invalid port number.
     """
 
@@ -33,7 +33,10 @@ async def receiving(host: str, port: int, show: Callable[[bytes], None]) -> Asyn
             body += chunk
             if len(body) > MAX_BODY:
                 return Response(status_code=413)
-        show(bytes(body))
+        try:
+            show(bytes(body))
+        except OSError:
+            return Response(status_code=503)
         return Response()
 
     app = Starlette(routes=[Route("/{path:path}", callback, methods=["POST"])])

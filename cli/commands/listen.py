@@ -118,8 +118,19 @@ def run(options: argparse.Namespace) -> int:
 async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
     stop = asyncio.Event()
     service.stop_on_signals(stop)
+    failures: list[OSError] = []
+
+    def show_or_stop(body: bytes) -> None:
+        try:
+            show(body)
+        except OSError as error:
+            # Nobody reads the output, as of `| head`, or its disk is full.
+            failures.append(error)
+            stop.set()
+            raise
+
     try:
-        async with callback_receiver.receiving(host, port, show) as (own, chosen):
+        async with callback_receiver.receiving(host, port, show_or_stop) as (own, chosen):
             shown = f"[{own}]" if ":" in own else own
             print(f"waiting for callbacks at http://{shown}:{chosen}/ (Ctrl-C to stop)", flush=True)
             await stop.wait()
@@ -129,6 +140,8 @@ async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
         raise guard.CommandFailure(f"cannot listen on {host}:{port}: {error.strerror}") from error
     except OverflowError as error:
         raise guard.CommandFailure(f"{port} is not a port") from error
+    if failures:
+        raise failures[0]
 
 
 def _show_events(body: bytes) -> None:

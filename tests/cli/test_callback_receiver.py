@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import httpx
@@ -66,3 +68,16 @@ def test_the_printed_url_is_the_one_to_post_to(host: str, shown: str, capsys: py
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
     listen.run(argparse.Namespace(host=host, port=0, json=False))
     assert re.search(rf" at http://{shown}:[1-9][0-9]*/ ", capsys.readouterr().out)
+
+
+def test_listening_ends_when_nobody_reads_its_output() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-c", "import sys, cli.start; sys.exit(cli.start.run())", "listen", f"--port={port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert httpx.post(f"http://127.0.0.1:{port}/", content=b"{}", trust_env=False).status_code == 503
+        assert (process.wait(10), process.stderr.read()) == (141, b"")
