@@ -51,11 +51,17 @@ class HistoryCollector:
         # Last `seq` and number of callbacks of each counted segment, oldest first.
         self._sizes: collections.deque[tuple[int, int]] = collections.deque()
         self._passes = 0
+        self._ahead = 0  # highest `seq` if it is of a clock that was ahead; otherwise 0
 
     async def __call__(self) -> int:
         """Delete expired rows. Returns the number of callbacks and attempts. Raises `LeaseLost`."""
         ended_until = self.store.now() - self.hours * HOUR_MS
-        until = ended_until * 1000 << 5
+        newest = await self.store.database.query(
+            functools.partial(callback_history.highest_seq, account=self.store.account)
+        )
+        # All `seq`s after those of a clock that was ahead follow them: only the end of each callback counts then.
+        self._ahead = newest if newest > (self.store.now() * 1000 << 5) + callback_history.SPAN else 0
+        until = max(ended_until * 1000 << 5, self._ahead)
         deleted = await self._delete(until, ended_until)
         while self._sizes and self._sizes[0][0] <= until:
             self._sizes.popleft()
@@ -97,7 +103,7 @@ class HistoryCollector:
                 limit=self.counted,
             )
             found = (await self.store.database.query(count)).sizes
-            settled = [size for size in found if size[0] < ended_until * 1000 << 5]
+            settled = [size for size in found if size[0] < max(ended_until * 1000 << 5, self._ahead + 1)]
             sizes = dict(settled)
             for some in pages([seq for seq, size in settled if size < callback_history.SMALL], MERGE_PAGE):
                 await self._merge(some, ended_until, sizes)

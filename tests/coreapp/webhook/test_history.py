@@ -409,6 +409,22 @@ async def test_callbacks_that_end_late_are_merged_and_counted(world: World) -> N
     assert REGISTRY.get_sample_value("tidings_callback_history", {"number": BUSINESS}) == 12
 
 
+async def test_callbacks_numbered_by_a_clock_that_was_years_ahead_expire(world: World) -> None:
+    running = await running_with(world, 0)
+    await keep(world, running, 6, ago=-10 * 365 * 24 * HOUR)
+    await collector(running, 2, 2 * HOUR - 60)()
+    assert sum(await sizes(world)) == 6
+    assert await collector(running, 2, 2 * HOUR + 60)() == 6
+    assert await sizes(world) == []
+
+
+async def test_the_history_numbered_by_a_clock_that_was_years_ahead_has_the_same_limit(world: World) -> None:
+    running = await running_with(world, 0)
+    await keep(world, running, 30, ago=-10 * 365 * 24 * HOUR)
+    await collector(running, 24, 600, limit=20)()
+    assert 0 < sum(await sizes(world)) <= 20
+
+
 class Noting(ShardStore):
     """Store that notes the queries of its fenced transactions."""
 
