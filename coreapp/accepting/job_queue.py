@@ -208,7 +208,8 @@ class JobQueue:
             message.created_at,
             question.request_id,
             question.traceparent,
-            message.created_at + question.ttl * 1000 if question.ttl else None,
+            # The time of acceptance is later than the clock after that was set back.
+            self._clock.now_ms() + question.ttl * 1000 if question.ttl else None,
         )
         ready = self._preparation.ready(question.to, question.content, has_media=question.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None

@@ -45,6 +45,18 @@ async def test_an_envelope_carries_its_time_to_live(world: World) -> None:
     assert [frame.ttl for frame in world.network.sends] == [0, 3_600, 0]
 
 
+async def test_the_time_to_live_starts_at_the_acceptance_after_the_clock_was_set_back(world: World) -> None:
+    clock = ManualClock()
+    running = await begin(world, clock)
+    clock.advance(3_600)
+    await send(running, 0)
+    # The clock was wrong by an hour.
+    clock.advance(-3_600)
+    await send(running, 60)
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+    assert world.network.sends[-1].ttl == 60
+
+
 @pytest.mark.parametrize("to", [KNOWN, NEW])
 async def test_a_message_not_sent_within_its_ttl_fails_with_410(world: World, to: str) -> None:
     clock = ManualClock()
