@@ -48,6 +48,8 @@ class JobPurge:
     tracker: StatusTracker
     places: Sequence[WaitingQueue]  # all queues in which jobs wait, except the transmitter's
     transmitter: Transmitter
+    # Time of the last purge in the audit, Unix milliseconds. No two have the same, so that each is noted once.
+    _noted_at: int = dataclasses.field(default=0, init=False)
 
     async def purge(self, ids: Collection[str], by: str, choice: str, statuses: Collection[str] = ()) -> PurgedJobs:
         """Delete the named messages whose status is in `statuses`; an empty `statuses` means any. Returns when it is on
@@ -79,5 +81,6 @@ class JobPurge:
         return PurgedJobs(len(taken), len(named) - len(taken))
 
     async def _note(self, count: int, by: str, choice: str) -> None:
-        purge = CallbackPurgeRow(self.context.now(), self.context.shard, by, choice, count, callback_purges.JOBS)
-        await self.context.persist(lambda connection: callback_purges.add(connection, purge))
+        self._noted_at = at = max(self.context.now(), self._noted_at + 1)
+        purge = CallbackPurgeRow(at, self.context.shard, by, choice, count, callback_purges.JOBS)
+        await self.context.persist(lambda connection: callback_purges.put(connection, purge))

@@ -4,11 +4,14 @@ delayed."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from coreapp.accepting.purge import WHY
 from harness import polling
@@ -21,6 +24,7 @@ from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
 from tidings.storage.business import callback_purges, jobs
 from tidings.storage.business.queue_views import ENCRYPTED, NEW
+from tidings.storage.database import Connection, Database
 from tidings.wire import codes, core
 from tidings.wire import device as frames
 
@@ -170,3 +174,33 @@ async def test_messages_of_another_shard_are_not_purged(world: World) -> None:
     refused = await running.client.ask(lambda n: core.PurgeJobs(n, ["a"], "ann@desk", "all", 7))
     assert isinstance(refused, core.Refused)
     assert refused.code == codes.NOT_PRIMARY_COREAPP
+
+
+async def test_a_purge_whose_audit_had_an_unknown_outcome_is_audited_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _ = await begin(world)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    message = (await running.client.send(OTHER, "purged")).id
+    insert, transaction = callback_purges.insert_or_update, Database.transaction
+    written: list[Connection] = []
+
+    def noted(connection: Connection, table: sa.Table, *given: Any) -> sa.Executable:
+        written.append(connection)
+        return insert(connection, table, *given)
+
+    @contextlib.asynccontextmanager
+    async def lossy(self: Database, **options: Any) -> AsyncIterator[Connection]:
+        async with transaction(self, **options) as connection:
+            yield connection
+        if written == [connection]:
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    monkeypatch.setattr(callback_purges, "insert_or_update", noted)
+    monkeypatch.setattr(Database, "transaction", lossy)
+    assert await purge(running, [message]) == (1, 0)
+    assert len(written) == 2
+    async with world.database.reading() as connection:
+        (entry,) = await callback_purges.list_after(connection, (0, -1), queue=callback_purges.JOBS)
+    assert entry.deleted == 1

@@ -57,20 +57,25 @@ class CallbackPurgeRow:
 
 
 async def add(connection: AsyncConnection, purge: CallbackPurgeRow) -> None:
-    """Record a purge; a purge of callbacks in the transaction that deletes them."""
+    """Record a purge, in the transaction that deletes the rows."""
     table = _TABLES[purge.queue]
+    found = await connection.execute(
+        sa.select(table.c.deleted).where(table.c.at == purge.at, table.c.shard == purge.shard)
+    )
+    # Pages of one purge in the same millisecond share a row.
+    await put(connection, dataclasses.replace(purge, deleted=purge.deleted + (found.scalar() or 0)))
+
+
+async def put(connection: AsyncConnection, purge: CallbackPurgeRow) -> None:
+    """Record a purge in place of one of the same time and shard. May be repeated."""
     row: dict[str, Any] = {
         "at": purge.at,
         "shard": purge.shard,
         "purged_by": purge.by[:MAX_TEXT],
         "choice": purge.choice[:MAX_TEXT],
+        "deleted": purge.deleted,
     }
-    found = await connection.execute(
-        sa.select(table.c.deleted).where(table.c.at == purge.at, table.c.shard == purge.shard)
-    )
-    # Pages of one purge in the same millisecond share a row.
-    row["deleted"] = purge.deleted + (found.scalar() or 0)
-    await connection.execute(insert_or_update(connection, table, ("deleted",)), [row])
+    await connection.execute(insert_or_update(connection, _TABLES[purge.queue], ("deleted",)), [row])
 
 
 async def list_after(
