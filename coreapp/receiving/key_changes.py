@@ -49,7 +49,7 @@ class KeyChanges:
         kyber: whether the session has post-quantum protection
         """
         learnt = Learnt()
-        self.identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id, kyber=kyber)
+        self.identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.message_id, kyber=kyber)
         effects.learnt.rows += learnt.rows
         effects.learnt.kyber += learnt.kyber
         effects.learnt.changed += learnt.changed

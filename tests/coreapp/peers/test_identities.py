@@ -16,6 +16,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
 from tidings.storage.business import identities
+from tidings.storage.business.callbacks import Callback
 from tidings.wire import core
 from tidings.wire import device as frames
 
@@ -385,3 +386,21 @@ async def test_a_number_change_is_reported_if_configured(world: World, wanted: b
         await world.sink.signals.until(lambda: ("in-1", "received") in world.sink.labels())
     assert [message["type"] for message in posted(world)].count("system") == wanted
     assert all("identity" not in message for message in posted(world))
+
+
+async def test_a_changed_identity_is_reported_before_the_repeated_message_that_it_came_with(world: World) -> None:
+    running, first = await started(world)
+    kind, body = first.write(b'{"type":"text","text":{"body":"settled"}}')
+    world.network.deliver(NUMBER, kind, id="settled", body=body)
+    world.network.deliver(NUMBER, frames.MESSAGE, id="lost", body=b"\x33garbage")
+    await world.network.signals.until(lambda: {"settled", "lost"} <= set(world.network.acknowledged))
+    (second,) = world.add_phones(NUMBER)
+    made: list[Callback] = []
+    running.shard.context.journal.on_callbacks(made.extend)
+    content = b'{"type":"text","text":{"body":"again"}}'
+    kind, body = second.write(content, world.network.business_bundle(one_time=None))
+    world.network.deliver(NUMBER, kind, id="again", body=body, refs=["lost"])
+    await world.network.signals.until(lambda: "again" in world.network.acknowledged)
+    # Callbacks of one subject are posted in their order.
+    assert [b"user_identity_changed" in callback.body for callback in made] == [True, False]
+    assert {callback.subject for callback in made} == {"lost"}
