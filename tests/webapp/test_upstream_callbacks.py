@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ from tidings.storage.business.upstreams import Upstream
 from tidings.storage.database import Connection, Database
 from tidings.wire import codes, core, standin_numbers
 from webapp.api.upstream.service import UpstreamCallbacks
+from webapp.http.envelope import CALLBACKS
 
 NUMBER, P, W = "15550000000", "106540352242922", "102290129340398"
 OTHER, OTHER_P = "15550000001", "106540352242923"
@@ -429,3 +431,18 @@ async def test_events_of_such_users_go_to_the_shard_of_their_number(
     )
     for recipient, question in owners.calls:
         assert {owners.shard_of(event.peer) for event in question.events} == {owners.shard_of(recipient)}
+
+
+@pytest.mark.parametrize("path", [PATH, PATH.replace("/callbacks", "//callbacks"), f"{PATH}/"])
+async def test_the_secret_of_a_path_is_not_logged(
+    api: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    async def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(UpstreamCallbacks, "commit", fail)
+    with caplog.at_level(logging.DEBUG):
+        answer = await post(api, envelope({"messages": [text("wamid.A")]}), path=path)
+    assert answer.status_code == 500
+    assert "http.failed" in caplog.messages
+    assert [vars(record)["path"] for record in caplog.records if record.message == "http.failed"] == [CALLBACKS]
