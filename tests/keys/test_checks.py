@@ -10,10 +10,12 @@ import pytest
 from tidings.config.env import SettingsError
 from tidings.installation import data_directory
 from tidings.keys import checks
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import key_checks, nodes, webapp_nodes
+from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 WEBAPP = WebappNode("a" * 32, "web1:9090")
 
@@ -70,3 +72,36 @@ def test_a_data_directory_belongs_to_one_number(tmp_path: Path) -> None:
 def test_an_unwritable_data_directory_records_no_number(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     data_directory.require_number(tmp_path / "file", "15550000000")
+
+
+async def test_of_two_master_keys_of_a_new_database_the_later_one_is_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = key_checks.find
+
+    async def find_before_the_other(connection: Connection, name: str, *, lock: bool = False) -> KeyCheck | None:
+        found = await find(connection, name, lock=lock)
+        monkeypatch.undo()
+        # Another process starts at the same time, and is faster.
+        await checks.require_master(database, SecretKeys.of(b"a" * 32))
+        return found
+
+    monkeypatch.setattr(key_checks, "find", find_before_the_other)
+    with pytest.raises(SettingsError, match="master key"):
+        await checks.require_master(database, SecretKeys.of(b"b" * 32))
+
+
+async def test_of_two_settings_keys_of_a_new_database_the_later_one_is_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = key_checks.find
+
+    async def find_before_the_other(connection: Connection, name: str, *, lock: bool = False) -> KeyCheck | None:
+        found = await find(connection, name, lock=lock)
+        monkeypatch.undo()
+        await checks.require_settings(database, SecretKeys.of(b"a" * 32))
+        return found
+
+    monkeypatch.setattr(key_checks, "find", find_before_the_other)
+    with pytest.raises(SettingsError, match="settings key"):
+        await checks.require_settings(database, SecretKeys.of(b"b" * 32))

@@ -36,7 +36,8 @@ async def require_master(database: Database, keys: SecretKeys) -> None:
     except errors.CorruptState:
         raise SettingsError(f"{keys.source}: is not the master key that this database is sealed under") from None
     if check is None:
-        await _keep(database, KeyCheck(key_checks.MASTER, masters.current, "", _now()))
+        kept = await _keep(database, KeyCheck(key_checks.MASTER, masters.current, "", _now()))
+        _require({kept.key_id}, masters.ids, what)
 
 
 async def require_settings(database: Database, keys: SecretKeys) -> None:
@@ -55,7 +56,8 @@ async def require_settings(database: Database, keys: SecretKeys) -> None:
     else:
         if rows and not any(_opens(safe, row) for row in rows):
             raise SettingsError(f"{keys.source}: is not the settings key that this database is sealed under")
-        await _keep(database, KeyCheck(key_checks.SETTINGS, safe.current, "", _now()))
+        kept = await _keep(database, KeyCheck(key_checks.SETTINGS, safe.current, "", _now()))
+        _require({kept.key_id}, safe.ids, f"{keys.source}: the settings key {safe.current}")
     await wrapping.seal_settings(database, safe, unsealed_only=True)
 
 
@@ -115,8 +117,14 @@ def _opens(safe: SecretSealer, row: sealed_rows.SealedRow) -> bool:
     return True
 
 
-async def _keep(database: Database, check: KeyCheck) -> None:
-    await database.persist(lambda connection: key_checks.add(connection, check), about="keys")
+async def _keep(database: Database, check: KeyCheck) -> KeyCheck:
+    """Record a key unless one is recorded. Returns the recorded one, which another process may have been faster with."""
+
+    async def work(connection: Connection) -> KeyCheck:
+        await key_checks.add(connection, check)
+        return await key_checks.find(connection, check.name, lock=True) or check
+
+    return await database.persist(work, about="keys")
 
 
 def _now() -> int:
