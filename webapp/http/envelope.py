@@ -112,7 +112,9 @@ class EnvelopeMiddleware:
             await send({"type": WITHHELD})
         except Exception as error:
             if not isinstance(error, APIError):
-                log.exception("http.failed", extra={"request_id": request_id, "path": _without_secret(scope["path"])[:200]})
+                log.exception(
+                    "http.failed", extra={"request_id": request_id, "path": _without_secret(scope["path"])[:200]}
+                )
             if started:
                 raise
             found = as_api_error(error, request_id)

@@ -86,7 +86,8 @@ def fill_hsm(stored: templates.TemplateRow, hsm: Hsm) -> Filled:
     defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"
     values = [parameter.default for parameter in hsm.localizable_params or ()]
-    body = fill_in_order(_text_of(defined.get("BODY", {"type": "BODY"})), values, where, "default", MAX_BODY, "the body")
+    text = _text_of(defined.get("BODY", {"type": "BODY"}))
+    body = fill_in_order(text, values, where, "default", MAX_BODY, "the body")
     return _fill({kind: part for kind, part in defined.items() if kind != "BODY"}, (), "hsm") | {"body": body}
 
 
