@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cli import guard, process
 from cli.doctor import configuration, findings
@@ -45,17 +45,22 @@ def run(options: argparse.Namespace) -> int:
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
     wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
-    found = process.run_loop(_check_all(CheckPlan(os.environ, wanted)))
+
+    def report(found: Sequence[Finding]) -> None:
+        if not options.json:
+            _print_lines(found, everything=options.all)
+
+    found = process.run_loop(_check_all(CheckPlan(os.environ, wanted), report))
     if options.json:
         _print_object(found)
     else:
-        _print_lines(found, everything=options.all)
+        _print_counts(found)
     return int(findings.worst(found))
 
 
-async def _check_all(plan: CheckPlan) -> Sequence[Finding]:
+async def _check_all(plan: CheckPlan, report: Callable[[Sequence[Finding]], None]) -> Sequence[Finding]:
     try:
-        return await findings.run_groups(plan.groups())
+        return await findings.run_groups(plan.groups(), report=report)
     finally:
         await plan.close()
 
@@ -64,9 +69,12 @@ def _print_lines(found: Sequence[Finding], *, everything: bool) -> None:
     for finding in found:
         if finding.level is Level.FINE and not everything:
             continue
-        print(f"{_WORDS[finding.level]:<8} {finding.check}: {finding.text}")
+        print(f"{_WORDS[finding.level]:<8} {finding.check}: {finding.text}", flush=True)
         if finding.remedy:
-            print(f"         → {finding.remedy}")
+            print(f"         → {finding.remedy}", flush=True)
+
+
+def _print_counts(found: Sequence[Finding]) -> None:
     counts = {level: sum(finding.level is level for finding in found) for level in Level}
     print(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.FINE]} fine")
 

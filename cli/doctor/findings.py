@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tidings.config.env import SettingsError
@@ -63,19 +63,25 @@ def error(check: str, text: str, remedy: str) -> Finding:
     return Finding(check, Level.ERROR, text, remedy)
 
 
-async def run_groups(groups: Sequence[CheckGroup], *, seconds: float = SECONDS) -> Sequence[Finding]:
+async def run_groups(
+    groups: Sequence[CheckGroup],
+    *,
+    seconds: float = SECONDS,
+    report: Callable[[Sequence[Finding]], object] = lambda found: None,
+) -> Sequence[Finding]:
     """Run all checks sequentially, so that they do not affect each other's measurements.
 
     seconds: timeout of each check.
+    report: called with the findings of each check when it has ended.
     """
     found: list[Finding] = []
     for group in groups:
-        first = await _run(group.first, seconds)
-        found += first
-        if worst(first) is Level.ERROR:
-            continue
-        for check in group.rest:
-            found += await _run(check, seconds)
+        for number, check in enumerate((group.first, *group.rest)):
+            new = await _run(check, seconds)
+            report(new)
+            found += new
+            if not number and worst(new) is Level.ERROR:
+                break
     return found
 
 

@@ -43,8 +43,11 @@ async def test_an_error_of_the_first_check_skips_the_rest_of_its_group() -> None
         CheckGroup(Scripted("broken", Level.ERROR), [skipped]),
         CheckGroup(Scripted("poor", Level.WARNING), [run]),
     ]
-    found = await findings.run_groups(groups)
+    reported: list[tuple[str, int]] = []
+    found = await findings.run_groups(groups, report=lambda new: reported.append((new[0].check, run.runs)))
     assert [finding.check for finding in found] == ["broken", "poor", "run"]
+    # At once, before the next check.
+    assert reported == [("broken", 0), ("poor", 0), ("run", 1)]
     assert (skipped.runs, run.runs) == (0, 1)
     assert findings.worst(found) is Level.ERROR
     assert findings.worst(found[1:]) is Level.WARNING
