@@ -19,6 +19,7 @@ FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
 READER_LEFT = 141  # as of a program that SIGPIPE ends
+ELSEWHERE = "; run the command where `tidings up` runs, or set TIDINGS_DATA_DIR to the directory of the installation"
 
 _OURS = ("tidings", "webapp", "coreapp", "network", "handset")
 
@@ -60,7 +61,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
 def _without_tables(outage: str) -> str:
     """Return what to do about a database without tables; empty for another error."""
     if "no such table" in outage or "(1146," in outage:
-        return "; run the command where `tidings up` runs, or set TIDINGS_DATA_DIR to the directory of the installation"
+        return ELSEWHERE
     return ""
 
 

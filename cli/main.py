@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -85,6 +85,20 @@ COMMANDS = {
 }
 
 
+# Commands for an installation that has been started before.
+_OF_AN_INSTALLATION = frozenset(
+    {"callbacks", "files", "keys", "number", "queue", "template", "token", "webhook-secret"}
+)
+
+
+def _require_installation(variables: Mapping[str, str]) -> None:
+    """Raise `CommandFailure` without the data directory of SQLite files, which the command would create."""
+    path = Path(variables.get("TIDINGS_DATA_DIR") or "data").expanduser().absolute()
+    is_sqlite = (variables.get("WA_DB_ENGINE") or "SQLITE").upper() == "SQLITE"
+    if is_sqlite and not variables.get("TIDINGS_BUSINESS_DB_URL") and not path.exists():
+        raise guard.CommandFailure(f"data directory {path}: No such file or directory{guard.ELSEWHERE}")
+
+
 class Command(Protocol):
     """Functions of a module in `cli.commands`."""
 
@@ -146,7 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if settings := first_settings.describe(name):
             own.epilog, own.formatter_class = settings, argparse.RawDescriptionHelpFormatter
         command.add_arguments(own)
-        outcome.status = command.run(own.parse_args(words))
+        options = own.parse_args(words)
+        if name in _OF_AN_INSTALLATION:
+            _require_installation(os.environ)
+        outcome.status = command.run(options)
     return outcome.status
 
 

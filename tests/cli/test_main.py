@@ -172,6 +172,13 @@ def test_a_command_works_without_standard_streams(closed: str, tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("words", ["queue", "keys status", "number list", "token create --d360", "files status media"])
+def test_a_command_in_a_wrong_directory_leaves_nothing_there(words: str, tmp_path: Path) -> None:
+    done = run(*words.split(), TIDINGS_DATA_DIR=str(tmp_path / "data"))
+    assert_one_line(done, 1, rf"tidings {words.split()[0]}: data directory .*No such file.*set TIDINGS_DATA_DIR")
+    assert not list(tmp_path.iterdir())
+
+
 def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
