@@ -24,7 +24,7 @@ from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
 from tidings.storage.business import callback_purges, jobs
 from tidings.storage.business.queue_views import ENCRYPTED, NEW
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection, Database, insert_or_update
 from tidings.wire import codes, core
 from tidings.wire import device as frames
 
@@ -183,7 +183,7 @@ async def test_a_purge_whose_audit_had_an_unknown_outcome_is_audited_once(
     world.network.away()
     await soon(lambda: not running.shard.link.connected)
     message = (await running.client.send(OTHER, "purged")).id
-    insert, transaction = callback_purges.insert_or_update, Database.transaction
+    insert, transaction = insert_or_update, Database.transaction
     written: list[Connection] = []
 
     def noted(connection: Connection, table: sa.Table, *given: Any) -> sa.Executable:
@@ -197,7 +197,7 @@ async def test_a_purge_whose_audit_had_an_unknown_outcome_is_audited_once(
         if written == [connection]:
             raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
 
-    monkeypatch.setattr(callback_purges, "insert_or_update", noted)
+    monkeypatch.setattr("tidings.storage.business.callback_purges.insert_or_update", noted)
     monkeypatch.setattr(Database, "transaction", lossy)
     assert await purge(running, [message]) == (1, 0)
     assert len(written) == 2
