@@ -142,8 +142,7 @@
     const dropped = document.getElementById("dropped");
     const take = (files) => {
       if (!files.length) return;
-      // A message has one file.
-      const first = new DataTransfer();
+      const first = new DataTransfer(); // a message has one file
       first.items.add(files[0]);
       file.files = first.files;
       dropped.textContent = `${files[0].name} ${dropped.dataset.goes}`;
@@ -155,9 +154,8 @@
     const hasFiles = (event) => event.dataTransfer.types.includes("Files");
     for (const name of ["dragover", "dragenter"]) {
       main.addEventListener(name, (event) => {
-        if (!hasFiles(event)) return;
-        event.preventDefault();
-        main.classList.add("is-target");
+        if (hasFiles(event)) event.preventDefault();
+        main.classList.toggle("is-target", hasFiles(event));
       });
     }
     main.addEventListener("dragleave", () => main.classList.remove("is-target"));
@@ -169,8 +167,7 @@
     });
     text.addEventListener("paste", (event) => take(event.clipboardData.files));
     file.addEventListener("change", () => {
-      // None after the dialogue was cancelled.
-      dropped.hidden = true;
+      dropped.hidden = true; // after a cancelled dialogue it stays so
       take(file.files);
     });
   }
