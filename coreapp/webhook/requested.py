@@ -41,7 +41,7 @@ async def queue(context: ShardContext, waiting: CallbackQueue, request: core.Que
         event=request.event,
     )
     if callback is None:
-        details = f"field: the app is not subscribed to {request.field}, or has no callback"
+        details = f"field: the app is not subscribed to {request.field}, or has no callback of its own"
         raise RequestRefused(codes.PARAMETER_INVALID, details)
     await context.journal.write(Change(context.account, new_callbacks=[callback]))
 

@@ -182,7 +182,7 @@ def _certificates(text: bytes) -> list[x509.Certificate]:
     except (ValueError, x509.InvalidVersion) as error:
         raise UnusablePem(f"a certificate cannot be read: {_brief(error)}") from None
     if len(found) != _kinds(text).count(b"CERTIFICATE"):
-        raise UnusablePem("a certificate cannot be read: it does not begin on a new line")
+        raise UnusablePem("a certificate cannot be read: it does not begin on a line of its own")
     return found
 
 
