@@ -106,7 +106,7 @@ def refuse(options: argparse.Namespace, but: Sequence[str] = ()) -> None:
     but: names of options that may be given
     """
     names = ("status", "since", "until", "recipient", "number", "shard", "kind", "id", "event")
-    given = [name for name in names if name not in but and getattr(options, name) not in ("", None, [])]
+    given = [name for name in names if name not in but and getattr(options, name) not in (None, [])]
     if given:
         raise guard.CommandFailure(f"--{given[0]} does not apply to {options.action}")
 
