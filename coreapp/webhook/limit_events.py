@@ -62,7 +62,7 @@ class LimitEvents(NumberService):
             change = Change(
                 context.account,
                 new_callbacks=self._callbacks(row, tier, is_raised=throughput == HIGH != row.announced_throughput),
-                announced_limits=[AnnouncedLimits(context.account, tier, throughput)],
+                announced_limits=[AnnouncedLimits(context.account, tier, throughput, row.announcements + 1)],
             )
             await context.journal.write(change)
         return waits / 1000 if waits else None
@@ -96,7 +96,10 @@ class LimitEvents(NumberService):
 
     def _callback(self, row: CloudLimits, field: str, value: Value) -> Callback | None:
         """Return the callback with a value; None where the field is not subscribed to."""
-        name = f"{row.account} {field} {row.upgrade_ends_at} {row.announced_tier} {sorted(value.items())}"
+        name = (
+            f"{row.account} {field} {row.upgrade_ends_at} {row.announced_tier} {sorted(value.items())}"
+            f" {row.announcements}"  # the same change may happen again
+        )
         return events.account_change(
             self._context,
             field,

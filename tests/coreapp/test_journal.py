@@ -88,7 +88,7 @@ async def test_limits_are_announced_only_with_their_callbacks(database_factory: 
     announced = Change(
         ACCOUNT,
         new_callbacks=[a_callback("limits")],
-        announced_limits=[cloud_limits.AnnouncedLimits(ACCOUNT, "TIER_250", "STANDARD")],
+        announced_limits=[cloud_limits.AnnouncedLimits(ACCOUNT, "TIER_250", "STANDARD", 1)],
     )
     async with refused_rows(database, "callbacks", "NEW.subject = 'limits'"):
         with pytest.raises(ChangeRefused):

@@ -42,11 +42,11 @@ async def test_limits_have_defaults_and_each_change_raises_their_version(databas
     async with database.transaction() as connection:
         await cloud_limits.change(connection, FIRST, {"tier": "TIER_250", "is_test": True})
         await cloud_limits.change(connection, FIRST, {"throughput": "HIGH", "upgrade_ends_at": NOW})
-        await cloud_limits.set_announced(connection, [AnnouncedLimits(FIRST, "TIER_250", "STANDARD")])
+        await cloud_limits.set_announced(connection, [AnnouncedLimits(FIRST, "TIER_250", "STANDARD", 1)])
     async with database.reading() as connection:
         [found] = await cloud_limits.list_limits(connection)
         assert (await changes.list_versions(connection))["cloud_limits"] == 2
-    assert found == CloudLimits(FIRST, "TIER_250", "HIGH", NOW, True, "TIER_250", "STANDARD", 0, 0)
+    assert found == CloudLimits(FIRST, "TIER_250", "HIGH", NOW, True, "TIER_250", "STANDARD", 0, 0, 1)
 
 
 async def test_a_number_has_at_most_five_test_recipients(database: Database) -> None:

@@ -40,6 +40,8 @@ class CloudLimits:
     reached: Annotated[int, sa.BigInteger] = 0
     # Time at which the messaging limit of the number's own WABA rises; 0 while too little of it is used.
     tier_rises_at: Annotated[int, types.milliseconds(), sa.DefaultClause("0")] = 0
+    # Number of changes that webhooks reported.
+    announcements: Annotated[int, sa.Integer, sa.DefaultClause("0")] = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class AnnouncedLimits:
     account: str
     tier: str
     throughput: str
+    announcements: int  # number of changes reported, with this one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +103,11 @@ async def set_announced(connection: AsyncConnection, announced: Sequence[Announc
     """Store the limits that webhooks reported."""
     await add_rows(connection, table, [CloudLimits(each.account) for each in announced])
     for each in announced:
-        values = {"announced_tier": each.tier, "announced_throughput": each.throughput}
+        values = {
+            "announced_tier": each.tier,
+            "announced_throughput": each.throughput,
+            "announcements": each.announcements,
+        }
         await connection.execute(table.update().where(table.c.account == each.account).values(values))
 
 

@@ -91,6 +91,17 @@ async def test_changed_messaging_limits_and_a_raised_throughput_are_posted(world
     assert len({event for post in cloud_sink.posts for event in post.event_ids}) == 5
 
 
+async def test_a_change_that_happens_again_has_another_event_id(world: World, cloud_sink: CloudSink) -> None:
+    await subscribe(world, cloud_sink.url, fields=(QUALITY,))
+    running = await world.start()
+    await world.connected(running)
+    for count, tier in enumerate(("TIER_250", "TIER_1K", "TIER_250", "TIER_1K", "TIER_250", "TIER_1K"), 1):
+        await change(world, tier=tier)
+        await cloud_sink.signals.until(lambda count=count: len(cloud_sink.posts) == count)  # type: ignore[misc]
+    assert [value["event"] for _, value in changes(cloud_sink)[1:]] == ["UPGRADE", "DOWNGRADE"] * 2 + ["UPGRADE"]
+    assert len({event for post in cloud_sink.posts for event in post.event_ids}) == 6
+
+
 async def test_a_change_made_while_no_coreapp_ran_is_posted_once(world: World, cloud_sink: CloudSink) -> None:
     await subscribe(world, cloud_sink.url, fields=(CAPABILITY,))
     await change(world, tier="TIER_10K")
