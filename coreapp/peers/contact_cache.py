@@ -76,6 +76,8 @@ class ContactCache:
         self._syncs: Batcher[str, bool] = Batcher(
             "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING, rest=REST
         )
+        # Numbers of the call in flight, without those that were met since it started.
+        self._asked: set[str] = set()
         # Pending contacts calls that do not wait, by number.
         self._not_waited_for: collections.Counter[str] = collections.Counter()
         self._background: set[asyncio.Task[None]] = set()
@@ -171,6 +173,7 @@ class ContactCache:
         now = self.context.clock.now()
         rows = []
         for wa_id in wa_ids:
+            self._asked.discard(wa_id)
             registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
             if not registered or checked_at < now - LIFETIME / 2:
                 self._cache.put(wa_id, (True, now))
@@ -337,11 +340,14 @@ class ContactCache:
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))
+        self._asked = set(numbers)
         try:
-            registered = await self.context.network_connection.check_contacts(numbers)
+            found = await self.context.network_connection.check_contacts(numbers)
         except ClientError as error:
             log.warning("contacts.not_synced", extra={"numbers": len(numbers), "error": str(error)})
             raise
+        # A number that was met during the call may have registered after the network looked it up.
+        registered = found | set(numbers) - self._asked
         now = self.context.clock.now()
         rows = []
         for wa_id in numbers:

@@ -273,6 +273,24 @@ async def test_an_identity_notice_makes_a_number_valid_at_once(world: World) -> 
     assert len(world.network.checks) == 1
 
 
+async def test_a_number_that_writes_during_a_call_stays_valid(world: World) -> None:
+    running, first, gate = await first_call_in_flight(world)
+    (phone,) = world.add_phones(NUMBERS[0])
+    kind, body = phone.write(TEXT, world.network.business_bundle(one_time=None))
+    world.network.deliver(NUMBERS[0], kind, id="in-1", body=body)
+    await world.network.signals.until(lambda: "in-1" in world.network.acknowledged)
+    # The network read its directory before the number registered.
+    del world.network.phones[NUMBERS[0]]
+    gate.set()
+    assert [contact.status for contact in await first] == ["valid"]
+    assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
+    await running.stopped()
+    running = await world.start(node="second")
+    await world.connected(running)
+    assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
+    assert len(world.network.checks) == 1
+
+
 async def test_force_check_repeats_the_check_and_replaces_the_result(world: World) -> None:
     running = await world.start()
     await world.connected(running)
