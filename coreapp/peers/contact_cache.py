@@ -35,7 +35,7 @@ from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.queue import CallbackAdmission
 from tidings.aio import service
-from tidings.aio.batcher import Batcher, BatcherFull
+from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.aio.lru import LRU
 from tidings.client.errors import ClientError
 from tidings.storage import outages
@@ -200,7 +200,7 @@ class ContactCache:
         return () if self._fresh(wa_id) else self.met((wa_id,))
 
     async def close(self) -> None:
-        """Cancel background work."""
+        """Cancel background work. Contacts calls that do not wait are reported as failed."""
         await service.cancel(self._background)
 
     def _cached(self, wa_id: str) -> bool | None:
@@ -312,17 +312,31 @@ class ContactCache:
     async def _check_and_report(
         self, missing: Sequence[str], waiting: Sequence[tuple[str, str | None]], request_id: str
     ) -> None:
+        known: dict[str, bool] = {}
         try:
             known = await self._ask(missing)
         except RequestRefused:
-            known = {}
+            pass
         finally:
             for asked in missing:
                 self._not_waited_for[asked] -= 1
                 if not self._not_waited_for[asked]:
                     del self._not_waited_for[asked]
+            # `close` cancels the check, so that the numbers are reported as failed.
+            self._report(waiting, known, request_id)
+
+    def _report(self, waiting: Sequence[tuple[str, str | None]], known: dict[str, bool], request_id: str) -> None:
+        """Put the callback with the results into the journal."""
+
+        def failed(error: str) -> None:
+            log.warning("contacts.not_reported", extra={"numbers": len(waiting), "error": error})
+
+        def committed(writing: asyncio.Future[None]) -> None:
+            if not writing.cancelled() and (error := writing.exception()) is not None:
+                failed(repr(error))
+
         if self.admission.is_full():
-            log.warning("contacts.not_reported", extra={"numbers": len(waiting), "error": "no webhook URL is set"})
+            failed("no webhook URL is set")
             return
         now = self.context.now()
         found = []
@@ -333,10 +347,11 @@ class ContactCache:
         callback = self.context.callback(
             f"contacts:{now}", "contact_change", bodies.contacts(found), request_id=request_id, at=now
         )
+        change = Change(self.context.account, new_callbacks=(callback,))
         try:
-            await self.context.journal.write(Change(self.context.account, new_callbacks=(callback,)))
-        except Exception as error:
-            log.warning("contacts.not_reported", extra={"numbers": len(waiting), "error": repr(error)})
+            self.context.journal.put(change, urgent=True).add_done_callback(committed)
+        except (BatcherFull, BatcherClosed) as error:
+            failed(repr(error))
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))

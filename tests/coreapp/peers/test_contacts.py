@@ -366,6 +366,24 @@ async def test_no_wait_returns_processing_and_notifies_the_webhook(world: World)
     }
 
 
+async def test_a_planned_stop_answers_the_calls_that_do_not_wait(world: World) -> None:
+    world.add_phones(*NUMBERS[:2])
+    world.network.gates[frames.Check] = asyncio.Event()
+    running = await world.start()
+    await world.connected(running)
+    for number in NUMBERS[:2]:
+        assert (await running.client.check(number, wait=False))[0].status == "processing"
+    await world.network.signals.until(lambda: len(world.network.checks) == 1)
+    await running.stopped()
+    del world.network.gates[frames.Check]
+    running = await world.start(node="second")
+    await world.connected(running)
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
+    assert [post.body["contacts"] for post in world.sink.posts] == [
+        [{"input": number, "status": "failed"}] for number in NUMBERS[:2]
+    ]
+
+
 async def test_a_full_callback_queue_refuses_calls_that_do_not_wait(world: World) -> None:
     await world.configure(callback_backoff_delay_ms=1)
     world.sink.answer = lambda post: 500
