@@ -71,9 +71,15 @@ class RecipientChecks:
         window = self.peers.window
         if window.needs_window(question.kind) and not await window.is_open(question.to):
             return CheckFailure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
-        if question.recipient_limit:
-            await self._reached.admit(question.to, question.recipient_limit)
         return None
+
+    def counts(self, question: core.AcceptMessage) -> bool:
+        """Return whether the recipient counts towards the messaging limit."""
+        return question.recipient_limit > 0 and question.recipient_type != GROUP
+
+    async def reach(self, question: core.AcceptMessage) -> None:
+        """Count the recipient towards the messaging limit. Raises `RequestRefused` over the limit."""
+        await self._reached.admit(question.to, question.recipient_limit)
 
     async def close(self) -> None:
         """Respond to the pending requests."""

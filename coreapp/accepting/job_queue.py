@@ -182,6 +182,10 @@ class JobQueue:
         failure = await self._checks.look_up(question)
         if failure is not None:
             return await self._fail(question, failure)
+        if self._checks.counts(question):
+            # The recipient of a message that is refused anyway is not counted.
+            self._require_room(question)
+            await self._checks.reach(question)
         queued = self._enqueue(question)
         return self._send(await queued.on_disk())
 
@@ -189,10 +193,14 @@ class JobQueue:
         """Check the limits and commit without yielding to the event loop: the limits hold, and ids have the order of
         commits. Raises `RequestRefused`.
         """
-        self._checks.require_sendable(question)
-        self._admission.check()
+        self._require_room(question)
         self._checks.count(question)
         return self._commit(self._draft(question))
+
+    def _require_room(self, question: core.AcceptMessage) -> None:
+        """Raise `RequestRefused` if the recipient must be acknowledged first, or a queue is full."""
+        self._checks.require_sendable(question)
+        self._admission.check()
 
     def _draft(self, question: core.AcceptMessage) -> _Draft:
         """Create the message: encrypted if its session is in memory and it waits for nothing, else sealed."""

@@ -28,5 +28,9 @@ class UpstreamChecks(RecipientChecks):
         await self.peers.contacts.require_valid(question.to, checks=True)
         return None
 
+    def counts(self, question: core.AcceptMessage) -> bool:
+        """Return False: the Cloud API counts recipients itself."""
+        return False
+
     def require_sendable(self, question: core.AcceptMessage) -> None:
         """Do nothing: identities are those of the network."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.signals import soon
 from tests.manual_clock import ManualClock
 from tidings.storage.business import cloud_limits, service_windows
 from tidings.wire import core
@@ -54,6 +55,20 @@ async def test_recipients_inside_their_window_and_failing_messages_do_not_count(
     async with world.database.reading() as connection:
         assert (await cloud_limits.find(connection, BUSINESS)).reached == 0
     assert await codes(running, PEERS[3], PEERS[4], limit=1) == [0, 131048]
+
+
+async def test_the_recipient_of_a_refused_message_does_not_count(world: World) -> None:
+    await world.configure(callback_backoff_delay_ms=1)
+    world.add_phones(*PEERS)
+    world.sink.answer = lambda post: 500
+    world.settings = world.settings.model_copy(update={"callback_queue_limit": 1})
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(PEERS[5], wait=False)
+    await soon(lambda: len(running.shard.webhook.queue) == 1)
+    assert await codes(running, *PEERS[:3]) == [1016, 1016, 1016]
+    async with world.database.reading() as connection:
+        assert (await cloud_limits.find(connection, BUSINESS)).reached == 0
 
 
 async def test_the_count_survives_a_restart(world: World) -> None:
