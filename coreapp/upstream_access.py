@@ -23,6 +23,12 @@ class UpstreamAccess:
     def token(self) -> str:
         return self.credentials.token if self.credentials is not None else ""
 
+    def is_same_as(self, other: UpstreamAccess | None) -> bool:
+        """Return whether the operator has changed nothing. The fault, which the row has too, does not count."""
+        if other is None:
+            return False
+        return (self.upstream.changed_at, self.credentials) == (other.upstream.changed_at, other.credentials)
+
     def url(self, path: str) -> str:
         """Return the URL of a path below the base URL."""
         return f"{self.upstream.base_url}/{path}"

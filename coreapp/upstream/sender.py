@@ -58,6 +58,7 @@ CLOSE_SECONDS = 5.0  # time for the posts in flight when the shard is closed
 MAYBE_SENT = "may have been sent: the Cloud API did not confirm the message"
 # Stored reasons of failed attempts. They contain no text of the Cloud API, which may contain numbers.
 STOPPED = "the number is stopped: see `tidings number upstream`"
+REPAIRED = "the credentials were replaced during the post"
 DELAYED = "the Cloud API does not accept it now"
 UNCONFIRMED = "the Cloud API did not confirm it"
 INTERRUPTED = "the Coreapp ended during the post"
@@ -249,7 +250,8 @@ class UpstreamSender(Encryption):
         await self.context.journal.write(Change(self.context.account, enqueued_jobs=(posted,)))
         if job.id not in self._posted:
             return
-        outcome = await self._post(body)
+        access = self.context.config.upstream
+        outcome = await self._post(access, body)
         if isinstance(outcome, FileMissing) and not uploaded_ids(content):
             outcome = outcome.otherwise
         crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
@@ -259,7 +261,16 @@ class UpstreamSender(Encryption):
             if isinstance(outcome, PostAccepted):
                 self._note_success()
             return
+        if self._is_repaired(outcome, access):
+            self._return(lane, job, REPAIRED)
+            return
         self._handle(lane, job, outcome)
+
+    def _is_repaired(self, outcome: Outcome, access: UpstreamAccess | None) -> bool:
+        """Return whether the outcome is a fault of the number that the operator may have repaired since the post."""
+        fault = outcome.otherwise if isinstance(outcome, FileMissing) else outcome
+        now = self.context.config.upstream
+        return isinstance(fault, NumberStopped) and now is not None and not now.is_same_as(access)
 
     async def _prepare(self, job: Job, content: bytes) -> bytes | PostRefused:
         """Return the body of the post, or why the message cannot be translated."""
@@ -279,8 +290,7 @@ class UpstreamSender(Encryption):
             log.exception("upstream.untranslatable", extra={"id": job.id})
             return PostRefused(codes.MESSAGE_FAILED, "the message cannot be translated")
 
-    async def _post(self, body: bytes) -> Outcome:
-        access = self.context.config.upstream
+    async def _post(self, access: UpstreamAccess | None, body: bytes) -> Outcome:
         if access is None or not access.token:
             return NumberStopped(NO_CREDENTIALS)
         try:
@@ -479,7 +489,5 @@ class UpstreamSender(Encryption):
         if access is None or self._is_closed:
             return
         self.number.set_rate(access.upstream.rate)
-        # A fault, which is part of the row as well, does not count.
-        was = (before.upstream.changed_at, before.credentials) if before is not None else None
-        if (access.upstream.changed_at, access.credentials) != was:
+        if not access.is_same_as(before):
             self.number.pace.resume()

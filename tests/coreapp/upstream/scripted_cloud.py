@@ -40,6 +40,7 @@ class ScriptedCloud:
         self.tokens: list[str] = []
         self.in_flight = self.most_in_flight = 0
         self.released = asyncio.Event()
+        self.held_answer: Answer = None  # the answer after `released`
         # Uploaded files: fields of the form, with type and content of the file.
         self.uploads: list[dict[str, Any]] = []
         self.upload_policy: Callable[[], Answer] = lambda: None
@@ -144,7 +145,7 @@ class ScriptedCloud:
             answer = self.policy(body)
             if answer == HOLD:
                 await self.released.wait()
-                answer = None
+                answer = self.held_answer
         finally:
             self.in_flight -= 1
         if answer == CUT:

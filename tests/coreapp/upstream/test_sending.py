@@ -271,6 +271,31 @@ async def test_a_fault_of_the_credentials_stops_the_number_until_they_are_replac
     assert bridged.sink.labels() == []
 
 
+async def test_a_late_refusal_of_replaced_credentials_does_not_stop_the_number(
+    bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 60.0)
+    answers = {ANN: HOLD}
+    cloud.policy = lambda body: answers.pop(body["to"], None)
+    cloud.held_answer = refused(190, "Invalid token", status=401)
+    running = await bridged.start()
+    await send(running)
+    await cloud.signals.until(lambda: len(cloud.posts) == 1)
+    await attach(bridged.database, cloud.url, token="NEW", changed_at=2)
+
+    def is_replaced() -> bool:
+        access = running.shard.context.config.upstream
+        return access is not None and access.token == "NEW"
+
+    await soon(is_replaced)
+    cloud.released.set()
+    await until_no_jobs(bridged)
+    await send(running, BEN)
+    await until_no_jobs(bridged)
+    assert [body["to"] for body in cloud.posts] == [ANN, ANN, BEN]
+    assert not running.shard.is_stopped
+
+
 async def test_messages_wait_while_the_cloud_api_cannot_be_reached(
     bridged: World, cloud: ScriptedCloud, unused_tcp_port: int
 ) -> None:
