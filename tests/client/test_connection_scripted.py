@@ -249,6 +249,36 @@ async def test_sends_refused_as_mailbox_full_are_retried_in_order(
     assert scripted.sent(device.Send)[-1].id == "299"
 
 
+async def test_a_held_back_send_that_an_overloaded_network_refuses_stays_first(
+    scripted: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.01)
+    released = asyncio.Event()
+    reasons = [device.MAILBOX_FULL, device.OVERLOADED, device.OVERLOADED]
+    taken: list[str] = []
+
+    def answer(frame: Any) -> Any:
+        if not isinstance(frame, device.Send):
+            return welcome(frame)
+        if not released.is_set():
+            return device.Refused(frame.n, device.MAILBOX_FULL)
+        if frame.id == "0" and reasons:
+            return device.Refused(frame.n, reasons.pop(0))
+        taken.append(frame.id)
+        return device.Accepted([frame.n])
+
+    scripted.answer = answer
+    async with (await client_of(scripted, ANN)).running() as client:
+        for n in range(5):
+            client.send(ANN, BEN, str(n))
+        await client.until_heard("held back", "4")
+        released.set()
+        await client.until_heard("accepted", "4")
+    assert client.count("refused") == 0
+    assert taken == [str(n) for n in range(5)]
+    assert reasons == []
+
+
 async def test_held_back_sends_are_dropped_with_their_connection(
     scripted: ScriptedNetwork,
 ) -> None:

@@ -322,7 +322,9 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         if entry is not None:
             envelope, sent = entry
             self._in_flight_bytes -= len(envelope.body)
-            if answer.reason in held_back.REASONS:
+            # The listener would resend it behind the backlog of its pair.
+            is_ahead = answer.reason == device.OVERLOADED and self._held_back.holds((envelope.sender, envelope.to))
+            if answer.reason in held_back.REASONS or is_ahead:
                 now = asyncio.get_running_loop().time()
                 self._held_back.refused(envelope, sent, now=now, seconds=answer.retry_after)
                 self._listener.held_back(sent)

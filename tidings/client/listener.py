@@ -46,7 +46,8 @@ class DeviceListener(Generic[Sent]):
         """Called when the network refuses an envelope. With the reason `overloaded` it can be resent after a while."""
 
     def held_back(self, sent: Sent) -> None:
-        """Called when the network refuses the recipient for now: the connection resends the envelope, in its order.
+        """Called when the network refuses the recipient for now: the connection resends the envelope, in its order. An
+        overloaded network's refusal of an envelope counts too while earlier ones to the recipient are held back.
 
         The final result follows, unless the device is detached or the connection is lost.
         """
