@@ -154,6 +154,8 @@ class JobQueue:
         The tracker must hold their messages, as it holds those of new ones.
         """
         self._count.add(len(jobs))
+        # The clock of the earlier owner may have been ahead.
+        self._last_ms, self._last_id = max(((job.created_at, job.id) for job in jobs), default=(0, ""))
         unreadable = []
         for position, job in enumerate(jobs, 1):
             if position % RESUMED_PER_ITERATION == 0:

@@ -11,6 +11,7 @@ import pytest
 from coreapp.accepting.job_queue import JobQueue
 from tests.coreapp.conftest import World
 from tests.coreapp.scripted_network import HOLD
+from tests.manual_clock import ManualClock
 from tidings.storage.business import jobs
 from tidings.storage.business.jobs import Job
 
@@ -52,3 +53,18 @@ async def test_while_the_jobs_of_a_dead_owner_are_resumed_the_event_loop_goes_on
     await world.connected(again)
     await world.network.signals.until(lambda: {job.id for job in left} <= set(world.network.ids_sent()))
     await again.stopped()
+
+
+async def test_messages_keep_their_order_after_an_owner_whose_clock_is_behind(world: World) -> None:
+    world.add_phones(NUMBER)
+    world.network.policy = lambda send: HOLD
+    accepted: list[str] = []
+    for behind, node in enumerate(("first", "second")):
+        running = await world.start(node=node, clock=ManualClock(1_700_000_000.0 - 10 * behind))
+        await world.connected(running)
+        accepted.append((await running.client.send(NUMBER)).id)
+        await running.killed()
+    before = len(world.network.sends)
+    await world.start(node="third")
+    await world.network.signals.until(lambda: set(accepted) <= set(world.network.ids_sent()[before:]))
+    assert world.network.ids_sent()[before:] == accepted
