@@ -14,9 +14,10 @@ from typing import Any
 
 from cli import first_template, guard, tables, unread_variables
 from cli.child_process import NOTHING, STOP_SECONDS
-from cli.settings import UpSettings
+from cli.settings import PageSettings, UpSettings
 from cli.supervisor import Child, Supervisor
 from tidings.config import env
+from tidings.config.env import SettingsError
 from tidings.installation.settings import DatabaseSettings
 from tidings.secrets import api_key, first_password, operator_key, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets
@@ -78,6 +79,24 @@ def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> d
     return {name: value for name, value in variables.items() if name not in foreign} | added
 
 
+# Addresses of the network, which the installation gives to the processes that connect to it.
+_DIALLED = ("TIDINGS_NETWORK_HTTP_URL", "TIDINGS_NETWORK_TCP_ADDRESS", "TIDINGS_NETWORK_TCP_TLS")
+
+
+def _mistakes(environments: Mapping[str, Mapping[str, str]]) -> Sequence[str]:
+    """Return the error texts of wrong settings of processes.
+
+    environments: variables of each process, by command
+    """
+    given = {
+        command: {name: value for name, value in variables.items() if command == "network" or name not in _DIALLED}
+        for command, variables in environments.items()
+    }
+    # Imported here: of the processes' programs, `tidings up` loads only the settings.
+    found: Sequence[str] = importlib.import_module("cli.process_settings").mistakes(given)
+    return found
+
+
 def _has_console(variables: Mapping[str, str]) -> bool:
     """Return whether the Webapp serves the console."""
     return variables.get("TIDINGS_CONSOLE", "").lower() not in ("", "0", "false", "no", "off")
@@ -93,6 +112,8 @@ ON_LOOPBACK = {
     "TIDINGS_CONSOLE": ("1", ""),
     TESTING: ("1", ""),
 }
+# Commands of the processes that every installation has, in the order of their start.
+_COMMANDS = ("network", "coreapp", "webapp", "robots")
 BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
 
 
@@ -135,26 +156,30 @@ class Installation:
             "COREAPP_HOSTNAME": variables.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
         }
         # Reading the settings creates missing secrets, before several children could race to create them.
-        self._settings = UpSettings.read(self._variables)
+        self._settings = self._read_settings()
         self.opened = opened(variables, self._settings.api_address[0])
         self._variables |= self.opened
-        self._check_recipients()
+        parts = {command: of(command, self._variables, self._settings.secrets) for command in self._commands()}
+        if wrong := _mistakes(parts):
+            raise SettingsError("; ".join(wrong))
         self.data_dir = self._settings.data_dir
         self._print_line = print_line
         self._lock = -1
         self.supervisor = Supervisor(self.data_dir / "logs", print_line)
 
-    def _check_recipients(self) -> None:
-        """Raise `SettingsError` for a wrong setting of the robots or of the page: they are started again and again if
-        they end.
-        """
-        # The installation sets these itself.
-        own = dict.fromkeys(("TIDINGS_NETWORK_HTTP_URL", "TIDINGS_NETWORK_TCP_ADDRESS", "TIDINGS_NETWORK_TCP_TLS"), "")
-        # Imported here: `tidings up` loads no process's program.
-        settings = importlib.import_module("handset.settings")
-        settings.RobotsSettings.read(of("robots", self._variables, self._settings.secrets) | own)
-        if self._settings.handset_web:
-            settings.WebSettings.read(of("handset", self._variables, self._settings.secrets) | own)
+    def _read_settings(self) -> UpSettings:
+        """Read the settings of this command. Raises `SettingsError` with these mistakes and those of all processes."""
+        try:
+            return UpSettings.read(self._variables)
+        except SettingsError:
+            parts = dict.fromkeys(self._commands(), self._variables)
+            wrong = dict.fromkeys((*UpSettings.mistakes(self._variables), *_mistakes(parts)))
+            raise SettingsError("; ".join(wrong)) from None
+
+    def _commands(self) -> Sequence[str]:
+        """Return the commands of the processes to start, in the order of their start."""
+        has_page = not PageSettings.mistakes(self._variables) and PageSettings.read(self._variables).handset_web
+        return (*_COMMANDS, "handset") if has_page else _COMMANDS
 
     def read(self) -> None:
         """Lock the data directory. Raises `CommandFailure` when another installation runs on it."""
@@ -178,7 +203,7 @@ class Installation:
 
         Raises `SettingsError` for a database of another business number, and `CommandFailure`.
         """
-        for command in ("network", "coreapp", "webapp", "robots"):
+        for command in _COMMANDS:
             await self.supervisor.prepare(self._child(command))
         if self._settings.handset_web:
             await self.supervisor.prepare(self._child("handset", "--web", entry="link"))
@@ -281,7 +306,11 @@ def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
     if not env.is_loopback(host):
         return {}
     link = variables.get("TIDINGS_COREAPP_ADDRESS")
-    is_local = not link or env.is_loopback(env.parse_address(link)[0])
+    try:
+        is_local = not link or env.is_loopback(env.parse_address(link)[0])
+    except ValueError:
+        # The Coreapp's settings report it.
+        is_local = False
     return {
         name: value
         for name, (value, general) in ON_LOOPBACK.items()

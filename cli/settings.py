@@ -75,8 +75,13 @@ class TopSettings(env.Variables):
     tls_files: exposure.InstallationFiles = env.MADE
 
 
-class UpSettings(CoreappSettings):
+class PageSettings(env.Variables):
+    """Whether `tidings up` serves handsets as pages."""
+
+    handset_web: env.Flag = env.variable("TIDINGS_HANDSET_WEB", True)
+
+
+class UpSettings(CoreappSettings, PageSettings):
     """Settings of a Coreapp, the API's address, and whether handsets are served as pages."""
 
     api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
-    handset_web: env.Flag = env.variable("TIDINGS_HANDSET_WEB", True)

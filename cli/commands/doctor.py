@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cli import guard, process
-from cli.doctor import configuration, findings
+from cli.doctor import findings
 from cli.doctor.findings import Finding, Level
 from cli.doctor.plan import CheckPlan, Wanted
+from cli.process_settings import KINDS
 from tidings.observability import log
 
 _WORDS = {Level.FINE: "ok", Level.WARNING: "warning", Level.ERROR: "ERROR"}
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "processes",
         nargs="*",
         metavar="PROCESS",
-        help=f"processes that run in this environment: some of {', '.join(configuration.KINDS)} (default: all)",
+        help=f"processes that run in this environment: some of {', '.join(KINDS)} (default: all)",
     )
     parser.add_argument("--quick", action="store_true", help="skip measurements that write")
     parser.add_argument(
@@ -38,13 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run every check that applies to this environment. Returns the level of the worst finding."""
-    wrong = [name for name in options.processes if name not in configuration.KINDS]
+    wrong = [name for name in options.processes if name not in KINDS]
     if wrong:
-        print(f"tidings doctor: {wrong[0]!r} is none of {', '.join(configuration.KINDS)}", file=sys.stderr)
+        print(f"tidings doctor: {wrong[0]!r} is none of {', '.join(KINDS)}", file=sys.stderr)
         raise SystemExit(guard.WRONG_USE)
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
-    wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
+    wanted = Wanted(options.processes or tuple(KINDS), quick=options.quick, post=options.post)
 
     def report(found: Sequence[Finding]) -> None:
         if not options.json:

@@ -10,15 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import coreapp.settings
-import network.settings
-import webapp.settings
 from cli import known_variables, process_records, unread_variables
 from cli.doctor.findings import Finding, error, fine, warning
+from cli.process_settings import KINDS
 from tidings import __version__
 from tidings.config import env
 from tidings.installation.process_records import ProcessRecord
-from tidings.installation.settings import ProcessSettings
 from tidings.secrets import api_key, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
 from tidings.secrets.secret_files import OWNERS, SecretFiles
@@ -26,11 +23,6 @@ from tidings.secrets.secret_files import OWNERS, SecretFiles
 # Secrets that `tidings up` generates for the processes that it starts.
 _GENERATED = (api_key.CONSOLE_VARIABLE, api_key.LINK_VARIABLE)
 
-KINDS: Mapping[str, type[ProcessSettings]] = {
-    "webapp": webapp.settings.Settings,
-    "coreapp": coreapp.settings.Settings,
-    "network": network.settings.Settings,
-}
 # Stand-ins for missing secrets, so that the other settings can be validated. Nothing is decrypted with them.
 _ABSENT = SecretKeys.of(bytes(process_secrets.KEY_LENGTH))
 _STAND_INS: Mapping[str, Any] = {

@@ -314,17 +314,40 @@ async def test_closing_ends_every_child_even_a_suspended_one(make: Make, console
 
 
 async def test_a_failed_child_start_reports_the_child_s_error(make: Make, console: Console) -> None:
-    installation = await make({"TIDINGS_NETWORK_TCP_ADDRESS": "192.0.2.1:9"})
+    # No machine has this address, so the network cannot listen there.
+    installation = await make({"TIDINGS_NETWORK_TCP_ADDRESS": "192.0.2.1:9", "TIDINGS_ALLOW_PLAINTEXT": "network"})
     with pytest.raises(Exception, match=r"network: .*192\.0\.2\.1"):
         await installation.start()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("TIDINGS_ROBOTS_PER_KIND", "many"), ("TIDINGS_HANDSET_WEB_ADDRESS", "localhost:page")]
-)
-async def test_a_wrong_setting_of_the_recipients_prevents_the_start(make: Make, name: str, value: str) -> None:
+# A wrong value of a variable of each process.
+WRONG = {
+    "TIDINGS_ROBOTS_PER_KIND": "many",
+    "TIDINGS_HANDSET_WEB_ADDRESS": "localhost:page",
+    "TIDINGS_MAX_UPLOADS": "unlimited",
+    "TIDINGS_NETWORK_WORKERS": "none",
+    "TIDINGS_COREAPP_ADDRESS": "nowhere",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG.items())
+async def test_a_wrong_setting_of_a_process_prevents_the_start(make: Make, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}.*{value}"):
         await make({"TIDINGS_HANDSET_WEB": "1", name: value})
+
+
+async def test_all_wrong_settings_of_an_installation_are_reported_at_once(make: Make, console: Console) -> None:
+    own = {"TIDINGS_API_ADDRESS": "here", "TIDINGS_MASTER_KEY": "short"}
+    for wrong in (WRONG, WRONG | own):
+        with pytest.raises(SettingsError) as raised:
+            await make({"TIDINGS_HANDSET_WEB": "1", **wrong})
+        for name in wrong:
+            assert str(raised.value).count(name) == 1, raised.value
+    assert console.lines == []
+
+
+async def test_an_installation_ignores_addresses_that_it_sets_for_its_processes(make: Make) -> None:
+    await make({"TIDINGS_NETWORK_HTTP_URL": "nowhere", "TIDINGS_NETWORK_TCP_TLS": "perhaps"})
 
 
 async def test_a_business_number_unlike_the_database_s_stops_the_start(make: Make, console: Console) -> None:
