@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cli import first_template, guard, tables, unread_variables
@@ -114,6 +115,8 @@ ON_LOOPBACK = {
 }
 # Commands of the processes that every installation has, in the order of their start.
 _COMMANDS = ("network", "coreapp", "webapp", "robots")
+# File of a data directory that a running `tidings up` locks, and leaves behind.
+_LOCK = "up.lock"
 BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
 
 
@@ -190,7 +193,7 @@ class Installation:
             raise guard.CommandFailure(f"Tidings is already running on {self.data_dir}") from None
 
     def _open_lock(self) -> int:
-        path = self.data_dir / "up.lock"
+        path = self.data_dir / _LOCK
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -316,6 +319,17 @@ def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
         for name, (value, general) in ON_LOOPBACK.items()
         if not (variables.get(name) or variables.get(general)) and (is_local or name != TESTING)
     }
+
+
+def opened_in(data_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the next `tidings up` in the directory sets; none if it has never run there."""
+    if not (data_dir / _LOCK).exists():
+        return {}
+    try:
+        host, _ = env.parse_address(variables.get("TIDINGS_API_ADDRESS") or "127.0.0.1:9090")
+    except ValueError:
+        return {}
+    return opened(variables, host)
 
 
 async def password_changed(where: DatabaseSettings) -> bool:

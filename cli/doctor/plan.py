@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli import process_records
+from cli import installation, process_records
 from cli.coreapp_client import CoreappClient, calls_of
 from cli.doctor import certificates, machine
 from cli.doctor.business import KeysCheck, Number, StoredWebhook
@@ -64,11 +64,12 @@ class CheckPlan:
         self._data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
         records = {name: process_records.find(name, self._data_dir) for name in wanted.processes}
         self._running = {name: record for name, record in records.items() if record is not None}
+        self._stopped = {**variables, **installation.opened_in(self._data_dir, variables)}
 
     def _environment(self, process: str) -> Mapping[str, str]:
-        """Return the variables of the process if it runs on this host, else those of this command."""
+        """Return the variables of the process if it runs on this host, else those that it would start with."""
         record = self._running.get(process)
-        return self._variables if record is None else record.environment(self._variables)
+        return self._stopped if record is None else record.environment(self._variables)
 
     async def close(self) -> None:
         """Close the databases and file stores."""

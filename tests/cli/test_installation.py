@@ -159,16 +159,23 @@ async def test_the_doctor_finds_no_error_with_a_loopback_webhook(make: Make, tmp
             "/v1/settings/application", headers={"Authorization": f"Bearer {token}"}, json=body
         )
         assert changed.status_code == 200, changed.text
-        # The command as a person types it: with no variable except the directory.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_"))}
-        doctor = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli.main", "doctor", "--quick", "--json"),
-            env={**environment, "TIDINGS_DATA_DIR": str(tmp_path)},
-            stdout=subprocess.PIPE,
-        )
-        said, _ = await doctor.communicate()
-    errors = [finding for finding in json.loads(said)["findings"] if finding["level"] == "error"]
-    assert errors == []
+        assert [finding for finding in await _examine(tmp_path) if finding["level"] == "error"] == []
+        await installation.close()
+        stopped = {finding["check"]: finding for finding in await _examine(tmp_path)}
+        assert stopped["webhook"]["level"] == "fine", stopped["webhook"]
+
+
+async def _examine(data_dir: Path) -> list[dict[str, str]]:
+    """Run the command as a person types it, with no variable except the directory. Returns its findings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_"))}
+    doctor = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli.main", "doctor", "--quick", "--json"),
+        env={**environment, "TIDINGS_DATA_DIR": str(data_dir)},
+        stdout=subprocess.PIPE,
+    )
+    said, _ = await doctor.communicate()
+    found: list[dict[str, str]] = json.loads(said)["findings"]
+    return found
 
 
 async def _answer_200(_: web.Request) -> web.Response:
