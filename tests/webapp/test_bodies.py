@@ -72,6 +72,21 @@ async def test_unusable_json_gets_400(api: Served, coreapp: FakeCoreapp, path: s
     assert not coreapp.questions
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (rb'{"to": "\ud800"}', "a string in it has a lone surrogate (byte 14)"),
+        (rb'{"to": "\ud800 and more text"}', "a string in it has a lone surrogate (byte 14)"),
+        (rb'{"to": "\udc00\ud800"}', "a string in it has a lone surrogate (byte 14)"),
+        (b'{"to": "1555', "it ends too early"),
+        (b"{", "it ends too early"),
+    ],
+)
+async def test_the_error_names_a_lone_surrogate(api: Served, content: bytes, words: str) -> None:
+    answer = await api.http.post("/v1/messages", content=content)
+    assert errors(answer)[0]["details"] == f"the body is not JSON: {words}"
+
+
 async def test_json_nesting_is_accepted_up_to_a_depth_of_100(api: Served) -> None:
     for inner in (b"{}", b'{"a": 1}', b"[1]"):
         content = GOOD[:-1] + b', "unknown": ' + b"[" * 98 + inner + b"]" * 98 + b"}"

@@ -75,6 +75,8 @@ def _at_least(count: int, what: str) -> str:
 
 def unreadable(words: str) -> str:
     """Return the mistake in a body that is not JSON, from the message of msgspec's decoder."""
+    if "surrogate" in words:
+        return f"a string in it has a lone surrogate {words[words.find('(byte') :]}"
     if "truncated" in words:
         return "it ends too early"
     if "out of range" in words.lower():
@@ -91,6 +93,8 @@ _MAX_DEPTH = 100
 # A number beyond 64 bits has at least 19 digits, so two digits follow each other among every ninth byte of its text.
 # Searching all bytes takes several times as long as parsing them.
 _TWO_DIGITS = re.compile(rb"[0-9]{2}")
+# Bytes of the text of one escaped UTF-16 code unit.
+_ESCAPE_BYTES = len(r"\uD800")
 # Prefix of the tags of tagged unions, which keeps them out of the paths in error texts.
 TAG = "#"
 
@@ -214,7 +218,8 @@ def parse(raw: bytes) -> object:
     except msgspec.ValidationError as error:
         raise InvalidRequest.because(INVALID_REQUEST, f"the body is invalid: {unreadable(str(error))}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest.because(INVALID_REQUEST, f"the body is not JSON: {unreadable(str(error))}") from None
+        words = _surrogate_error(raw) or str(error)
+        raise InvalidRequest.because(INVALID_REQUEST, f"the body is not JSON: {unreadable(words)}") from None
     except RecursionError:
         raise _too_deep() from None
     if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
@@ -222,6 +227,20 @@ def parse(raw: bytes) -> object:
     if _TWO_DIGITS.search(raw[::9]) and _has_too_large_number(value):
         raise InvalidRequest.because(INVALID_REQUEST, "the body has a number beyond 64 bits")
     return value
+
+
+def _surrogate_error(raw: bytes) -> str:
+    """Return the decoder's message about a lone surrogate; empty for another mistake.
+
+    The decoder reports a surrogate in the last bytes of a body as a truncated one.
+    """
+    try:
+        _decode(raw + b" " * _ESCAPE_BYTES)
+    except msgspec.DecodeError as error:
+        return str(error) if "surrogate" in str(error) else ""
+    except UnicodeDecodeError:
+        pass
+    return ""
 
 
 def _has_too_large_number(value: object) -> bool:
