@@ -143,7 +143,9 @@ async def _replace(connection: Connection, row: TemplateRow) -> TemplateRow | No
 
 def _definitions(file: str) -> Sequence[Definition]:
     found = _read(file)
-    return [_checked(Definition, one) for one in (found if isinstance(found, list) else [found])]
+    if not isinstance(found, list):
+        return [_checked(Definition, found)]
+    return [_checked(Definition, one, f"[{index}]: ") for index, one in enumerate(found)]
 
 
 def _print(row: TemplateRow) -> None:
@@ -184,11 +186,12 @@ def _read(file: str) -> Any:
         raise guard.CommandFailure(f"{file} is not JSON: {error}") from error
 
 
-def _checked(model: type[Model], value: object) -> Model:
+def _checked(model: type[Model], value: object, where: str = "") -> Model:
+    """Return a validated value. Raises `CommandFailure`. where: start of each error text"""
     try:
         return bodies.check(model, value)
     except InvalidRequest as error:
-        raise guard.CommandFailure("; ".join(problem.details for problem in error.problems)) from error
+        raise guard.CommandFailure("; ".join(f"{where}{problem.details}" for problem in error.problems)) from error
 
 
 def _list(where: DatabaseSettings, account: str, *, as_json: bool) -> int:

@@ -41,6 +41,9 @@ def test_templates_are_created_listed_and_deleted(data: dict[str, str], tmp_path
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"name": "x", "language": "en"}')
     assert_one_line(run("template", "create", str(wrong), **data), 1, ".*components: is missing")
+    good = json.loads(DEFINITIONS.read_text())[0]
+    wrong.write_text(json.dumps([good, {"name": "x", "language": "en"}, 7]))
+    assert_one_line(run("template", "create", str(wrong), **data), 1, r".*: \[1\]: components: is missing")
     wrong.write_text("{")
     assert_one_line(run("template", "create", str(wrong), **data), 1, ".*is not JSON")
     assert_one_line(run("template", "create", str(tmp_path / "none"), **data), 1, ".*cannot be read")
