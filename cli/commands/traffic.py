@@ -15,10 +15,9 @@ from cli import guard, process
 from cli.traffic import runs
 from cli.traffic.runs import Tee
 from cli.traffic.shapes import NumberRange
-from cli.traffic.target import PATIENCE, LoginRefused, TrafficTarget
+from cli.traffic.target import PASSWORD, PATIENCE, LoginRefused, TrafficTarget
 from tidings.aio import service
 
-PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
 FOREVER = 10 * 365 * 86400.0
 
 
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return int(process.run_loop(_run(options)))
     except LoginRefused as error:
-        raise guard.CommandFailure(f"{error}: is {PASSWORD} the password of {options.user}?") from error
+        raise guard.CommandFailure(str(error)) from error
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
         raise guard.CommandFailure(f"--to {options.to!r} is not a URL like http://127.0.0.1:9090") from error
     except aiohttp.ClientError as error:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import aiohttp
 
+PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
 # Timeout of a request, seconds.
 PATIENCE = 30.0
 # Number of latencies kept for the quantiles.
@@ -20,7 +21,7 @@ KEPT = 100_000
 
 
 class LoginRefused(Exception):
-    """The installation refused the login; `str()` contains the HTTP status."""
+    """The installation refused the login; `str()` contains the HTTP status and what to do."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -53,6 +54,7 @@ class TrafficTarget:
     def __init__(self, url: str, user: str, password: str, *, in_flight: int) -> None:
         """in_flight: maximum number of requests without a response; further requests are dropped."""
         self._url = url.rstrip("/")
+        self._user = user
         self._basic = {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
         self._in_flight = in_flight
         self._running: set[asyncio.Task[None]] = set()
@@ -80,9 +82,18 @@ class TrafficTarget:
     async def _log_in(self) -> None:
         async with self._http.post(f"{self._url}/v1/users/login", headers=self._basic, json={}) as answer:
             if answer.status != 200:
-                raise LoginRefused(f"{self._url} answered the login with {answer.status}")
-            said = await answer.json(content_type=None)
-            self._headers = {"Authorization": f"Bearer {said['users'][0]['token']}"}
+                raise LoginRefused(f"{self._url} answered the login with {answer.status}{self._remedy(answer.status)}")
+            try:
+                token = (await answer.json(content_type=None))["users"][0]["token"]
+            except (ValueError, LookupError, TypeError):
+                text = f"{self._url} answered the login with {answer.status} and without a token"
+                raise LoginRefused(text + self._remedy(404)) from None
+            self._headers = {"Authorization": f"Bearer {token}"}
+
+    def _remedy(self, status: int) -> str:
+        if status == 401:
+            return f": is {PASSWORD} the password of {self._user}?"
+        return ": is --to the base URL of the API, without /v1?" if status == 404 else ""
 
     def send(self, path: str, body: Mapping[str, Any]) -> None:
         """Send a request at once, or drop it if too many are in flight."""

@@ -55,6 +55,9 @@ class Installation:
             return web.json_response({"errors": []}, status=401)
         return web.json_response({"users": [{"token": "a token"}]})
 
+    async def greet(self, request: web.Request) -> web.Response:
+        return web.json_response({})
+
     async def take(self, request: web.Request) -> web.Response:
         assert request.headers["Authorization"] == "Bearer a token"
         self.asked.append((request.path, await request.json()))
@@ -68,6 +71,7 @@ async def installation() -> AsyncIterator[Installation]:
     served = Installation()
     app = web.Application()
     app.router.add_post("/v1/users/login", served.login)
+    app.router.add_post("/other/v1/users/login", served.greet)
     app.router.add_post("/v1/messages", served.take)
     app.router.add_post("/v1/contacts", served.take)
     runner = web.AppRunner(app)
@@ -150,9 +154,17 @@ async def test_requests_the_target_is_too_slow_for_are_dropped_and_counted(insta
 
 
 async def test_a_wrong_password_is_reported_before_any_request(installation: Installation) -> None:
-    with pytest.raises(LoginRefused):
+    with pytest.raises(LoginRefused, match="TIDINGS_TRAFFIC_PASSWORD the password of admin"):
         async with TrafficTarget(installation.url, "admin", "wrong", in_flight=3):
             pass
+
+
+@pytest.mark.parametrize("path", ["/v1", "/other"])
+async def test_a_wrong_address_is_not_reported_as_a_wrong_password(installation: Installation, path: str) -> None:
+    with pytest.raises(LoginRefused, match="--to the base URL") as raised:
+        async with TrafficTarget(installation.url + path, "admin", "right", in_flight=3):
+            pass
+    assert "PASSWORD" not in str(raised.value)
 
 
 @pytest.mark.parametrize("with_contents", [False, True])
