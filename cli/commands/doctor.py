@@ -77,7 +77,11 @@ def _print_lines(found: Sequence[Finding], *, everything: bool) -> None:
 
 def _print_counts(found: Sequence[Finding]) -> None:
     counts = {level: sum(finding.level is level for finding in found) for level in Level}
-    print(f"{counts[Level.ERROR]} errors, {counts[Level.WARNING]} warnings, {counts[Level.FINE]} fine")
+    wrong = [
+        f"{counts[level]} {noun}{'' if counts[level] == 1 else 's'}"
+        for level, noun in ((Level.ERROR, "error"), (Level.WARNING, "warning"))
+    ]
+    print(f"{', '.join(wrong)}, {counts[Level.FINE]} fine")
 
 
 def _print_object(found: Sequence[Finding]) -> None:

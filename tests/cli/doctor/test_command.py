@@ -17,6 +17,7 @@ import pytest
 from cli.commands import doctor
 from cli.doctor import findings, machine
 from cli.doctor.findings import CheckGroup, Finding, Level
+from cli.doctor.plan import CheckPlan
 from tidings.config import env
 from tidings.observability.interpreter import InterpreterBuild
 
@@ -119,6 +120,20 @@ def test_the_exit_status_is_that_of_the_worst_finding_and_no_file_is_left(
     assert "         → correct the variable" in printed
     assert "a key that" not in printed
     assert not (environment / "secrets").exists()
+
+
+@pytest.mark.parametrize(("errors", "words"), [(0, "0 errors"), (1, "1 error"), (2, "2 errors")])
+def test_counts_are_singular_or_plural(
+    environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    errors: int,
+    words: str,
+) -> None:
+    checks = [*[Scripted("disk", Level.ERROR)] * errors, Scripted("python", Level.WARNING)]
+    monkeypatch.setattr(CheckPlan, "groups", lambda self: [CheckGroup(check) for check in checks])
+    run("--quick")
+    assert capsys.readouterr().out.splitlines()[-1] == f"{words}, 1 warning, 0 fine"
 
 
 def test_an_unknown_process_name_is_a_usage_error(environment: Path) -> None:
