@@ -99,8 +99,11 @@ async def _list_replays(database: Database) -> int:
         for replay in page:
             print(f"{choices.utc(replay.at)}  {replay.event_id}  {replay.by}")
         if not page:
-            return 0
+            break
         last = (page[-1].at, page[-1].seq)
+    if last == (0, 0):
+        print("no replays", file=sys.stderr)
+    return 0
 
 
 async def _print_pages(database: Database, read: Any, number: str, fate: Callable[[Callback], str]) -> int:

@@ -183,6 +183,8 @@ async def _list_audit(options: argparse.Namespace, connection: Connection) -> No
         _print_object({"audit": [queue_pages.audit_object(entry) for entry in chosen]})
     else:
         _print_lines([queue_pages.audit_line(entry) for entry in chosen])
+        if not chosen:
+            print("no audit entries", file=sys.stderr)
 
 
 _LISTS = {

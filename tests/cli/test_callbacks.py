@@ -59,6 +59,10 @@ def test_failed_callbacks_and_dead_letters_are_listed_with_the_reason(tmp_path: 
 def test_replays_of_dead_letters_are_listed_with_their_operator(tmp_path: Path) -> None:
     variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
     assert run("migrate", **variables).returncode == 0
+    for words, said in ((("callbacks", "replays"), "no replays\n"), (("queue", "audit"), "no audit entries\n")):
+        done = run(*words, **variables)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+    assert run("queue", "audit", "--json", **variables).stderr == ""
 
     async def fill() -> None:
         database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
