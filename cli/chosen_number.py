@@ -11,7 +11,16 @@ from tidings.storage.database import Database
 
 def add_option(parser: argparse.ArgumentParser) -> None:
     """Add `--number` to a command."""
-    parser.add_argument("--number", metavar="NUMBER", help="number to act on (default: TIDINGS_BUSINESS_NUMBER)")
+    parser.add_argument(
+        "--number", type=_given, metavar="NUMBER", help="number to act on (default: TIDINGS_BUSINESS_NUMBER)"
+    )
+
+
+def _given(text: str) -> str:
+    """Return the value of the option. Raises `ArgumentTypeError` for an empty one, as of an unset variable."""
+    if not text:
+        raise argparse.ArgumentTypeError("should not be empty; leave the option out for TIDINGS_BUSINESS_NUMBER")
+    return text
 
 
 async def find(database: Database, first: str, given: str | None) -> str:

@@ -49,6 +49,11 @@ def test_templates_are_created_listed_and_deleted(data: dict[str, str], tmp_path
     assert_one_line(run("template", "create", str(tmp_path / "none"), **data), 1, ".*cannot be read")
 
 
+def test_an_empty_number_is_refused_with_the_option_s_name(data: dict[str, str]) -> None:
+    words = "tidings template list: error: argument --number: should not be empty"
+    assert_one_line(run("template", "list", "--number", "", **data), 2, words)
+
+
 def test_an_import_is_all_or_nothing_unless_valid_templates_are_to_be_kept(
     data: dict[str, str], tmp_path: Path
 ) -> None:
