@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 import tidings
 from cli import first_settings, guard
+from cli.settings import StoredSettings
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -93,10 +94,12 @@ _OF_AN_INSTALLATION = frozenset(
 
 def _require_installation(variables: Mapping[str, str]) -> None:
     """Raise `CommandFailure` without the data directory of SQLite files, which the command would create."""
-    path = Path(variables.get("TIDINGS_DATA_DIR") or "data").expanduser().absolute()
-    is_sqlite = (variables.get("WA_DB_ENGINE") or "SQLITE").upper() == "SQLITE"
-    if is_sqlite and not variables.get("TIDINGS_BUSINESS_DB_URL") and not path.exists():
-        raise guard.CommandFailure(f"data directory {path}: No such file or directory{guard.ELSEWHERE}")
+    if StoredSettings.mistakes(variables):
+        # The command reports them with those of its other settings.
+        return
+    found = StoredSettings.read(variables)
+    if found.is_missing:
+        raise guard.CommandFailure(f"data directory {found.data_dir}: No such file or directory{guard.ELSEWHERE}")
 
 
 class Command(Protocol):

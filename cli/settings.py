@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from tidings.config import env
@@ -12,6 +13,19 @@ from tidings.net import exposure
 from tidings.secrets import process_secrets
 from tidings.secrets.api_key import API_KEY, OptionalKey
 from tidings.secrets.process_secrets import CoreappSecrets
+
+
+class StoredSettings(env.Variables):
+    """Data directory, which these settings do not create, and the database of the business."""
+
+    data_dir: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_DATA_DIR", "data")
+    business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the database is a SQLite file in the data directory, and there is no such directory."""
+        is_inside = self.business.url.startswith(f"sqlite+aiosqlite:///{self.data_dir}/")
+        return is_inside and not self.data_dir.exists()
 
 
 class TableSettings(settings.InstallationSettings):

@@ -179,6 +179,17 @@ def test_a_command_in_a_wrong_directory_leaves_nothing_there(words: str, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_command_with_a_url_into_a_missing_directory_leaves_nothing_there(tmp_path: Path) -> None:
+    variables = {
+        "TIDINGS_DATA_DIR": str(tmp_path / "data"),
+        "TIDINGS_BUSINESS_DB_URL": f"sqlite+aiosqlite:///{tmp_path}/data/business.db",
+    }
+    assert_one_line(run("queue", **variables), 1, r"tidings queue: data directory .*No such file")
+    assert not list(tmp_path.iterdir())
+    # The command reports its wrong settings itself, all at once.
+    assert_one_line(run("queue", **variables, TIDINGS_LEASE_SECONDS="0", TIDINGS_DB_POOL_SIZE="0"), 2, ".*LEASE.*POOL")
+
+
 def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
