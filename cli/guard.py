@@ -20,6 +20,9 @@ WRONG_USE = 2
 INTERRUPTED = 130
 READER_LEFT = 141  # as of a program that SIGPIPE ends
 ELSEWHERE = "; run the command where `tidings up` runs, or set TIDINGS_DATA_DIR to the directory of the installation"
+UNWRITABLE = "; check that this user can write in TIDINGS_DATA_DIR and that its disk is not read-only"
+# Texts of SQLite, which names no file.
+_UNWRITABLE = ("unable to open database file", "readonly database")
 
 _OURS = ("tidings", "webapp", "coreapp", "network", "handset")
 
@@ -49,7 +52,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             return FAILED, str(cause)
         outage = outages.describe(cause)
         if outage:
-            return FAILED, outage + _without_tables(outage)
+            return FAILED, outage + _remedy(outage)
         if isinstance(cause, OSError):
             line = _explain_os_error(cause)
             if line:
@@ -58,11 +61,11 @@ def explain(error: BaseException) -> tuple[int, str] | None:
     return (FAILED, str(error)) if _is_ours(error) else None
 
 
-def _without_tables(outage: str) -> str:
-    """Return what to do about a database without tables; empty for another error."""
+def _remedy(outage: str) -> str:
+    """Return what to do about a database without tables or a SQLite file that cannot be written; empty otherwise."""
     if "no such table" in outage or "(1146," in outage:
         return ELSEWHERE
-    return ""
+    return UNWRITABLE if any(text in outage for text in _UNWRITABLE) else ""
 
 
 def _is_ours(error: BaseException) -> bool:

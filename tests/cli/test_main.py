@@ -190,6 +190,13 @@ def test_a_command_with_a_url_into_a_missing_directory_leaves_nothing_there(tmp_
     assert_one_line(run("queue", **variables, TIDINGS_LEASE_SECONDS="0", TIDINGS_DB_POOL_SIZE="0"), 2, ".*LEASE.*POOL")
 
 
+@pytest.mark.parametrize("words", ["migrate", "queue", "template list"])
+def test_an_unwritable_database_file_is_one_error_line_with_a_remedy(words: str, tmp_path: Path) -> None:
+    (tmp_path / "business.db").mkdir()
+    done = run(*words.split(), TIDINGS_DATA_DIR=str(tmp_path))
+    assert_one_line(done, 1, ".*unable to open database file; check that this user can write in TIDINGS_DATA_DIR")
+
+
 def test_migrate_prints_both_revisions_and_then_that_nothing_is_pending(tmp_path: Path) -> None:
     first = run("migrate", TIDINGS_DATA_DIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
