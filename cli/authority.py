@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import ipaddress
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -195,12 +196,15 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
 
 
+# Host name, which may begin with a wildcard. Names of containers have underscores too.
+_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
+
+
 def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError:
-        raise CommandFailure(f"{host!r} is not a host name or address") from None
+    if not _HOST.fullmatch(host):
+        raise CommandFailure(f"{host!r} is not a host name or address")
+    return x509.DNSName(host)

@@ -107,7 +107,8 @@ def test_invalid_arguments_are_reported_in_one_line(tmp_path: Path, capsys: pyte
 
     assert "'ca' cannot be the name" in said(tmp_path, "ca")
     assert "'../x' cannot be the name" in said(tmp_path, "../x")
-    assert "not a host name" in said(tmp_path, "webapp=ünïcode")
+    for host in ("ünïcode", "two words", "https://tidings.example", "tidings.example:9090", "-a..b"):
+        assert f"'{host}' is not a host name" in said(tmp_path, f"webapp={host}")
     assert "--days" in said(tmp_path, "--days", 0)
     other = Authority().issue("other")
     assert run(tmp_path) == 0
