@@ -202,6 +202,14 @@ async def test_a_waba_is_described(cloud: Cloud) -> None:
     )
 
 
+@pytest.mark.parametrize("fields", ["display_phone_number,status{x,nothing", "analytics.start(1,status"])
+async def test_fields_with_an_open_brace_are_refused(cloud: Cloud, fields: str) -> None:
+    response = await cloud.http.get(f"{P}?fields={fields}")
+    refused = response.json()["error"]
+    assert (response.status_code, refused["code"]) == (400, 100)
+    assert refused["error_data"]["details"] == "fields: a brace or bracket is not closed"
+
+
 async def test_account_calls_need_an_administrator(cloud: Cloud) -> None:
     created = await cloud.http.post("/v1/users", json={"username": "clerk", "password": "Tidings-2026!x"})
     assert created.status_code == 201, created.text

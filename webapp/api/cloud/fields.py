@@ -15,7 +15,7 @@ MAX_TEXT = 2_000  # characters of the parameter
 def split(text: str) -> Sequence[str]:
     """Return the names at the top level of `fields`. Braces and parameters of a field are dropped.
 
-    Raises `GraphError` for a text that is too long.
+    Raises `GraphError` for a text that is too long or has an open brace.
     """
     if len(text) > MAX_TEXT:
         raise errors.invalid(f"fields has {len(text)} characters, the limit is {MAX_TEXT}")
@@ -25,6 +25,8 @@ def split(text: str) -> Sequence[str]:
         if letter == "," and depth <= 0:
             names.append(text[start:position].strip())
             start, depth = position + 1, 0
+    if depth > 0:
+        raise errors.invalid("fields: a brace or bracket is not closed")
     return [found[0] if (found := _NAME.match(name)) else name for name in names if name]
 
 
