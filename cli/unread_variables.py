@@ -37,8 +37,8 @@ def find(variables: Mapping[str, str]) -> Sequence[UnreadVariable]:
 
 def report(variables: Mapping[str, str]) -> None:
     """Log a warning per unread variable. Raises `SettingsError` naming all of them if `TIDINGS_STRICT_ENV` is on."""
-    unread = find(variables)
-    if unread and is_strict(variables):
+    unread, strict = find(variables), is_strict(variables)
+    if unread and strict:
         raise SettingsError("; ".join(map(str, unread)) + f"; correct or unset them, or unset {STRICT}")
     for variable in unread:
         log.warning("environment.unread", extra={"variable": variable.name, "nearest": variable.nearest})

@@ -94,8 +94,9 @@ def test_a_strict_environment_with_an_unread_variable_stops_the_start(tmp_path: 
             2,
             f"tidings {command}: TIDINGS_SHARD is not a known variable .*TIDINGS_SHARDS",
         )
-    with pytest.raises(SettingsError, match="TIDINGS_STRICT_ENV='maybe' is not a yes or no"):
-        unread_variables.report({"TIDINGS_SHARD": "2", "TIDINGS_STRICT_ENV": "maybe"})
+    for variables in ({"TIDINGS_SHARD": "2"}, {}):
+        with pytest.raises(SettingsError, match="TIDINGS_STRICT_ENV='maybe' is not a yes or no"):
+            unread_variables.report({**variables, "TIDINGS_STRICT_ENV": "maybe"})
 
 
 def test_an_unread_variable_logs_a_warning_at_start(caplog: pytest.LogCaptureFixture) -> None:
