@@ -15,10 +15,15 @@ from tidings.secrets.api_key import API_KEY, OptionalKey
 from tidings.secrets.process_secrets import CoreappSecrets
 
 
-class StoredSettings(env.Variables):
-    """Data directory, which these settings do not create, and the database of the business."""
+class DirectorySettings(env.Variables):
+    """Data directory, which reading these settings does not create."""
 
     data_dir: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_DATA_DIR", "data")
+
+
+class StoredSettings(DirectorySettings):
+    """Data directory and the database of the business."""
+
     business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 from cli import known_variables, process_records, unread_variables
 from cli.doctor.findings import Finding, error, fine, warning
 from cli.process_settings import KINDS
+from cli.settings import DirectorySettings
 from tidings import __version__
-from tidings.config import env
 from tidings.installation.process_records import ProcessRecord
 from tidings.secrets import api_key, process_secrets, secret_sources
 from tidings.secrets.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
@@ -51,7 +51,7 @@ class Examined:
 def examine(process: str, variables: Mapping[str, str]) -> Examined:
     """Read the settings of a process without creating a directory or a secret."""
     kind = KINDS[process]
-    data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
+    data_dir = DirectorySettings.read(variables).data_dir
     has_secrets = are_there(process, variables, data_dir)
     given: dict[str, Any] = {"data_dir": data_dir}
     if not has_secrets:

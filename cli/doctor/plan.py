@@ -28,8 +28,7 @@ from cli.doctor.findings import CheckGroup, DoctorCheck
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
 from cli.doctor.upstream import UpstreamCheck
-from cli.settings import LeaseSettings
-from tidings.config import env
+from cli.settings import DirectorySettings, LeaseSettings
 from tidings.config.env import SettingsError
 from tidings.installation import network_access
 from tidings.net.tls import TlsFiles
@@ -61,7 +60,7 @@ class CheckPlan:
         self._variables = variables
         self._wanted = wanted
         self._databases = contextlib.AsyncExitStack()
-        self._data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
+        self._data_dir = DirectorySettings.read(variables).data_dir
         records = {name: process_records.find(name, self._data_dir) for name in wanted.processes}
         self._running = {name: record for name, record in records.items() if record is not None}
         self._stopped = {**variables, **installation.opened_in(self._data_dir, variables)}

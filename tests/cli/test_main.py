@@ -283,6 +283,12 @@ def test_an_impossible_data_directory_is_one_error_line(
         assert_one_line(done, 2, rf"tidings {command}: data directory .*: Not a directory")
 
 
+@pytest.mark.parametrize("command", ["webapp", "migrate", "up", "queue", "doctor"])
+def test_the_home_directory_of_an_unknown_user_is_one_error_line(command: str) -> None:
+    done = run(command, TIDINGS_DATA_DIR="~nobody-of-this-name/data")
+    assert_one_line(done, 2, rf"tidings {command}: TIDINGS_DATA_DIR='~nobody-of-this-name/data' .*unknown user")
+
+
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network", "migrate", "up"])
 def test_an_unreachable_database_is_one_error_line_without_the_password(
     command: str, addresses: dict[str, str]

@@ -212,7 +212,10 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_path(value: str) -> Path:
-    return Path(value).expanduser().absolute()
+    try:
+        return Path(value).expanduser().absolute()
+    except RuntimeError:
+        raise wrong("begins with the home directory of an unknown user") from None
 
 
 def parse_milliseconds(value: str) -> tuple[float, float]:
