@@ -38,6 +38,7 @@ _SENTENCES = {
     "model_attributes_type": "should be a JSON object",
     "dataclass_type": "should be a JSON object",
     "none_required": "should be null, or absent",
+    "extra_forbidden": "is not a known field",
     "literal_error": "should be {expected}",
     "enum": "should be {expected}",
     "union_tag_invalid": "should be {expected_tags}",

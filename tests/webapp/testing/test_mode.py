@@ -148,6 +148,11 @@ async def test_a_wrong_fault_is_refused(served: Served, body: Any) -> None:
     assert (await served.http.get("/tidings/faults")).json()["faults"] == []
 
 
+async def test_an_unknown_field_of_a_fault_is_named(served: Served) -> None:
+    answer = await served.http.post("/tidings/faults", json={"target": "messages", "kind": "x"})
+    assert [problem["details"] for problem in errors(answer)] == ["kind: is not a known field"]
+
+
 async def _send(http: httpx.AsyncClient) -> httpx.Response:
     message = {"messaging_product": "whatsapp", "to": "15550110001", "text": {"body": "Hello"}}
     return await http.post(f"/v25.0/{NUMBER}/messages", json=message)
