@@ -69,7 +69,7 @@ class CloudUserIds:
 
 
 async def find(database: Database, identity: NumberIdentity, safe: SecretSealer) -> CloudUserIds | None:
-    """Return the ids of the users of a number's portfolio, which are those of each of its numbers.
+    """Return the user ids of a number's portfolio. All numbers of the portfolio share them.
 
     Their key is made once, and stays when other secrets are rotated.
 

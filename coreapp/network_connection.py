@@ -19,7 +19,7 @@ class NetworkConnection(Protocol):
 
     @property
     def silence(self) -> float:
-        """Seconds since the network last sent anything on the established connection."""
+        """Seconds since data last arrived from the network; 0 without a connection."""
         ...
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Spacing of batches of receipts in a process with several shards.
+"""Spacing between batches of receipts, in seconds, in a process with several shards.
 
 A batch costs about as much CPU as five receipts. With many shards each has few receipts at a time, so they are
 collected for longer.

@@ -203,7 +203,7 @@ class Settings(settings.ProcessSettings):
         return self.history_hours > 0
 
     def ways(self) -> Sequence[exposure.Endpoint]:
-        """Return the connections of this process for the exposure check: the link, the metrics and the network."""
+        """Return the connections whose exposure without TLS is checked at the start: link, metrics and network."""
         secured, variable = bool(self.tls_files.chain), "TIDINGS_COREAPP_METRICS_ADDRESS"
         return (
             exposure.Endpoint(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
@@ -212,7 +212,7 @@ class Settings(settings.ProcessSettings):
         )
 
     def network_ways(self) -> Sequence[exposure.Endpoint]:
-        """Return the network's HTTP and TCP connections for the exposure check."""
+        """Return the network's HTTP and TCP connections, whose exposure without TLS is checked at the start."""
         return (
             network_access.http_way(self.network_http),
             network_access.tcp_way(self.network_tcp[0], secured=self.network_tcp_tls),

@@ -86,8 +86,9 @@ class RecipientChecks:
         await self._reached.close()
 
     async def _is_checked_later(self, wa_id: str) -> bool:
-        """Return whether a message fails by webhook if this unknown recipient is not on the network: its sender did not
-        wait for the contacts call either.
+        """Return whether an unknown recipient is checked only after the message is accepted, which then fails by
+        webhook: a
+        contacts call that does not wait has no result for it yet.
         """
         contacts = self.peers.contacts
         if not self.context.settings.check_unknown or not contacts.is_checked_without_wait(wa_id):
@@ -95,7 +96,7 @@ class RecipientChecks:
         return await contacts.find(wa_id) is None
 
     async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:
-        """Return the reason why a message of the Cloud API fails; None for none. Raises `RequestRefused`."""
+        """Return the reason why a message of the Cloud API fails; None if it does not. Raises `RequestRefused`."""
         contacts = self.peers.contacts
         # The message is accepted before it is known whether the recipient is on the network, and fails if the network
         # has no keys. But only recipients on the network count towards the messaging limit.
@@ -122,7 +123,7 @@ class RecipientChecks:
             self.peers.identities.require_acknowledged(question.to)
 
     def count(self, question: core.AcceptMessage) -> None:
-        """Count a message that is accepted unless its pair rate is exceeded; then raise `RequestRefused`."""
+        """Count an accepted message against the pair rate. Raises `RequestRefused` if the rate is exceeded."""
         if question.pair_limited:
             wait = self._pair_rate.take(question.to)
             if wait:

@@ -32,9 +32,10 @@ SPARE = 1000  # watched jobs beyond twice the unsent ones, after which the sent 
 class JobExpiry:
     """Service that ends the expired jobs of one shard.
 
-    Jobs that may have been sent are left to the network, since their failure cannot be known here. The service keeps no
-    jobs; a pass scans the queue only when a job may have expired. One that is between two queues then, as its commit is
-    in flight, is found by the next pass.
+    Jobs that may have been sent are left to the network, since their failure cannot be known here. The service stores
+    no
+    jobs; a pass scans the queue only when a job may have expired. A job that is between two queues during a pass,
+    because its commit is in flight, is found by the next pass.
     """
 
     name = "job-expiry"
@@ -44,10 +45,10 @@ class JobExpiry:
         self._tracker = tracker
         self._places: Sequence[WaitingQueue] = ()
         self._transmitter: Transmitter | None = None
-        # Expiry by job, Unix milliseconds. Those of sent jobs are removed at a pass, and at the limit.
+        # Expiry by job id, Unix milliseconds. Entries of sent jobs are removed at a pass, and when `_limit` is reached.
         self._watched: dict[str, int] = {}
-        self._limit = SPARE  # of their number
-        # Earliest of these.
+        self._limit = SPARE  # entries of `_watched`
+        # Earliest expiry in `_watched`, Unix milliseconds.
         self._earliest: float = math.inf
 
     def set_queues(self, places: Sequence[WaitingQueue], transmitter: Transmitter) -> None:

@@ -35,8 +35,8 @@ class IdempotencyKeys:
 
     def __init__(self, context: ShardContext) -> None:
         self._context = context
-        # By the text of the key, without the user, so that two users never start to use one key at the same time: the
-        # form in which the use is to be stored, empty until that is known.
+        # Keys in progress, without their user, so that two users never use one key at the same time. The value is the
+        # stored form of the use; empty until that is known.
         self._in_progress: dict[str, bytes] = {}
         self._by_filter = CHECKED.labels("filter")
         self._by_database = CHECKED.labels("database")

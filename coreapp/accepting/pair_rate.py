@@ -1,4 +1,4 @@
-"""Pair rate of the Cloud API: messages of one number to one recipient, one in 6 seconds, with bursts that are paid off.
+"""Pair rate of the Cloud API: one message in 6 seconds from a number to a recipient, after a burst a longer pause.
 
 All messages to a recipient pass the owner of its shard, so the state in memory holds for any number of Webapps.
 """
@@ -16,12 +16,12 @@ REMEMBERED = 100_000  # recipients; the least recently used gets a full limit
 class PairRate:
     """Pair rates of the recipients of one shard.
 
-    A burst of n messages starts when the last one is paid off. It is paid off `INTERVAL` × n after its first message.
+    After a burst of n messages the next one may be sent `INTERVAL` × n after the first message of the burst.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Time of the first message of the present burst, and number of its messages, by recipient.
+        # By recipient: monotonic time of the first message of the current burst, and its number of messages.
         self._bursts: LRU[str, tuple[float, int]] = LRU(REMEMBERED)
 
     def take(self, peer: str) -> float:

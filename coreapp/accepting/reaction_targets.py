@@ -17,9 +17,9 @@ NO_TARGET = "reaction.message_id: is no message of this conversation in the last
 
 
 async def has_target(context: ShardContext, question: core.AcceptMessage) -> bool:
-    """Return whether a message is no reaction, or one to a message to or from its recipient of the last 30 days.
+    """Return whether a message is not a reaction, or reacts to a message to or from its recipient of the last 30 days.
 
-    A message of the business counts as known from the day on after which its row may have expired.
+    A message of the business that is old enough for its row to have expired counts as known.
     """
     if question.kind != REACTION:
         return True

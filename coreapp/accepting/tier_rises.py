@@ -1,4 +1,4 @@
-"""Messaging limits of the Cloud API that rise after half of them is used within 7 days."""
+"""Rise of the Cloud API's messaging limits: a limit rises after half of it was used within 7 days."""
 
 from __future__ import annotations
 

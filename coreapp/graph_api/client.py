@@ -143,7 +143,7 @@ class GraphClient:
         return self._answered(connection, limit)
 
     def _answered(self, connection: _GraphConnection, limit: int) -> CloudResponse:
-        """Return the response, and keep the connection for the next request. Raises `ResponseMissing`."""
+        """Read the response, and keep the connection for the next request. Raises `ResponseMissing`."""
         parser = connection.content
         if not parser.is_complete or parser.size > limit:
             connection.abort()

@@ -12,7 +12,7 @@ from tidings.aio.token_buckets import RateLimit
 BACKOFF_BASE, MAX_BACKOFF = 4.0, 64.0
 # Seconds between two attempts of a stopped number whose credentials were not replaced.
 RETRY_STOPPED_SECONDS = 60.0
-# Part of a second's messages that may be posted at once.
+# Burst, as a part of the messages per second.
 BURST_SHARE = 0.1
 
 

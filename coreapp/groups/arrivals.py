@@ -264,7 +264,7 @@ class Arrivals:
         return made or None
 
     def committed(self) -> None:
-        """Start the follow-up work once the batch is on disk, or if there was nothing to write."""
+        """Start the follow-up work. Called once the batch is on disk, or if there was nothing to write."""
         for member in self._late:
             self._events.lost_keys.resend_soon(member)
         for group_id in self._unfinished:

@@ -162,9 +162,9 @@ class SentElsewhere:
             self._task = asyncio.create_task(self._poll(), name="sent elsewhere")
             self._task.add_done_callback(self._ended)
 
-    async def still_there(self, ids: Collection[str]) -> set[str]:
-        """Return those of these jobs that are still to be sent."""
-        return await self._context.database.query(lambda connection: _still_there(connection, ids))
+    async def list_unsent(self, ids: Collection[str]) -> set[str]:
+        """Return the ids of those of these jobs that are not sent yet."""
+        return await self._context.database.query(lambda connection: _list_unsent(connection, ids))
 
     async def close(self) -> None:
         """Stop polling; the next owner continues."""
@@ -174,7 +174,7 @@ class SentElsewhere:
 
     async def _poll(self) -> None:
         while self._waiting and not await service.wait_for(self._closing, POLL_SECONDS):
-            left = await self.still_there(list(self._waiting))
+            left = await self.list_unsent(list(self._waiting))
             gone = self._waiting - left
             # Jobs added during the read are not in its result.
             self._waiting -= gone
@@ -192,7 +192,7 @@ class SentElsewhere:
             self.watch(())
 
 
-async def _still_there(connection: Connection, ids: Collection[str]) -> set[str]:
+async def _list_unsent(connection: Connection, ids: Collection[str]) -> set[str]:
     # A message becomes a job, so this order of the reads misses none.
     return {*await cross_shard_messages.list_ids(connection, ids), *await jobs.list_ids(connection, ids)}
 

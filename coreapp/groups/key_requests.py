@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 REQUESTS = Counter("tidings_sender_key_requests_total", "Requests for sender keys", ["direction"])
 
-REMEMBERED = 10_000  # participants; an evicted one is asked or answered sooner
+REMEMBERED = 10_000  # participants; an evicted one gets a request or a response before the hour is over
 # Seconds that a message waits for its key. The author sent the key first, so it takes as long as a commit and a read of
 # the database.
 PATIENCE = 5.0
 
 
 class KeyOnItsWay(Exception):
-    """The message must be tried again a little later. It stays unacknowledged."""
+    """The message's key may still arrive: try again a little later. The message stays unacknowledged."""
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -62,7 +62,7 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         async with context.database.reading() as connection:
             known = await groups.list_groups(connection, context.account)
             under_way = await sender_keys.list_under_way(connection, context.account)
-        elsewhere = await sent_elsewhere.still_there([holder.job for holder in under_way if holder.job not in ids])
+        elsewhere = await sent_elsewhere.list_unsent([holder.job for holder in under_way if holder.job not in ids])
     own = OwnKeys(context, ids | elsewhere)
     await own.load([holder.group_id for holder in under_way])
     api = GroupApi(context.network, context.device, seconds=ANSWER_SECONDS)

@@ -98,7 +98,7 @@ class Fetcher:
             progress=ProgressLog("media.downloading", id=download.id),
         )
 
-    async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> StoredObject:
+    async def _store(self, download: Download, pointer: Pointer, check: _TypeCheck) -> StoredObject:
         plaintext = self._plaintext(download, pointer)
         try:
             async with contextlib.aclosing(plaintext) as chunks:
@@ -115,8 +115,8 @@ class Fetcher:
             raise DownloadFailed(str(error), is_final=True) from error
 
 
-class _Fits:
-    """Checks the first bytes of a file against the type that the message names."""
+class _TypeCheck:
+    """Checks the first bytes of a file against the type that the message names. `fits` is the result."""
 
     def __init__(self, media_type: kinds.MediaType | None) -> None:
         self._type = media_type
@@ -135,13 +135,13 @@ class _Fits:
             self.fits = False
 
 
-def _type(given: str) -> tuple[str, _Fits]:
+def _type(given: str) -> tuple[str, _TypeCheck]:
     """Return a recipient's media type in a form safe for headers, and the check of the file for that type."""
     try:
         media_type = kinds.parse(given)
     except UnusableType:
-        return kinds.UNKNOWN, _Fits(None)
-    return media_type.text, _Fits(media_type)
+        return kinds.UNKNOWN, _TypeCheck(None)
+    return media_type.text, _TypeCheck(media_type)
 
 
 def _is_hash(given: str, sha256: str) -> bool:

@@ -195,12 +195,12 @@ class LinkedMedia:
         raise AssertionError("the last try returns or raises")
 
     async def _try(self, source: MediaSource, headers: Mapping[str, str], seconds: float) -> tuple[StoredObject, str]:
-        """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`."""
+        """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`, which permits a retry."""
         limit = kinds.LIMITS[source.kind]
         try:
             async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
                 _require_file(answer.status)
-                check = _Real(source, answer.headers.get("content-type", ""))
+                check = _TypeDetector(source, answer.headers.get("content-type", ""))
                 return await self._write(_served(answer.chunks()), limit, check), check.mime_type
         except ssl.SSLCertVerificationError:
             # `SSLCertVerificationError` is a `ValueError` too.
@@ -235,7 +235,7 @@ class LinkedMedia:
             log.info("media.link_failed", extra={"origin": _origin(source.link), "error": repr(error)})
             raise _TryAgain(f"could not be fetched: {type(error).__name__}") from None
 
-    async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _Real) -> StoredObject:
+    async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _TypeDetector) -> StoredObject:
         """Write the file. `chunks` must raise no `OSError`, so that each one comes from the disk. Raises `DiskAway`,
         and the other errors of `chunks`.
         """
@@ -245,7 +245,7 @@ class LinkedMedia:
             raise DiskAway(str(error) or repr(error)) from error
 
 
-class _Real:
+class _TypeDetector:
     """Determines the type of a file from its first bytes. The server's Content-Type decides where the bytes are
     ambiguous.
 

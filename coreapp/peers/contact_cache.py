@@ -2,8 +2,9 @@
 time.
 
 While a call to the network is in flight, all requested numbers are collected for the next one: those of contacts calls,
-and unknown recipients of messages. The next call starts a fifth of the last one's duration after its end, so that those
-who waited for the last one can join. A positive result is valid for 7 days, a negative one only for minutes, because
+and unknown recipients of messages. The next call starts a fifth of the last one's duration after its end, so that
+callers
+who waited for the last one can join it. A positive result is valid for 7 days, a negative one only for minutes, because
 the number may register at any time. A number that writes, or has keys, is on the network.
 
 A single shard reads all rows of the database when it is opened. While they fit into memory, a number that is not in
@@ -133,7 +134,8 @@ class ContactCache:
         return registered
 
     async def is_registered(self, wa_id: str) -> bool:
-        """Return whether a number is on the network, which is asked where no result is valid. Raises `RequestRefused`
+        """Return whether a number is on the network, which is called if no known result is valid. Raises
+        `RequestRefused`
         with 1016 if that is not possible now.
         """
         registered = await self.find(wa_id)
@@ -163,10 +165,10 @@ class ContactCache:
             raise RequestRefused(codes.INVALID_USER, NOT_VALID)
 
     def is_checked_without_wait(self, wa_id: str) -> bool:
-        """Return whether a contacts call that does not wait has asked for this number and has no result yet."""
+        """Return whether a contacts call that does not wait has requested this number and has no result yet."""
         return wa_id in self._not_waited_for
 
-    def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
+    def record_registered(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
         """Record that these numbers are on the network, because they wrote or registered new keys. Returns the rows to
         store, for those whose known result is older than half its lifetime.
         """
@@ -180,8 +182,9 @@ class ContactCache:
                 rows.append(contacts.StoredContact(self.context.account, wa_id, True, int(now * 1000)))
         return rows
 
-    def missed(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
-        """Record that these numbers cannot get messages now, as after a check that did not find them. Returns the rows
+    def record_unregistered(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
+        """Record that these numbers are not on the network now, as after a check that did not find them. Returns the
+        rows
         to store.
         """
         now = self.context.clock.now()
@@ -191,13 +194,13 @@ class ContactCache:
             rows.append(contacts.StoredContact(self.context.account, wa_id, False, int(now * 1000)))
         return rows
 
-    def found_keys(self, wa_id: str, *, has_keys: bool) -> Sequence[contacts.StoredContact]:
+    def record_keys(self, wa_id: str, *, has_keys: bool) -> Sequence[contacts.StoredContact]:
         """Record whether the network has keys of a recipient: the result of a check, if none is valid, and the loss of
         its registration. Returns the rows to store.
         """
         if not has_keys:
-            return self.missed((wa_id,))
-        return () if self._fresh(wa_id) else self.met((wa_id,))
+            return self.record_unregistered((wa_id,))
+        return () if self._fresh(wa_id) else self.record_registered((wa_id,))
 
     async def close(self) -> None:
         """Cancel background work. Contacts calls that do not wait are reported as failed."""
@@ -300,7 +303,7 @@ class ContactCache:
         seconds = SILENCE_SECONDS
         try:
             while (await asyncio.wait(futures, timeout=seconds))[1]:
-                # The network has sent nothing for nearly as long as the callers have waited.
+                # The network has sent nothing for almost the whole time that the callers have waited.
                 if self.context.network_connection.silence > SILENCE_SECONDS - POLL_SECONDS:
                     break
                 seconds = POLL_SECONDS

@@ -41,7 +41,7 @@ class ServiceWindow:
             heard = await outages.within(PATIENCE, self._reads.put(peer))
         return heard / 1000 > self.context.clock.now() - WINDOW
 
-    def heard(self, heard_at: Mapping[str, int]) -> None:
+    def record(self, heard_at: Mapping[str, int]) -> None:
         """Record the times of recipients' messages, which are on disk.
 
         heard_at: Unix milliseconds by recipient
@@ -55,5 +55,5 @@ class ServiceWindow:
             patience=PATIENCE,
         )
         # A recipient may have written during the read.
-        self.heard({peer: found.get(peer, 0) for peer in peers})
+        self.record({peer: found.get(peer, 0) for peer in peers})
         return [self._heard.get(peer) or found.get(peer, 0) for peer in peers]

@@ -14,12 +14,12 @@ from tidings.wire.device import Deliver
 
 # Seconds after the opening of a shard, so that the pace never limits a shard whose deliveries arrive faster.
 SECONDS = 10.0
-# Message ids per second: at first and at least, and at most.
+# Message ids per second: the rate at first, which is also the lowest, and the highest.
 LEAST_RATE, MOST_RATE = 300.0, 1_500.0
 
 
 class CatchUp:
-    """Pace of one shard's deliveries in the first seconds after its opening. Begins when it is created."""
+    """Limits the rate of one shard's deliveries in the first seconds after its opening, from its creation on."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -133,7 +133,7 @@ class BatchEffects:
         """
         report = reports.report(self.reached)
         groups = self.groups.changes() if self.groups is not None else None
-        checked = contacts.met((*self.heard, *self.registered)) if self.heard or self.registered else ()
+        checked = contacts.record_registered((*self.heard, *self.registered)) if self.heard or self.registered else ()
         has_changes = report.statuses or self._messages or self._renamed or self._counted or jobs
         if not (has_changes or self.records or self.dropped or groups or self.learnt.rows or checked):
             return None

@@ -379,7 +379,7 @@ class Inbox:
             self.peers.identities.announce(effects.learnt, committed)
         await committed
         if effects.heard:
-            self.peers.window.heard(effects.heard)
+            self.peers.window.record(effects.heard)
         if effects.downloads or effects.ended_downloads:
             self.media.downloads.offer(effects.downloads)
             self.media.downloads.ended(effects.ended_downloads)

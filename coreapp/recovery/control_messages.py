@@ -37,33 +37,33 @@ class ControlMessages:
     preparation: PreparationQueue
     tracker: StatusTracker
 
-    def jobs(self, letters: Sequence[ControlMessage]) -> Sequence[Job]:
+    def jobs(self, messages: Sequence[ControlMessage]) -> Sequence[Job]:
         """Return the jobs to commit. Nothing may run between this call and `post`."""
         now = self.context.now()
         jobs = []
-        for letter in letters:
+        for message in messages:
             job = Job(
-                letter.id,
+                message.id,
                 self.context.shard,
                 self.context.account,
-                letter.peer,
+                message.peer,
                 JobForm.NEW,
                 "",
                 b"",
                 now,
-                letter.request_id,
+                message.request_id,
             )
-            self.encryption.seal_content(job, letter.content)
-            job.kind = letter.kind
+            self.encryption.seal_content(job, message.content)
+            job.kind = message.kind
             jobs.append(job)
         return jobs
 
-    def post(self, letters: Sequence[ControlMessage], jobs: Sequence[Job]) -> None:
+    def post(self, messages: Sequence[ControlMessage], jobs: Sequence[Job]) -> None:
         """Send jobs that are in the journal."""
         self.context.count.add(len(jobs))
         self.tracker.hold([ids.message_of(job.id) for job in jobs])
-        for job, letter in zip(jobs, letters, strict=True):
-            self.enter(job, letter.content)
+        for job, message in zip(jobs, messages, strict=True):
+            self.enter(job, message.content)
 
     def enter(self, job: Job, content: bytes) -> None:
         """Start a `NEW` job of any kind that is counted and held."""

@@ -50,7 +50,7 @@ class Budget:
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class SessionRepair:
-    """Decides for one account how to react to messages that could not be decrypted."""
+    """Decides for one account how to respond to messages that could not be decrypted."""
 
     sessions: SessionStore
     encryption: Encryption
@@ -70,16 +70,16 @@ class SessionRepair:
 
         lost: ids of lost messages by sender; the senders' sessions must be pinned and loaded
         """
-        letters: list[ControlMessage] = []
+        messages: list[ControlMessage] = []
         for peer, message_ids in lost.items():
             if self._renews(peer):
                 log.info("session.renewed", extra={"peer": peer})
                 # Sent first, so that the peer has the session when it reads the requests.
-                letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL_CONTENT))
+                messages.append(ControlMessage(self._ids.new(), peer, RENEW, NULL_CONTENT))
             for start in range(0, len(message_ids), sessions.MAX_REFS):
                 body = msgspec.json.encode(message_ids[start : start + sessions.MAX_REFS])
-                letters.append(ControlMessage(self._ids.new(), peer, device.RETRY, body))
-        return letters
+                messages.append(ControlMessage(self._ids.new(), peer, device.RETRY, body))
+        return messages
 
     def _renews(self, peer: str) -> bool:
         record = self.sessions.in_memory(peer)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from coreapp.pace import TICK, Pace
 from tidings.storage.business.jobs import Job
 
-# Jobs per second: at first, at least and at most.
+# Jobs per second: the rate at first, the lowest and the highest.
 FIRST_RATE, LEAST_RATE, MOST_RATE = 100.0, 50.0, 300.0
 
 

@@ -418,7 +418,7 @@ class Encryption:
         is_refused = peer in bundles and bundles[peer] is None
         if is_refused or all(job.kind for job, _ in waiting):
             return ()
-        return self.contacts.found_keys(peer, has_keys=peer in bundles)
+        return self.contacts.record_keys(peer, has_keys=peer in bundles)
 
     def _give_up(
         self, peer: str, waiting: Sequence[tuple[Job, bytes]], bundles: Mapping[str, e2ee.PreKeyBundle | None]

@@ -150,7 +150,7 @@ class NetworkLink:
             for call in self._on_refused:
                 call()
         elif reason == REPLACED:
-            # Perhaps replaced by another owner: the response to the next login shows it.
+            # Another owner may have replaced this one: the response to the next login shows it.
             if self._shared is not None and self._shared.is_shared:
                 asyncio.get_running_loop().call_later(random.uniform(*BACKOFF), self._log_in)  # noqa: S311
             else:

@@ -284,7 +284,7 @@ class Transmitter:
     def _resend(self, jobs: Sequence[Job]) -> None:
         """Send unacknowledged jobs again, in the order in which they were first sent, then continue with the queue.
 
-        A job that is held back meanwhile leaves room for one that waits, which follows them all the same.
+        If one of them is held back during this, its slot goes to a waiting job, which is still sent after all of them.
         """
         self._pumping = True
         for job in jobs:

@@ -36,7 +36,8 @@ class TypingIndicators:
         self._last: LRU[str, float] = LRU(REMEMBERED)
 
     async def show(self, peer: str, message_id: str, request_id: str) -> None:
-        """Show a recipient that the business answers this message. Returns before the indicator is sent."""
+        """Show a recipient that the business is typing a reply to this message. Returns before the indicator is
+        sent."""
         now = self.context.clock.monotonic()
         last = self._last.get(peer)
         if not self.context.network_connection.connected or (last is not None and now - last < SPACING):

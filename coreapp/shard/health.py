@@ -21,7 +21,7 @@ TIMEOUT = 2.5
 MEDIA = "media"
 # Seconds that the network's response is cached, as is the database's. More frequent probes, or those of many Webapps,
 # would exhaust the network's budget for unauthenticated clients.
-STANDS = 1.0
+CACHED_SECONDS = 1.0
 
 
 class Databases:
@@ -29,17 +29,17 @@ class Databases:
     response.
     """
 
-    def __init__(self, database: Database, network: NetworkApi, *, stands: float = STANDS) -> None:
+    def __init__(self, database: Database, network: NetworkApi, *, cached_seconds: float = CACHED_SECONDS) -> None:
         """Create the probes.
 
-        stands: seconds that the network's response is cached
+        cached_seconds: seconds that the network's response is cached
         """
         self._database = database
         self._network = network
-        self._of_network = Probe(self._ask_network, stands, "probe the network")
+        self._of_network = Probe(self._ask_network, cached_seconds, "probe the network")
 
     async def away(self) -> list[str]:
-        """Return the unreachable parts, or those that refuse writes: `core.DATABASE` for either database, and
+        """Return the parts that are unreachable or refuse writes: `core.DATABASE` for either database, and
         `core.NETWORK` if the network does not even report the state of its database.
         """
         alive, of_network = await asyncio.gather(self._database.is_alive(), self._of_network.answer())

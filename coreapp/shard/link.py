@@ -60,7 +60,7 @@ def _operator_keys(master_keys: Iterable[bytes]) -> Sequence[bytes]:
 
 
 class _NotLookedUp(RequestRefused):
-    """The request was refused before a check whether an earlier attempt was carried out."""
+    """The request was refused before it was checked whether an earlier attempt had been carried out."""
 
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
@@ -387,7 +387,7 @@ async def _ask_about_the_number(requests: AccountRequests, question: Any) -> cor
 
 
 def _as_known(question: Any, refused: core.Refused) -> core.Refused:
-    """Mark the refusal of a repeated request as unknown: an earlier attempt may have been carried out."""
+    """Mark the outcome of a refused repetition as unknown: an earlier attempt may have been carried out."""
     refused.unknown = isinstance(question, core.AcceptMessage) and question.repeated
     return refused
 

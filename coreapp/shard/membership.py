@@ -144,7 +144,7 @@ class CoreappMembership(Membership):
         await nodes.join(connection, self._node)
 
     async def _wait_for_namesake(self) -> None:
-        """Return when no other process of this name is alive. Raises `SettingsError` if one is.
+        """Wait until it is certain that no other process of this name is alive. Raises `SettingsError` if one is.
 
         A process is known to be dead at once if its address is the one that we listen on, or if no process listens
         there. Otherwise it gets the time of two heartbeats to send one.

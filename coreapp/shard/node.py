@@ -102,7 +102,7 @@ class ShardNode:
         self._follow_changes()
         self.shards = OpenShards()
         self.shards.on_change(self._follow_open_shards)
-        # Set while this process answers for all shards that it has claimed, of which there is one at least.
+        # Set while this process has claimed at least one shard and serves all that it has claimed.
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
         self.requests = self.numbers.first.requests
@@ -113,8 +113,8 @@ class ShardNode:
         self._own_reach = OwnReach(settings.node)
         self._wakeup = service.Wakeup()
         self._is_leaving = False
-        # Loop times: before which a shard that was just lost is not claimed, since when a shard has been free, and
-        # since when the set of live processes has not changed.
+        # Event-loop times. By shard: the earliest time to claim it again after it was lost, and the time since which it
+        # is free. Then the time since which the set of live processes has not changed.
         self._not_before: dict[int, float] = {}
         self._free_since: dict[int, float] = {}
         self._settled_since = -math.inf
@@ -151,7 +151,7 @@ class ShardNode:
                 if done.done():
                     done.result()
         finally:
-            # Not cancelled: it may be claiming a shard, which would stay claimed.
+            # The poll is not cancelled: it may be claiming a shard, which would stay claimed.
             self._is_leaving = True
             self._wakeup.wake()
             leaving.set()
@@ -301,7 +301,7 @@ class ShardNode:
         lease = await self._database.commit(claim)
         if lease is None:
             return
-        # An older connection may lead to a database server that was replaced and has an older state.
+        # An older connection may lead to a replaced database server with an older state.
         self._database.suspect_connections()
         log.info("lease.claimed", extra={"shard": shard, "epoch": lease.epoch, "node": settings.node})
         term = Term(

@@ -168,7 +168,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
     left, waiting, last_seq = await _read_queues(database, lease, device.number)
     config = await process.config.open()
     try:
-        # The settings were read under this lease. A later change of the way of sending ends it.
+        # The settings were read under this lease. A later switch between network and Cloud API ends the lease.
         is_upstream = config.upstream is not None
         link = (
             UpstreamLink(config, database, process.upstream, standin_prefix=str(settings.cloud_standin))

@@ -85,7 +85,7 @@ class Term:
             self._disown()
             ended.set()
             results = await asyncio.gather(work, heartbeat, return_exceptions=True)
-            # The term may have been opening its shard until now.
+            # `_work` may have opened its shard after the first call.
             self._disown()
         for result in results:
             if isinstance(result, BaseException):
@@ -99,8 +99,8 @@ class Term:
             self.requests.term_ended(self.lease)
 
     async def _reopen(self) -> None:
-        """Return when the account's keys are to change, in the term of the first shard. Other shards end with their
-        leases.
+        """Wait until the account's keys are to change; only in the term of the first shard. Terms of other shards end
+        with their leases.
         """
         if self.lease.is_first:
             await self.requests.reopen.wait()

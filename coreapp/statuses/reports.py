@@ -82,8 +82,9 @@ class StatusReports:
     def _in_order_of_posting(self, steps: Sequence[Status], peer: str) -> Sequence[Status]:
         """Return the statuses to post when these were reached.
 
-        They are the same, except for test numbers whose `delivered` is posted before `sent`: nothing for `sent`, and
-        both for `delivered`.
+        They are those reached, except for test numbers whose `delivered` is posted before `sent`: these post nothing
+        for
+        `sent`, and both statuses for `delivered`.
         """
         if not self.context.settings.testing or numbers.kind_of(peer) is not TestKind.REORDERS:
             return steps
@@ -123,14 +124,15 @@ class StatusReports:
         return (made,)
 
     def is_posted(self, step: Status) -> bool:
-        """Return whether the webhook of v1 gets this status. A wanted status that is dropped because the callback queue
-        is full is counted.
+        """Return whether the webhook of v1 gets this status. Counts a wanted status that is dropped because the
+        callback
+        queue is full.
         """
         config = self.context.config
         return config.posts_v1 and config.preferences().wants(step) and not self._is_dropped()
 
     def _is_dropped(self) -> bool:
-        """Return whether the callback queue has no room for a status, and count it then."""
+        """Return whether the callback queue has no room for a status; if so, count the status as dropped."""
         if not self.webhook.admission.is_full():
             return False
         self.webhook.admission.drop()

@@ -52,7 +52,7 @@ class TrackedMessage(lru.Entry):
 class StatusTracker:
     """Latest status of the messages in progress.
 
-    All held messages are in memory: those with a job, and those that a change in the journal or an event being handled
+    All held messages are in memory: those with a job, and those that an uncommitted change or an event being handled
     concerns. At most `CACHED` others are cached, least recently used evicted first. Evicted entries are on disk and are
     read again, so no status is lost or reported twice.
     """

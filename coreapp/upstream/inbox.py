@@ -288,7 +288,10 @@ class UpstreamInbox:
                 unread_messages=effects.unread,
                 new_callbacks=effects.callbacks,
                 new_downloads=effects.downloads,
-                checked_contacts=[*contacts.met(effects.heard), *contacts.missed(effects.invalid)],
+                checked_contacts=[
+                    *contacts.record_registered(effects.heard),
+                    *contacts.record_unregistered(effects.invalid),
+                ],
                 new_upstream_ids=effects.ids,
                 new_standins=effects.standins,
                 moved_standins=effects.moved,
@@ -304,7 +307,7 @@ class UpstreamInbox:
             context.journal.broken.result()
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         if effects.heard:
-            self.peers.window.heard(effects.heard)
+            self.peers.window.record(effects.heard)
         if effects.downloads:
             self.media.downloads.offer(effects.downloads)
 

@@ -52,7 +52,7 @@ class UpstreamLink:
 
     @property
     def connected(self) -> bool:
-        """Return whether read marks are accepted. A number that is stopped posts them when it works again."""
+        """Return whether read marks are accepted. A stopped number posts them when it is no longer stopped."""
         return self._is_running
 
     def listen(

@@ -123,7 +123,7 @@ def of_response(status: int, content: bytes, retry_after: str = "") -> Outcome:
     if error is None:
         if status in (408, 499) or status >= 500 or status < 200:
             return PostUnknown(f"HTTP {status} without an error of the Cloud API")
-        # The answer is not the Cloud API's: a proxy's, or that of another server at a wrong base URL.
+        # The response is not from the Cloud API but from a proxy, or from another server at a wrong base URL.
         return PostDelayed(f"HTTP {status} without an error of the Cloud API", seconds=_seconds(retry_after))
     code, subcode = error.code, error.error_subcode or 0
     outcome = _of_error(error, status, retry_after)

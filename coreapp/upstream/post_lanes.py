@@ -1,4 +1,4 @@
-"""Jobs that wait for their post: in the order of each recipient, started as the pace and the pair rate permit."""
+"""Jobs to be posted: in order for each recipient, started when the number's rate and the pair rate permit it."""
 
 from __future__ import annotations
 

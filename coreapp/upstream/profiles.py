@@ -104,7 +104,7 @@ class ProfileMirror:
         self._wakeup = Wakeup()
         self.lock = asyncio.Lock()  # held during a change, and while a read is stored
         self._photo_error = ""  # of the last read; empty for none
-        self.changes = 0  # changes since the start, also those that failed: a read that began before one is discarded
+        self.changes = 0  # changes since the start, failed ones included; a read that started before one is discarded
         guard = EgressGuard(self.context.settings.outgoing_webhooks)
         self._downloader = Downloader(guard, pace=self.context.shared.media_reads)
 

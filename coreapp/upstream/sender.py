@@ -1,8 +1,9 @@
 """Sending of jobs through the Cloud API: translated, posted in the order of each recipient, and ended by the outcome.
 
-A job is committed as `POSTED` before its post begins, because the Cloud API would send a repeated post twice. After an
-outcome that is open, also of a job that an earlier owner left as `POSTED`, a status of the message settles it, or the
-end of a wait.
+A job is committed as `POSTED` before its post begins, because the Cloud API would send a repeated post twice. If the
+outcome of a
+post is unknown, as for a job that an earlier owner left as `POSTED`, it is settled by a status of the message, or by
+the end of a wait.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ REMEMBERED = 10_000  # recent messages whose Cloud API ids are in memory
 POST_SECONDS = 5.0  # time for a post in flight whose message an event may name
 CLOSE_SECONDS = 5.0  # time for the posts in flight when the shard is closed
 MAYBE_SENT = "may have been sent: the Cloud API did not confirm the message"
-# Stored reasons of failed attempts. They contain no text of the Cloud API, which may contain numbers.
+# Stored reasons of failed attempts. They leave out the texts of the Cloud API, which may contain phone numbers.
 STOPPED = "the number is stopped: see `tidings number upstream`"
 REPAIRED = "the credentials were replaced during the post"
 DELAYED = "the Cloud API does not accept it now"
@@ -170,7 +171,7 @@ class UpstreamSender(Encryption):
         self.number.closed()
         await super().close()
 
-    # For receiving and read marks.
+    # Methods for receiving and read marks.
 
     def settle(self, message_id: str, peer: str) -> Job | None:
         """Remove a job whose message has a status, so that a post of it is known to have succeeded: the present one, or
@@ -218,7 +219,7 @@ class UpstreamSender(Encryption):
         self.note_wamid(message_id, wamid)
         return UpstreamId(self.context.account, message_id, wamid, self.context.now())
 
-    # Posting.
+    # Methods for posting.
 
     def _start(self, lane: PostLane) -> None:
         job, content = lane.jobs[0]
@@ -370,7 +371,7 @@ class UpstreamSender(Encryption):
         known = refused.find(files)
         if known is not None:
             if isinstance(refusal, NumberStopped) and known.code == codes.NOT_FOUND and not self.number.pace.fault:
-                # The answer of those files: it does not show that the number works.
+                # This response is about the files only: it does not show that the number works.
                 self._refuse(lane, job, PostRefused(known.code, known.details))
             else:
                 self._handle(lane, job, refusal)

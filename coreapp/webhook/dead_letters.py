@@ -21,7 +21,7 @@ from tidings.wire import codes, core
 
 log = logging.getLogger(__name__)
 
-# A replay that begins may exceed the bucket. The next one waits until no token is owed.
+# One replay may overdraw the token bucket. The next one is refused until the bucket has recovered.
 RATE = RateLimit(1.0 / core.REPLAYS_PER_SECOND, 1000.0)
 
 

@@ -102,8 +102,8 @@ class Deliveries:
             self.poster.close()
 
     def _staff(self) -> None:
-        """Adjust the number of workers to the target's concurrency: none while there is no URL, and one that gives the
-        callbacks up while only the other format has a URL.
+        """Adjust the number of workers to the target's concurrency. Without a URL there is none, or one that gives the
+        callbacks up if the other format has a URL.
         """
         target = self.target()
         if target.is_set:
@@ -182,7 +182,7 @@ class Deliveries:
         if not batch:
             return
         first, is_single = batch[0], len(batch) == 1
-        # Of several, the first is named: if the process dies, it is a suspect and posted alone.
+        # The first callback of a batch is named. If the process dies, it becomes a suspect and is posted alone.
         with self._quarantine.hold(ItemKind.CALLBACK, str(first.seq), first.recipient):
             event_id, body = (first.event_id, first.body) if is_single else target.join(batch)
             headers = target.sign(target.keys, event_id, int(now), body)

@@ -43,7 +43,7 @@ SPACING = 0.02
 # Seconds, longer than any hold of a status. A callback that seems held for longer is due, because the clock was set
 # back.
 LONGEST_HOLD = 120.0
-# The same for retries: the largest backoff that the settings allow, and a little more.
+# Seconds, longer than any wait for a retry: the largest backoff that the settings allow, with a margin.
 LONGEST_RETRY = 86_400.0 + LONGEST_HOLD
 
 # Largest fraction of the queue's limit that callbacks caused by recipients take up when a message is to be accepted.
@@ -478,7 +478,7 @@ def _is_due(callback: Callback, now: float) -> bool:
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class CallbackAdmission:
-    """The business's end of the callback queue.
+    """Admission of the business's requests that add callbacks.
 
     While a webhook URL is set, messages and contacts calls that do not wait are refused at the queue's limit. Callbacks
     caused by recipients count for at most a quarter of it, so that recipients alone never make the API refuse. While no

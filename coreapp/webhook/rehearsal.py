@@ -18,7 +18,8 @@ class WebhookRehearsal:
         self._faults = FaultFile(directory)
 
     async def post(self, recipients: Collection[str], post: Callable[[], Awaitable[int]]) -> int:
-        """Return the HTTP status of an attempt. An attempt that meets a fault posts nothing, and has its status.
+        """Return the HTTP status of an attempt. An attempt that a fault applies to posts nothing and returns the
+        fault's status.
 
         recipients: numbers that the callbacks of the post concern; empty for none
         post: makes one post and returns its status

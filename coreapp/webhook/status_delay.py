@@ -25,7 +25,7 @@ class StatusDelay:
     ) -> None:
         """Create the delay.
 
-        extra: further milliseconds for the statuses of a recipient; None for none
+        extra: returns extra milliseconds for the statuses of a recipient; None for no extra delay
         """
         self._extra = extra
         self._clock = clock
@@ -61,7 +61,7 @@ class StatusDelay:
             self._due.pop(self._answered.popleft()[1], None)
 
     def due_for(self, message_id: str, recipient: str, now: int, subject: str = "") -> int:
-        """Return `due_at` with the further delay of the recipient."""
+        """Return `due_at` plus the extra delay of the recipient."""
         extra = self._extra(recipient) if self._extra is not None else 0
         due = self.due_at(message_id, now, subject)
         return max(due, now) + extra if extra else due

@@ -49,7 +49,7 @@ async def test_an_id_added_right_after_the_last_poll_is_polled(world: World, mon
     async def nothing_is_left(ids: Collection[str]) -> set[str]:
         return set()
 
-    monkeypatch.setattr(watching, "still_there", nothing_is_left)
+    monkeypatch.setattr(watching, "list_unsent", nothing_is_left)
     watching.on_finished = finished
     watching.watch(["a"])
     await soon(lambda: heard == ["a", "b"], timeout=5.0)

@@ -39,7 +39,7 @@ async def test_health_reports_an_outage_of_the_network_s_database(
 ) -> None:
     url, says = told
     async with NetworkApi(url) as network:
-        databases = Databases(await database_factory("business"), network, stands=0.0)
+        databases = Databases(await database_factory("business"), network, cached_seconds=0.0)
         assert await databases.away() == []
         says["database"] = "away"
         assert await databases.away() == ["database"]
@@ -52,7 +52,7 @@ async def test_the_network_is_polled_at_most_once_per_period(
 ) -> None:
     url, says = told
     async with NetworkApi(url) as network:
-        databases = Databases(await database_factory("business"), network, stands=60.0)
+        databases = Databases(await database_factory("business"), network, cached_seconds=60.0)
         assert await asyncio.gather(*(databases.away() for _ in range(20))) == [[]] * 20
         says["database"] = "away"
         assert await databases.away() == []

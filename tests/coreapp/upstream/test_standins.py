@@ -81,7 +81,7 @@ async def test_a_number_that_was_never_issued_is_an_invalid_recipient(bridged: W
 
 async def test_a_number_of_the_range_that_was_valid_before_fails(bridged: World, cloud: ScriptedCloud) -> None:
     running = await bridged.start()
-    running.shard.peers.contacts.met([OF_BEN])
+    running.shard.peers.contacts.record_registered([OF_BEN])
     sent = await running.client.send(OF_BEN)
     await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(sent.id) == ["failed"])
     assert bridged.sink.taken()[0].body["statuses"][0]["errors"][0]["code"] == 1013
