@@ -87,8 +87,7 @@ class RecipientChecks:
 
     async def _is_checked_later(self, wa_id: str) -> bool:
         """Return whether an unknown recipient is checked only after the message is accepted, which then fails by
-        webhook: a
-        contacts call that does not wait has no result for it yet.
+        webhook: a contacts call that does not wait has no result for it yet.
         """
         contacts = self.peers.contacts
         if not self.context.settings.check_unknown or not contacts.is_checked_without_wait(wa_id):

@@ -33,8 +33,7 @@ class JobExpiry:
     """Service that ends the expired jobs of one shard.
 
     Jobs that may have been sent are left to the network, since their failure cannot be known here. The service stores
-    no
-    jobs; a pass scans the queue only when a job may have expired. A job that is between two queues during a pass,
+    no jobs; a pass scans the queue only when a job may have expired. A job that is between two queues during a pass,
     because its commit is in flight, is found by the next pass.
     """
 

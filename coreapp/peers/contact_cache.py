@@ -3,9 +3,8 @@ time.
 
 While a call to the network is in flight, all requested numbers are collected for the next one: those of contacts calls,
 and unknown recipients of messages. The next call starts a fifth of the last one's duration after its end, so that
-callers
-who waited for the last one can join it. A positive result is valid for 7 days, a negative one only for minutes, because
-the number may register at any time. A number that writes, or has keys, is on the network.
+callers who waited for the last one can join it. A positive result is valid for 7 days, a negative one only for minutes,
+because the number may register at any time. A number that writes, or has keys, is on the network.
 
 A single shard reads all rows of the database when it is opened. While they fit into memory, a number that is not in
 memory is not in the database either, so the database is not queried.
@@ -135,8 +134,7 @@ class ContactCache:
 
     async def is_registered(self, wa_id: str) -> bool:
         """Return whether a number is on the network, which is called if no known result is valid. Raises
-        `RequestRefused`
-        with 1016 if that is not possible now.
+        `RequestRefused` with 1016 if that is not possible now.
         """
         registered = await self.find(wa_id)
         if registered is None:
@@ -184,8 +182,7 @@ class ContactCache:
 
     def record_unregistered(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
         """Record that these numbers are not on the network now, as after a check that did not find them. Returns the
-        rows
-        to store.
+        rows to store.
         """
         now = self.context.clock.now()
         rows = []

@@ -83,8 +83,7 @@ class StatusReports:
         """Return the statuses to post when these were reached.
 
         They are those reached, except for test numbers whose `delivered` is posted before `sent`: these post nothing
-        for
-        `sent`, and both statuses for `delivered`.
+        for `sent`, and both statuses for `delivered`.
         """
         if not self.context.settings.testing or numbers.kind_of(peer) is not TestKind.REORDERS:
             return steps
@@ -125,8 +124,7 @@ class StatusReports:
 
     def is_posted(self, step: Status) -> bool:
         """Return whether the webhook of v1 gets this status. Counts a wanted status that is dropped because the
-        callback
-        queue is full.
+        callback queue is full.
         """
         config = self.context.config
         return config.posts_v1 and config.preferences().wants(step) and not self._is_dropped()

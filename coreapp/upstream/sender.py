@@ -1,9 +1,8 @@
 """Sending of jobs through the Cloud API: translated, posted in the order of each recipient, and ended by the outcome.
 
 A job is committed as `POSTED` before its post begins, because the Cloud API would send a repeated post twice. If the
-outcome of a
-post is unknown, as for a job that an earlier owner left as `POSTED`, it is settled by a status of the message, or by
-the end of a wait.
+outcome of a post is unknown, as for a job that an earlier owner left as `POSTED`, it is settled by a status of the
+message, or by the end of a wait.
 """
 
 from __future__ import annotations
