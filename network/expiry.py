@@ -33,8 +33,8 @@ _KINDS = frozenset((device.PREKEY, device.MESSAGE))
 class Expiry:
     """Service that removes expired envelopes.
 
-    An envelope in flight to a device is kept until it is acknowledged or returned. The notice to the sender is stored
-    in the transaction that removes the envelope.
+    An envelope in flight to a device is kept until the device acknowledges it or detaches. The notice to the sender is
+    stored in the transaction that removes the envelope.
     """
 
     name = "expiry"

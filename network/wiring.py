@@ -204,7 +204,7 @@ class Routing:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what is out of order on this node, and the state of the cluster."""
+        """Return what makes this node unready, and the state of the cluster."""
         described: dict[str, Any] = {"draining": True} if self.is_draining else {}
         if self.node is not None:
             membership = self.node.membership

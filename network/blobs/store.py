@@ -39,8 +39,8 @@ USED_UP = Counter(
 
 # Owners whose bytes are cached; those of others are counted at their next upload.
 REMEMBERED = 20_000
-# An owner's bytes are counted again once this process has used this part, a sixteenth, of what was left to it. So up to
-# 16 nodes, which do not know each other's uploads, keep to the quota.
+# An owner's bytes are counted again once this process has added a sixteenth of the free quota. So up to 16 nodes, which
+# do not know each other's uploads, keep to the quota.
 UNCOUNTED_PART = 16
 
 
@@ -98,7 +98,7 @@ class BlobQuota:
             share.added += size
 
     def share(self, owner: str, size: int = 0, *, weight: int = 1) -> OwnerUsage:
-        """Return the stored bytes of an owner; when they are not counted, the caller must count them now.
+        """Return the usage of an owner. If `counted` is `None`, the caller must count the bytes now.
 
         size, weight: as for `reservation`.
         """

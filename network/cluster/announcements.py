@@ -26,7 +26,7 @@ class Announcements:
 
     membership: NodeMembership
     outbox: Outbox
-    # Not all nodes have processed an announcement; their caches must be cleared when that is possible.
+    # Whether a node has not processed an announcement, so that its caches must be cleared when that is possible.
     incomplete: bool = False
     _numbers: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
     # By number: the nodes that have not responded, the counts of those that have, and the event set at the end.
@@ -38,10 +38,10 @@ class Announcements:
         make: return the frame with this number.
         """
         try:
-            # A node that joined just now may have read the previous state.
+            # Read the live nodes again: a node that joined just now may have read the previous state.
             await self.membership.beat()
         except RedisAway:
-            # The links may work all the same.
+            # The links may work although Redis is away.
             self.incomplete = True
         others = set(self.membership.nodes) - {self.membership.me}
         if not others:

@@ -86,7 +86,7 @@ class Exchange:
     membership: NodeMembership
     presence: Presence
     outbox: Outbox
-    # For envelopes that are stored here.
+    # Notifies other nodes of envelopes that are stored here.
     relocation_check: RelocationCheck = dataclasses.field(init=False)
     _patience: float = dataclasses.field(init=False)
     _forwards: Forwards = dataclasses.field(init=False)
@@ -95,8 +95,8 @@ class Exchange:
     _recent_senders: RecentLogins = dataclasses.field(init=False)
     _recent_recipients: RecentLogins = dataclasses.field(init=False)
     _ranks: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
-    _asking: dict[str, list[PendingForward]] = dataclasses.field(default_factory=dict)
-    _asked: int = 0
+    _locating: dict[str, list[PendingForward]] = dataclasses.field(default_factory=dict)
+    _locating_count: int = 0
     _origins: dict[str, NodeOrigin] = dataclasses.field(default_factory=dict)
     # Nodes that did not respond in time, until their next frame.
     _silent: set[str] = dataclasses.field(default_factory=set)
@@ -122,12 +122,12 @@ class Exchange:
     # Calls by the router.
 
     def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
-        """Take an envelope that another node delivers or may deliver; return False to deliver it on this node.
+        """Take over an envelope that another node delivers or may deliver. Returns False if this node is to deliver it.
 
-        here: its recipient is attached to this node.
-        storing: an envelope for its recipient is being stored on this node.
+        here: whether its recipient is attached to this node.
+        storing: whether an envelope for its recipient is being stored on this node.
         """
-        if frame.to in self._asking:
+        if frame.to in self._locating:
             # Queued behind earlier envelopes for the same recipient.
             self._ask(self._make(origin, frame))
             return True
@@ -167,14 +167,15 @@ class Exchange:
         rows: the envelopes; empty when they are not known.
         """
         found = tuple(rows)
-        # Older rows of a recently attached sender may precede these, so the device's node reads the whole mailbox
-        # instead.
+        # Other nodes may have stored older envelopes of a recently attached sender, so the device's node reads the
+        # whole mailbox instead of these rows.
         self.relocation_check.stored(
             number, () if any(self._recent_senders.has(row.sender) for row in found) else found
         )
 
     def take_first_copy(self, sender: str, number: str) -> bool:
-        """Return whether the mailbox must be read before this sender's next group copy to a device attached here."""
+        """Return whether the mailbox must be read before this sender's next group copy to a device attached here; True
+        only for the first copy."""
         if not (self._recent_senders.has(sender) or self._recent_recipients.has(number)):
             return False
         return self._take_first(Stream(sender, number, device.GROUP_SLOT))
@@ -202,8 +203,9 @@ class Exchange:
         unreachable = node == self.membership.me or node in self._silent or self.relocation_check.is_blind(node)
         return "" if unreachable else node
 
-    # Before an envelope goes anywhere, the older ones of its stream go there first. They were given to a node that may
-    # deliver them after this one or never. The device drops envelopes that are delivered twice because of this.
+    # Before an envelope is forwarded or delivered, the older ones of its stream are sent the same way. They were given
+    # to a node that may deliver them later or never. The device drops envelopes that are delivered twice because of
+    # this.
 
     def _prepare_here(self, frame: device.Send) -> None:
         """Deliver the older envelopes of the stream before one that is delivered on this node."""
@@ -250,19 +252,19 @@ class Exchange:
 
     def _ask(self, forward: PendingForward, *, storing: bool = False) -> None:
         origin, frame = forward.origin, forward.frame
-        if self._asked >= self.router.limits.undecided:
+        if self._locating_count >= self.router.limits.undecided:
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        waiting = self._asking.get(frame.to)
+        waiting = self._locating.get(frame.to)
         if waiting is None:
             try:
                 self._look_up(frame.to, storing=storing)
             except BatcherFull:
                 admission.refuse(origin, frame, device.OVERLOADED)
                 return
-            waiting = self._asking[frame.to] = []
+            waiting = self._locating[frame.to] = []
         waiting.append(forward)
-        self._asked += 1
+        self._locating_count += 1
 
     def _look_up(self, number: str, *, storing: bool = False) -> None:
         """Start to locate a recipient. Raises `BatcherFull`."""
@@ -275,14 +277,14 @@ class Exchange:
         claims = self._locations.get(number)
         if not answer.cancelled() and not answer.result():
             # Store these envelopes too, behind the one that is being stored.
-            self._go_on(number, {})
+            self._proceed(number, {})
         elif claims is not None and not self.relocation_check.is_behind(number):
-            self._go_on(number, claims)
+            self._proceed(number, claims)
         else:
             try:
                 self._look_up(number)
             except BatcherFull:
-                self._go_on(number, {})
+                self._proceed(number, {})
 
     def _found(self, number: str, answer: asyncio.Future[Claims]) -> None:
         claims: Claims = {}
@@ -292,12 +294,12 @@ class Exchange:
         if claims and self.relocation_check.is_behind(number):
             self._look_up(number)
         else:
-            self._go_on(number, claims)
+            self._proceed(number, claims)
 
-    def _go_on(self, number: str, claims: Claims) -> None:
+    def _proceed(self, number: str, claims: Claims) -> None:
         """Process the envelopes that waited for the recipient's location, in order."""
-        waiting = self._asking.pop(number, ())
-        self._asked -= len(waiting)
+        waiting = self._locating.pop(number, ())
+        self._locating_count -= len(waiting)
         for forward in waiting:
             origin, frame = forward.origin, forward.frame
             node = self._choose(claims, frame)
@@ -421,7 +423,7 @@ class Exchange:
     @property
     def waiting(self) -> int:
         """Return the number of envelopes that wait for another node's response or for their recipient's location."""
-        return len(self._forwards) + self._asked
+        return len(self._forwards) + self._locating_count
 
     async def wait(self) -> None:
         """Wait until no envelope is waiting."""
@@ -433,8 +435,8 @@ class Exchange:
         """Store all waiting envelopes."""
         for forward in sorted(self._forwards.take_all(), key=_rank_of):
             self._store(forward)
-        for number in list(self._asking):
-            self._go_on(number, {})
+        for number in list(self._locating):
+            self._proceed(number, {})
 
 
 def _rank_of(forward: PendingForward) -> int:

@@ -83,7 +83,7 @@ class Changed(Frame, tag="changed"):
     numbers: list[str] = []
     expelled: list[str] = []  # Numbers whose tokens are void, so that their devices are disconnected.
     keys: dict[str, bytes] = {}  # Identity keys of the numbers that were registered.
-    everything: bool = False  # Any number may have changed.
+    everything: bool = False  # Whether any number may have changed, so that all caches are cleared.
 
 
 class Noted(Frame, tag="noted"):
@@ -189,7 +189,7 @@ class Load(msgspec.Struct, omit_defaults=True):
     connections: int = 0  # Open connections.
     devices: int = 0  # Attached devices.
     rate: float = 0.0  # Envelopes per second, from senders and to devices.
-    draining: bool = False  # The process is disconnecting its devices in order to stop.
+    draining: bool = False  # Whether the process is disconnecting its devices in order to stop.
 
 
 class Claim(NamedTuple):

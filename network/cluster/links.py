@@ -156,7 +156,7 @@ class _Link:
 
     async def post(self, packet: bytes) -> None:
         """Send one batch. Raises `NodeAway`."""
-        # If a node left and has returned, a batch from before may still be in progress.
+        # After a node left and returned, a batch from before that may still be in progress.
         async with self._lock:
             await self._post(packet)
 

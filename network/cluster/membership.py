@@ -42,7 +42,7 @@ class MembershipChange:
 
     joined: frozenset[str]  # Incarnations that have joined.
     left: frozenset[str]  # Incarnations that have left.
-    was_away: bool  # The others considered this node dead, or Redis was away or replaced.
+    was_away: bool  # Whether the others considered this node dead, or Redis was away or replaced.
 
 
 _NONE = MembershipChange(frozenset(), frozenset(), was_away=False)
@@ -55,7 +55,7 @@ class NodeMembership(Membership):
     slot: slot of its sequence numbers, unique in the cluster.
     nodes: live incarnations as of the last heartbeat.
     loads: load of each of them, by incarnation.
-    in_touch: Redis responded to the last heartbeat.
+    in_touch: whether Redis responded to the last heartbeat.
     link: address of this process for other nodes; `None` until it listens.
     clock: clock of Redis, estimated from the heartbeats.
     """

@@ -56,7 +56,7 @@ class ClusterNode(OtherNodes):
     def __post_init__(self) -> None:
         self._mailbox_polls = MailboxPolls(self.router, self.mailboxes)
         self._outbox = Outbox(self.links, self._unsent, self._is_wanted)
-        # Other nodes that stored envelopes while they could not find a claim could not announce them.
+        # Other nodes may have stored envelopes while a claim was missing, without announcing them.
         self.presence = Presence(
             self.server,
             self.membership,

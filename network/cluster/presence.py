@@ -74,7 +74,7 @@ class Presence:
     before_repeat: Callable[[str], None] = lambda number: None
     # Called with a number whose claim was repeated.
     on_repeated: Callable[[str], None] = lambda number: None
-    # A device is attached here whose claim is missing in Redis; claims must be repeated.
+    # Whether a device is attached here whose claim is missing in Redis, so that claims must be repeated.
     unclaimed: bool = False
     _repeating: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     _tokens: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
@@ -142,7 +142,7 @@ class Presence:
             return
         self._end(place, claim)
         if self.token_of(place):
-            # It has ended the claim of a device that is still attached.
+            # The abandoned claim has replaced the claim of a device that is still attached here.
             self.unclaimed = True
 
     def release(self, place: DevicePart) -> None:
@@ -242,7 +242,7 @@ class Presence:
         raise RedisAway("too many nodes have died")
 
     def _read_claims(self, number: str, fields: Sequence[bytes]) -> Sequence[tuple[int, Claim]]:
-        """Return the claims that this node's claim ended, or the one that prevents it."""
+        """Return the claims that this node's claim has replaced, or the one that prevents it."""
         found = []
         for field, value in zip(fields[::2], fields[1::2], strict=True):
             claim = decode_claim(field, value)

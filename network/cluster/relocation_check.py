@@ -62,9 +62,9 @@ class RelocationCheck:
     clock: Clock
     # Seconds that an envelope waits behind one that is being stored; then it is stored, too.
     patience: float
-    # Reads the mailbox of a number whose device is attached to this node.
+    # Called to read the mailbox of a number whose device is attached to this node.
     read_here: Callable[[str], None]
-    # An envelope was stored whose recipient could not be located.
+    # Whether an envelope was stored whose recipient could not be located.
     lost_track: bool = False
     # Stored rows by number; empty when not all of them are known.
     _stored: dict[str, Sequence[Envelope]] = dataclasses.field(default_factory=dict)

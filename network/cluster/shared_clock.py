@@ -25,11 +25,12 @@ class SharedClock(Clock):
         return self._clock.monotonic()
 
     def start(self) -> float:
-        """Return the time at which Redis is asked for its time, for `learn`."""
+        """Return the current time, Unix seconds. Call it just before Redis is asked for its time; pass the result to
+        `learn`."""
         return self._clock.now()
 
     def learn(self, asked: float, answer: float) -> None:
-        """Correct the clock by a heartbeat.
+        """Correct the clock with the response to a heartbeat.
 
         asked: result of `start`, Unix seconds.
         answer: Unix seconds of Redis, received just now.

@@ -75,9 +75,9 @@ class Connections:
     drain_seconds: float = 0.0
     # Called when the service starts to stop, so that no more connections are accepted.
     on_drain: list[Callable[[], object]] = dataclasses.field(default_factory=list)
-    # The service has started to stop.
+    # Whether the service has started to stop.
     is_draining: bool = False
-    # Everything undecided is being stored; further frames are ignored.
+    # Whether everything undecided is being stored, so that further frames are ignored.
     is_stopping: bool = False
     unfinished: Unfinished = dataclasses.field(default_factory=Unfinished)
     _sessions: set[DeviceSession] = dataclasses.field(default_factory=set)

@@ -136,7 +136,7 @@ class UnauthenticatedSession:
 
 log = logging.getLogger(__name__)
 
-# Sends that may be delayed at a time to simulate a distant network; one more is refused as `overloaded`.
+# Sends that are delayed at the same time to simulate a distant network; one more is refused as `overloaded`.
 MAX_DELAYED = 200_000
 # Rate of frames without effect: pings, refused frames and acknowledgements of unknown deliveries. 100 of the latter
 # cost as much as one ping.
@@ -147,7 +147,7 @@ STRAYS = 100
 class SessionOwner(Protocol):
     """All open connections of the process."""
 
-    # Frames are ignored, because the process stores everything undecided and stops.
+    # Whether frames are ignored, because the process stores everything undecided and stops.
     is_stopping: bool
 
     def opened(self, session: DeviceSession) -> None:
@@ -178,7 +178,7 @@ class DeviceSession:
     deliveries: dict[int, DeliveryQueue] = dataclasses.field(default_factory=dict)
     in_flight_bytes: int = 0
     waiting: dict[DeliveryQueue, None] = dataclasses.field(default_factory=dict)
-    # No device has ever logged in on it.
+    # Whether no device has ever logged in on it.
     _is_new: bool = True
     _unauthenticated: UnauthenticatedSession | None = None
     # State of `INEFFECTIVE`, event-loop time in seconds.

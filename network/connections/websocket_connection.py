@@ -52,7 +52,7 @@ class Codec:
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     opcode: int  # Opcode of messages that are sent.
-    is_strict: bool  # Text messages are refused.
+    is_strict: bool  # Whether text messages are refused.
 
 
 SUBPROTOCOLS = {

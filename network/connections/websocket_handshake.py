@@ -91,7 +91,7 @@ class WebSocketHandshake(asyncio.Protocol):
         self._early = bytearray()
         self._is_announced = False
         self._is_accepted = False
-        # The connection is denied, handed over or closed.
+        # Whether the connection is denied, handed over or closed.
         self._is_over = False
         self._lost = asyncio.Event()
 

@@ -40,7 +40,7 @@ class RegistrationKey:
     """Registration key of the installation."""
 
     key: str = dataclasses.field(repr=False)
-    needs_certificate: bool = False  # The key is accepted only from clients with a certificate.
+    needs_certificate: bool = False  # Whether the key is accepted only from clients with a certificate.
 
     def require(self, request: Request) -> None:
         """Raise `Unauthorized` unless the request carries the key."""
@@ -129,7 +129,7 @@ class RegistrationEndpoints:
             made = await self.registrations.are_made([body])
             if not made:
                 opened = {body.number: await self._prove(request, body, origin)}
-            # A right one costs nothing.
+            # A right code refunds the token.
             self._tries.add(origin, -1.0)
             mark_authenticated(request.scope)
             if made:

@@ -18,8 +18,8 @@ CHECKED = Histogram(
 
 MAX_NUMBERS = 10_000  # Numbers in one check.
 
-# Unregistered numbers remembered, about 200 bytes each, and askers of each. Further askers, and those that asked a
-# process which has ended since, find out at their next check.
+# Unregistered numbers remembered, about 200 bytes each, and askers of each. Further askers, and those whose check was
+# made at a process that has ended since, learn of the registration at their next check.
 REMEMBERED = 50_000
 ASKERS = 8
 
@@ -34,12 +34,12 @@ class Busy(Exception):
 
 
 class MissingNumbers:
-    """Askers of numbers that are not in the directory, in memory only."""
+    """Numbers that are not in the directory, each with the numbers that checked it (askers); in memory only."""
 
     def __init__(self) -> None:
         self._askers: LRU[str, frozenset[str]] = LRU(REMEMBERED)
 
-    def asked(self, asker: str, numbers: Iterable[str]) -> None:
+    def add(self, asker: str, numbers: Iterable[str]) -> None:
         """Record a check. Call it before the directory is read, so that a number registering during the read is found
         or announced.
         """
@@ -48,7 +48,7 @@ class MissingNumbers:
             if len(askers) < ASKERS:
                 self._set(number, askers | {asker})
 
-    def found(self, asker: str, numbers: Iterable[str]) -> None:
+    def discard(self, asker: str, numbers: Iterable[str]) -> None:
         """Remove the asker of these numbers, which the check has found in the directory."""
         for number in numbers:
             self._set(number, (self._askers.get(number) or _NOBODY) - {asker})
@@ -97,7 +97,7 @@ class Lookups:
         async def work(connection: Connection) -> set[str]:
             return await directory.list_registered(connection, wanted)
 
-        self.missing_numbers.asked(asker, wanted)
+        self.missing_numbers.add(asker, wanted)
         registered = await self._database.query(work, patience=math.inf)
-        self.missing_numbers.found(asker, registered)
+        self.missing_numbers.discard(asker, registered)
         return [number for number in wanted if number in registered]

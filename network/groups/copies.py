@@ -210,7 +210,7 @@ class Copies:
                 mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             for row in batch.rows:
                 mailboxes.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
-            # Rows that are not in it are read from the mailbox, behind the notices of changes.
+            # Rows that are not in `reservations.stored` are read from the mailbox, behind the notices of changes.
             known = [row for row in batch.rows if row.group not in batch.changed]
             reservations.stored = {row.seq: row for row in (*batch.settled, *known)}
             reservations.kept = batch.kept

@@ -77,7 +77,7 @@ class KeptMessages:
 
     @property
     def doubtful(self) -> Collection[int]:
-        """Return the `seq` of each message that may or may not have been stored."""
+        """Return the `seq` of each message of a transaction with an unknown outcome."""
         return frozenset(self._doubtful)
 
     def suspect(self, seqs: Collection[int]) -> None:

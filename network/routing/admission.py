@@ -33,7 +33,7 @@ class EnvelopeAdmission:
     directory: Recipients
     mailboxes: Mailboxes
     admit: Admit
-    # Returns whether nothing waits in the mailbox of this number, as far as memory knows.
+    # Returns whether memory shows that nothing waits in the mailbox of this number.
     is_empty: Callable[[str], bool]
     # Envelopes that may wait.
     limit: int

@@ -63,7 +63,7 @@ class Transit(msgspec.Struct, eq=False):
     queue: DeliveryQueue
     # Unix milliseconds.
     expires_at: int
-    # Bytes that it counts for while in flight; over half of those that it takes on any transport.
+    # Bytes that it counts for while in flight: more than half of the bytes that it takes on any transport.
     size: int
     # Monotonic seconds at which it is stored if it is still undecided.
     due: float = 0.0
@@ -74,11 +74,11 @@ class Transit(msgspec.Struct, eq=False):
     state: int = WAITING
     in_flight: bool = False
     acked: bool = False
-    # Its queue waits for it to be stored.
+    # Whether its queue waits for it to be stored.
     counted: bool = False
     # Group message that it is a copy of, whose sender was notified earlier; `None` for other envelopes.
     original: Original | None = None
-    # The original has been notified of the decision.
+    # Whether the original has been notified of the decision.
     settled: bool = False
 
     def row(self) -> mailbox.Envelope:
@@ -155,9 +155,9 @@ class DeliveryQueue:
     held: collections.deque[Transit] = dataclasses.field(default_factory=lambda: _NOTHING)
     # Highest `seq` delivered on this connection.
     cursor: int = 0
-    # The mailbox may hold envelopes above the cursor.
+    # Whether the mailbox may hold envelopes above the cursor.
     backlog: bool = False
-    # A page of the mailbox is being read.
+    # Whether a page of the mailbox is being read.
     reading: bool = False
     # `seq` and slot of each envelope that is being stored, or whose transaction is running, and that was not delivered
     # on this connection.
@@ -167,7 +167,7 @@ class DeliveryQueue:
     # Lowest `seq` that was being stored at some time since the read of a page started. From there on the page may be
     # incomplete, because stored rows may become visible in another order.
     gap: int | None = None
-    # Read the next page from the start of the mailbox, because other nodes have stored envelopes in it.
+    # Whether to read the next page from the start of the mailbox, because other nodes have stored envelopes in it.
     again: bool = False
     # `seq` of envelopes delivered before such a read started; its pages include them.
     known: Set[int] = _NONE

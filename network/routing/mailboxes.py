@@ -65,7 +65,7 @@ class StoredBytes:
         self._buckets.add(sender, -size / self._weight_of(sender))
 
     def refusal_of(self, sender: str) -> QuotaRefusal | None:
-        """Return the refusal of an `empty` sender's next envelope; `None` when it may pass again."""
+        """Return the refusal of the next envelope of a sender in `empty`; `None` when it may pass again."""
         wait = min(self._buckets.wait(sender), LONGEST)
         if wait:
             detail = "too many bytes of this sender are stored for recipients"
@@ -87,7 +87,7 @@ class Mailboxes:
     ) -> None:
         """weight_of: return the factor by which a sender's limit on stored bytes is multiplied."""
         self.stored = StoredBytes(quotas, clock, weight_of)
-        # Other nodes store, deliver and remove too, so that a count is soon outdated.
+        # Whether other nodes store, deliver and remove too, so that a count is soon outdated.
         self.is_shared = False
         self._store = store
         self.judge = QuotaCheck(quotas)

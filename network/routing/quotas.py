@@ -43,7 +43,7 @@ class SenderUsage:
     refusal: QuotaRefusal | None = None
 
     def is_idle(self, now: float) -> bool:
-        """Return whether dropping it loses no state."""
+        """Return whether it can be dropped without losing state."""
         return not self.envelopes and self.full_at <= now and self.until <= now
 
 
@@ -118,7 +118,7 @@ class QuotaCheck:
         self._envelopes = Quota(quotas.mailbox, quotas.share, is_fair=True)
         self._bytes = Quota(quotas.mailbox_bytes, quotas.share_bytes, is_fair=True)
         self._rate = RateLimit(1.0 / quotas.pair_rate if quotas.pair_rate else 0.0, quotas.pair_burst)
-        # Seconds before `full_at` from which on a bucket holds a token.
+        # A bucket holds a token from this number of seconds before `full_at` on.
         self._slack = (self._rate.burst - 1) * self._rate.interval
         self._detail = f"at most {quotas.pair_rate:g} envelopes a second to one recipient"
 

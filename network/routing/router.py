@@ -104,7 +104,8 @@ class Router:
 
     @property
     def recipients(self) -> int:
-        """Return the number of recipients with a queue: with an attached device, an envelope or a page being read."""
+        """Return the number of recipients with a queue: those with an attached device, an envelope or a page being
+        read."""
         return len(self._queues)
 
     # Senders.
@@ -410,7 +411,7 @@ class Router:
             self._undecided.refuse(transit, device.INVALID, "the mailbox cannot store the message")
         self._queues.pump(queue)
 
-    # Transactions outside of the router that store envelopes.
+    # Calls by transactions outside of the router that store envelopes.
 
     def reserve(self, number: str, slot: int) -> int:
         """Return a `seq` for an envelope that the caller is about to store; later ones wait until `release`."""

@@ -12,7 +12,7 @@ from tidings.storage.network import mailbox
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
-# Remembered envelopes from the mailbox, so that a row read before its announcement arrives is not delivered twice.
+# Envelopes read from the mailbox whose `seq` is remembered, so that a later announcement does not deliver them twice.
 REMEMBERED = 50_000
 
 
@@ -20,10 +20,11 @@ class NodePeers(Protocol):
     """The other nodes, to which devices may be attached."""
 
     def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
-        """Take an envelope that another node delivers or may deliver, or that is stored for it; False to route it here.
+        """Take over an envelope that another node delivers or may deliver, or that is stored for it. Returns False if
+        this node is to route it.
 
-        here: its recipient is attached to this node.
-        storing: an envelope for its recipient is being stored.
+        here: whether its recipient is attached to this node.
+        storing: whether an envelope for its recipient is being stored.
         """
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:

@@ -181,13 +181,13 @@ async def test_a_device_that_checked_a_missing_number_is_notified_when_it_regist
 def test_remembered_missing_numbers_are_bounded() -> None:
     missing_numbers = MissingNumbers()
     for asker in range(9):
-        missing_numbers.asked(f"asker {asker}", [CAROL])
+        missing_numbers.add(f"asker {asker}", [CAROL])
     assert len(missing_numbers.take([CAROL])) == 8
     assert missing_numbers.take([CAROL]) == []
-    missing_numbers.asked(ALICE, map(str, range(50_001)))
+    missing_numbers.add(ALICE, map(str, range(50_001)))
     assert missing_numbers.take(["0"]) == []
     assert missing_numbers.take(["50000"]) == [("50000", ALICE)]
-    missing_numbers.found(ALICE, ["1"])
+    missing_numbers.discard(ALICE, ["1"])
     assert missing_numbers.take(["1"]) == []
 
 
