@@ -25,7 +25,7 @@ ItemContra = TypeVar("ItemContra", contravariant=True)
 
 log = logging.getLogger(__name__)
 
-NAME = "journal"  # of the queue and of the batches in metrics
+NAME = "journal"  # name of the queue and of the batches in metrics
 # Seconds between two commits of changes that are not urgent, so that at low rates receipts and marks share the commit
 # of the next message. An idle process commits at once.
 SPACING = 0.01

@@ -172,7 +172,7 @@ class ConfigSource:
         self._found: (
             tuple[ApplicationSettings, bytes, tuple[bytes, ...], CloudSubscription | None, webhook_url.Headers] | None
         ) = None
-        self.upstream: UpstreamAccess | None = None  # as of the last read
+        self.upstream: UpstreamAccess | None = None  # upstream as of the last read; None for the network
 
     async def open(self) -> Config:
         """Return the current settings for one shard; they follow changes until they are closed."""

@@ -132,7 +132,7 @@ class ShardContext(ShardStore):
     media_guard: EgressGuard
     count: JobCount  # jobs in the queue
     media_links: MediaLinks  # makes the URLs of files in webhooks of the Cloud API
-    upstream: NumberConnections | None = None  # to the real Cloud API; None for a number of the network
+    upstream: NumberConnections | None = None  # connections to the real Cloud API; None if not used
 
     def callback(
         self,

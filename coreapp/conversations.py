@@ -34,7 +34,7 @@ class Conversation:
 
     id: str
     expires_at: int  # Unix seconds
-    origin: str  # as in the webhook; also the category of the price
+    origin: str  # origin as in the webhook; also the category of the price
 
 
 def origin_of(kind: str, category: str, names: ConversationNames) -> str:

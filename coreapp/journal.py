@@ -163,7 +163,7 @@ class _Statuses:
 class _Encrypted:
     """Messages that were encrypted after their acceptance."""
 
-    at: int | None = None  # as in `_Statuses`
+    at: int | None = None  # time of the batch, as in `_Statuses`
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self._ids = [message_id for change in changes for message_id in change.encrypted_messages]

@@ -14,7 +14,7 @@ LATE = 0.01  # seconds by which the event loop may be late before the rate halve
 class Pace:
     """Items per second: the rate grows while the event loop is on time, and halves while it is late."""
 
-    rate: float  # at first
+    rate: float  # initial rate, items per second
     least: float
     most: float
     _due: float = 0.0  # items, with their fraction

@@ -13,12 +13,12 @@ TYPING = "typing"  # kind of the event that a peer is writing
 class ReceivedMessage:
     """Message as its recipient sees it."""
 
-    number: str  # of the recipient's device
+    number: str  # number of the recipient's device
     peer: str  # sender
     id: str
-    position: int  # in the fleet's inbox; increases with each message
+    position: int  # position in the fleet's inbox; increases with each message
     attempt: int  # number of deliveries by the network until the message was shown; 1 in the normal case
-    time: int  # when the network accepted the message, Unix milliseconds
+    time: int  # time at which the network accepted the message, Unix milliseconds
     type: str
     text: str  # empty for any other type
     raw: str = ""  # content as JSON, for any type but text, and for a text that replies to a message; else empty
@@ -65,7 +65,7 @@ class DeviceEvent:
       `subject` is the group's subject.
     """
 
-    number: str  # of the device
+    number: str  # number of the device
     peer: str
     kind: str
     refs: tuple[str, ...] = ()

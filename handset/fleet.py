@@ -39,9 +39,9 @@ SENT = Counter("tidings_handset_envelopes_total", "Envelopes the network has ans
 
 ACCEPTED = SENT.labels("accepted")
 
-WAIT_SECONDS = 5.0  # to connect, before a fetch is given up
-FETCH_SECONDS = 15.0  # for the response to a fetch
-MAX_DELAY = 5.0  # before the store is opened again
+WAIT_SECONDS = 5.0  # seconds to connect, before a fetch is given up
+FETCH_SECONDS = 15.0  # seconds for the response to a fetch
+MAX_DELAY = 5.0  # longest delay before the store is opened again, seconds
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -52,7 +52,7 @@ class Fleet:
     members: dataclasses.InitVar[Sequence[Device]]
     application: Application
     _: dataclasses.KW_ONLY
-    dials: dataclasses.InitVar[Sequence[Dial]]  # one for each connection; devices are distributed over them
+    dials: dataclasses.InitVar[Sequence[Dial]]  # one per connection; devices are distributed over them
     api: dataclasses.InitVar[NetworkApi | None] = None  # network API for groups; `None` for a fleet without groups
 
     def __post_init__(self, members: Sequence[Device], dials: Sequence[Dial], api: NetworkApi | None) -> None:

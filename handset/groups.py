@@ -30,8 +30,8 @@ from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 5  # to find the group unchanged after its participants were sent the key
-KEYS_SECONDS = 30.0  # for the network to accept the keys for the participants
+ATTEMPTS = 5  # attempts to find the group unchanged after its participants were sent the key
+KEYS_SECONDS = 30.0  # seconds for the network to accept the keys for the participants
 RETRY_SECONDS = 1.0
 MAX_KEY_REQUESTS = (
     1000  # requests for keys; further ones are dropped, and the next unreadable message requests the key again

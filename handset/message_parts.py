@@ -18,7 +18,7 @@ from tidings.wire import media_objects
 from tidings.wire.decoding import UNREADABLE
 
 MEDIA = media_objects.KINDS
-MAX_PARTS = 1_000  # of one message or card; further ones are dropped
+MAX_PARTS = 1_000  # parts of one message or card; further ones are dropped
 
 # Places of a text.
 HEADER, BODY, FOOTER, CAPTION, SECTION, LABEL = "header", "body", "footer", "caption", "section", "label"
@@ -86,7 +86,7 @@ class ChoicePart:
 class CardPart:
     """Card of a carousel."""
 
-    number: int  # from 1
+    number: int  # position among the cards, from 1
     parts: Sequence[MessagePart]
     name: ClassVar[str] = "card"
 

@@ -21,7 +21,7 @@ from tidings.client.transports import Dial
 from tidings.storage.handset import devices
 from tidings.wire import addresses
 
-PREFIX = "handset-"  # of the names of these fleets
+PREFIX = "handset-"  # prefix of the names of these fleets
 ONE_TIME_PREKEYS = 100
 KYBER_PREKEYS = 50
 

@@ -18,7 +18,7 @@ from tidings.wire.content import NULL_CONTENT
 
 log = logging.getLogger(__name__)
 
-OPEN_SECONDS = 5.0  # to wait for the store to open, before a send is given up
+OPEN_SECONDS = 5.0  # seconds to wait for the store to open, before a send is given up
 
 # Arguments: requesting device and numbers. Returns the bundles of registered numbers. Raises `NetworkAway`.
 FetchBundles = Callable[[Device, Sequence[str]], Awaitable[Mapping[str, e2ee.PreKeyBundle]]]

@@ -24,7 +24,7 @@ class Line(msgspec.Struct, gc=False):
     number: str
     id: str
     attempt: int  # number of deliveries; 1 in the normal case
-    time: float  # when it was shown, Unix seconds
+    time: float  # time at which it was shown, Unix seconds
     sha256: str  # hex, of the text in UTF-8; for other types, of the lines that a person would read
 
 

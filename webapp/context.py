@@ -26,5 +26,5 @@ class WebappContext:
     changes: Watch  # calls functions after changes by other processes
     numbers: Numbers
     links: CoreappLinks
-    guard: EgressGuard  # for requests to hosts that clients name
+    guard: EgressGuard  # guard of requests to hosts that clients name
     safe: SecretSealer  # encryption of secrets in the database

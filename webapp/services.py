@@ -135,7 +135,7 @@ class Parts:
     media: StoreIdentity
     media_watch: StoreWatch
     facade: Facade | None
-    sending_limits: NumberSendingLimits  # of the Cloud API
+    sending_limits: NumberSendingLimits  # limits of the Cloud API on messages
     console: ConsoleParts
 
 

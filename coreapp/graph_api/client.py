@@ -23,7 +23,7 @@ from tidings.egress.urls import Origin
 RESPONSE_LIMIT = 256 * 1024  # bytes of a response
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-UPLOAD_SECONDS = 600.0  # for an upload, with its response
+UPLOAD_SECONDS = 600.0  # seconds for an upload, including its response
 # Seconds after which an unused connection is not used again: a server may close it at any time then.
 IDLE_SECONDS = 20.0
 MAX_IDLE = 256  # kept connections
@@ -42,7 +42,7 @@ class CloudResponse:
     """Complete response."""
 
     status: int
-    headers: Mapping[str, str]  # by lower-case name
+    headers: Mapping[str, str]  # values by lower-case header name
     content: bytes
 
 

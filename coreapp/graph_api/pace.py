@@ -37,7 +37,7 @@ class UpstreamPace:
         self._blocked_until = -math.inf  # monotonic time
         self._wakes: list[Callable[[], None]] = []
         self.in_flight = 0
-        self.fault = ""  # why the number is stopped; empty while it works
+        self.fault = ""  # reason why the number is stopped; empty while it works
 
     def set_rate(self, rate: float) -> None:
         """Set the posts per second in this process."""

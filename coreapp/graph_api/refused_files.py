@@ -9,14 +9,14 @@ from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 
 REMEMBERED = 10_000  # refusals, of at most 1.5 kB each; the least recently used is forgotten
-LIFE_SECONDS = 300.0  # after which a file is tried again
+LIFE_SECONDS = 300.0  # seconds after which a refused file is tried again
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileRefusal:
     """Reason why the Cloud API refuses a file."""
 
-    code: int  # of v1
+    code: int  # error code of v1
     details: str
 
 

@@ -66,7 +66,7 @@ class ContactCache:
     """Contacts of one account."""
 
     context: ShardContext
-    admission: CallbackAdmission  # of the callbacks with results
+    admission: CallbackAdmission  # admission of callbacks with results of contacts calls
 
     def __post_init__(self) -> None:
         self._cache: LRU[str, tuple[bool, float]] = LRU(CACHED)

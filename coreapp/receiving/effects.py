@@ -56,7 +56,7 @@ class BatchEffects:
         self.ended_downloads: list[str] = []
         self.lost: dict[str, list[str]] = {}  # by sender: messages to request again
         self.kept: dict[str, bytes] = {}  # by message id: the kept content, as in `Change`
-        self.control_messages: list[ControlMessage] = []  # to be sent
+        self.control_messages: list[ControlMessage] = []  # control messages to be sent
         self.held: list[Deliver] = []  # Deliveries to be tried again a little later, and not acknowledged before.
         self._waited_for: list[Undecrypted] = []
         self._counted: dict[str, Undecrypted] = {}

@@ -16,7 +16,7 @@ from tidings.wire import codes
 BY = "POST /tidings/reset"
 PAGE = 1000  # rows that one transaction deletes
 PAUSE = 0.05  # seconds between two attempts to delete what is being sent or posted
-SECONDS = 10.0  # for messages that are being sent and callbacks that are being posted to leave the queues
+SECONDS = 10.0  # seconds to wait for messages being sent and callbacks being posted
 
 
 async def empty_all(shards: OpenShards) -> int:

@@ -39,8 +39,8 @@ class Survey:
 
     states: Sequence[ShardState]
     live: frozenset[str]  # names of processes that can take shards, including this one
-    layouts: Mapping[int, Layout]  # by shard block
-    numbers: Sequence[BusinessNumber]  # those that are not being removed; empty before the first start
+    layouts: Mapping[int, Layout]  # layouts by shard block
+    numbers: Sequence[BusinessNumber]  # numbers not being removed; empty before the first start
     addressed: Sequence[int]  # shards with unread cross-shard messages
     reach: CoreappReach  # live processes that Webapps do not reach
 

@@ -17,7 +17,7 @@ from tidings.wire.cloud.codes import INVALID_PARAMETER, PIN_MISMATCH, UNKNOWN
 from tidings.wire.decoding import UNREADABLE
 
 MAX_RETRY_AFTER = 3_600  # seconds; a longer `Retry-After` is cut
-RETRY_SECONDS = 60  # for a rate limit without one
+RETRY_SECONDS = 60  # `Retry-After` for a rate limit that has none, seconds
 # The installation's token is invalid, or the app lacks the capability: no fault of the caller.
 _LOGIN = frozenset({0, 3, 104, 190})
 _RATES = frozenset({4, 17, 613, 80007, 80008, 130429, 133008, 133009, 133016})

@@ -22,8 +22,8 @@ from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Connection
 from tidings.wire import codes
 
-CHANGE_SECONDS = 6.0  # for all calls of one change, so that v1 answers within 9 s whatever the Cloud API does
-COMMIT_SECONDS = 2.0  # for its commit while the database is away
+CHANGE_SECONDS = 6.0  # seconds for all calls of a change, so that v1 responds within 9 s
+COMMIT_SECONDS = 2.0  # seconds for the commit of a change while the database is away
 RETRY_SECONDS = 5  # `Retry-After` of a change that may be repeated
 
 NOT_OPENED = "the number's access token for the Cloud API cannot be opened: run `tidings doctor`"

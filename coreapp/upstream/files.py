@@ -47,9 +47,9 @@ from tidings.wire.media_objects import FilePointer, Pointer
 log = logging.getLogger(__name__)
 
 SEALED_AS = "upstream media"
-LIFETIME_MS = 29 * 24 * 3600 * 1000  # of an uploaded file; the Cloud API deletes it after 30 days
+LIFETIME_MS = 29 * 24 * 3600 * 1000  # use of an uploaded file; the Cloud API deletes it after 30 days
 FIRST_RETRY_SECONDS = 1.0
-FETCH_SECONDS = 600.0  # for a file of a recipient
+FETCH_SECONDS = 600.0  # seconds to fetch a file of a recipient
 AWAY = "the Cloud API does not take the file now"
 _NO_BYTES = bytes(32)
 _NO_KEY = bytes(64)

@@ -28,7 +28,7 @@ class PostAccepted:
 class PostRefused:
     """The Cloud API will never accept the message."""
 
-    code: int  # of v1, or of the Cloud API from 130000 on
+    code: int  # code of v1, or of the Cloud API from 130000 on
     details: str
 
 

@@ -103,7 +103,7 @@ class ProfileMirror:
     def __post_init__(self) -> None:
         self._wakeup = Wakeup()
         self.lock = asyncio.Lock()  # held during a change, and while a read is stored
-        self._photo_error = ""  # of the last read; empty for none
+        self._photo_error = ""  # error of the last read of the photo; empty for none
         self.changes = 0  # changes since the start, failed ones included; a read that started before one is discarded
         guard = EgressGuard(self.context.settings.outgoing_webhooks)
         self._downloader = Downloader(guard, pace=self.context.shared.media_reads)

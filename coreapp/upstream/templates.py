@@ -32,7 +32,7 @@ INTERVAL = 600.0  # seconds between two reads
 RETRY_SECONDS = 30.0  # seconds after a failed read
 PAGE = 50  # templates per call
 MAX_PAGES = 200
-PAGE_BYTES = 4 * 1024 * 1024  # of one response
+PAGE_BYTES = 4 * 1024 * 1024  # bytes of one response
 FIELDS = "name,language,status,category,parameter_format,components,rejected_reason,quality_score"
 
 # Gets a path of the Cloud API, and returns its object of the given type.

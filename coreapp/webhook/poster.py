@@ -43,7 +43,7 @@ class Poster:
     _: dataclasses.KW_ONLY
     timeout: float
     tls: ssl.SSLContext | None = None
-    pace: ReadCpuLimit | None = None  # of reads of long responses, which other posters may share
+    pace: ReadCpuLimit | None = None  # CPU limit on reads of long responses, may be shared
     # file of certificate revocation lists, read again when it has changed; None for no check
     revocations: Path | None = None
     user_agent: str = "tidings"
@@ -251,7 +251,7 @@ class _KeptConnection(EgressConnection):
         super().__init__(parser, pace)
         self.pieces = parser.pieces  # content of the response; the reader clears it
         self.origin = origin
-        self.generation = generation  # of the certificates that the server was verified against
+        self.generation = generation  # generation of the certificates in `Poster`
 
 
 @functools.lru_cache(8)

@@ -22,7 +22,7 @@ class FleetLimits:
 class FleetContext:
     """Store of the devices that one process runs, and the process's clock."""
 
-    name: str  # of the fleet in its rows
+    name: str  # name of the fleet in its rows
     database: Database
     vault: Vault  # seals the secrets in the rows
     clock: Clock

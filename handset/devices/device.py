@@ -24,8 +24,8 @@ class Device:
     registration_id: int
     identity: e2ee.IdentityKeyPair
     _: dataclasses.KW_ONLY
-    token: str | None = None  # of the network; `None` before the registration or when it was refused
-    next_key_id: int = 1  # of the next pre-key
+    token: str | None = None  # token at the network; `None` before the registration or when it was refused
+    next_key_id: int = 1  # id of the next pre-key
     blocked: str = ""  # number that this device blocks; empty for none
     # connection on which the device is logged in; `None` for none
     channel: Channel | None = dataclasses.field(default=None, init=False)

@@ -25,7 +25,7 @@ class PreKeyRotation:
     name = "rotation"
 
     registry: DeviceRegistry
-    devices: Mapping[str, Device]  # of the fleet, by number
+    devices: Mapping[str, Device]  # devices of the fleet, by number
     # Numbers that the network refused. They are not tried again by this process.
     _refused: set[str] = dataclasses.field(default_factory=set, init=False)
 

@@ -21,7 +21,7 @@ class InboundBatch:
         self.inbox = InboxBatch(context.name, positions, context.vault)
         self.outbox = OutboxBatch(context, positions, receipt_ids)
         self.used_prekeys: list[tuple[str, int]] = []  # (number, key id) of pre-keys to delete
-        self.base_keys: list[BaseKey] = []  # of first messages that named no one-time pre-key
+        self.base_keys: list[BaseKey] = []  # base keys of first messages that named no one-time pre-key
         self.sent: list[SentRow] = []  # contents that peers may request again
         self.shown: list[ReceivedMessage] = []  # messages for the application
         self.events: list[DeviceEvent] = []  # events for the application

@@ -64,10 +64,10 @@ class OutgoingMessage:
     device: Device
     peer: str
     plaintext: bytes
-    bundle: e2ee.PreKeyBundle | None = None  # of the peer; `None` to use an existing session
+    bundle: e2ee.PreKeyBundle | None = None  # bundle of the peer; `None` to use an existing session
     # Set up a new session from the bundle even if one exists. Messages that wait for it are sent after this one.
     new_session: bool = False
-    resendable: bool = True  # keep it for the peer, which may request it again
+    resendable: bool = True  # whether it is kept for the peer, which may request it again
 
     @property
     def peer_key(self) -> PeerKey:

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 30_000  # deliveries; above it the connection is dropped, and the network keeps them
 MAINTENANCE_SECONDS = 0.5  # seconds that the row of an accepted envelope stays at most
-INBOX_MS = 45 * 86_400_000  # longer than the network keeps an envelope, so that every redelivery is detected
-EXPIRY_SECONDS = 3600.0  # between two deletions of older messages
+INBOX_MS = 45 * 86_400_000  # milliseconds; longer than the network keeps an envelope, to detect every redelivery
+EXPIRY_SECONDS = 3600.0  # seconds between two deletions of older messages
 PAGE = 1000
 MAX_ASKED = 500  # messages that are requested again from one peer per hour
 
@@ -83,7 +83,7 @@ class Mailroom:
         self.dispatcher = Dispatcher(self.context.clock, limit=self.context.limits.outbox)
         self._maintenance_timer: asyncio.TimerHandle | None = None
         self._shown = self._shown_saved = 0
-        self._expired_at = self.context.clock.monotonic()  # of the last deletion of old messages
+        self._expired_at = self.context.clock.monotonic()  # time of the last deletion of old messages
         self._closing = False
         self._batcher: Batcher[Item, Any] = Batcher(
             "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=self.context.spacing

@@ -24,7 +24,7 @@ PRUNE_EVERY = 1_000  # messages
 class Resend:
     """Message to send again."""
 
-    id: str  # of the message
+    id: str  # id of the message
     attempt: int  # number of this attempt, from 1
     plaintext: bytes = dataclasses.field(repr=False)
 

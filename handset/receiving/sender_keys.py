@@ -26,7 +26,7 @@ KEYS_IN_MEMORY = 10_000  # about 300 bytes each, more when messages arrive out o
 class KeyDistribution:
     """Our sender key of a group, with the participants who lack it."""
 
-    version: int  # of the group's row; `mark_distributed` takes effect only while it is unchanged
+    version: int  # version of the group's row; `mark_distributed` takes effect only while it is unchanged
     distribution: bytes  # message that hands the key over
     missing: frozenset[str]  # numbers
 

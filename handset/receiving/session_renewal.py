@@ -18,9 +18,9 @@ from tidings.client.errors import ClientError
 log = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 1000  # peers; further ones are dropped, and their next unreadable message requests it again
-MAX_RENEWALS = 3  # new sessions with the same peer ...
-PERIOD = 3600.0  # ... in this time
-RETRY_SECONDS = 5.0  # before the next attempt when the network was unavailable
+MAX_RENEWALS = 3  # new sessions with the same peer in `PERIOD`
+PERIOD = 3600.0  # seconds
+RETRY_SECONDS = 5.0  # seconds before the next attempt when the network was unavailable
 
 
 class SessionRenewal:

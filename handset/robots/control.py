@@ -19,7 +19,7 @@ from tidings.wire.recipients import RecipientCall, RecipientFailure, RecipientRe
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 32  # each carries one call; further ones are closed at once
-CALL_SECONDS = 30.0  # for the call to arrive, and for its response
+CALL_SECONDS = 30.0  # seconds for the call to arrive, and for its response
 
 # Result of `SO_PEERCRED` in unix(7): process, user and group of the caller.
 _PEER = struct.Struct("3i")

@@ -30,7 +30,7 @@ from tidings.wire import recipients
 from tidings.wire.recipients import RecipientDone, RecipientFailure, RecipientResponse, ShownMessage
 
 MAX_ENROLLED = 1000  # test numbers that one process registers; further ones are refused
-ENROL_SECONDS = 10.0  # for the network to register a test number
+ENROL_SECONDS = 10.0  # seconds for the network to register a test number
 
 _AWAY = (NetworkAway, errors.NotStored)
 

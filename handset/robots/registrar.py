@@ -31,7 +31,7 @@ class RobotRegistrar:
     _: dataclasses.KW_ONLY
     one_time: int  # one-time pre-keys per robot
     block: str  # number that robots of the blocking kind block
-    prefixes: Sequence[str] = behaviours.PREFIXES  # of the robots' numbers
+    prefixes: Sequence[str] = behaviours.PREFIXES  # prefixes of the robots' numbers
 
     async def register_all(self, wanted: Sequence[str], stop: asyncio.Event) -> list[Device]:
         """Return the devices of these numbers and of enrolled test numbers, all registered.

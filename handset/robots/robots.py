@@ -88,7 +88,7 @@ class Robots:
 
     shown_log: ShownLog
     _: dataclasses.KW_ONLY
-    prefixes: Sequence[str] = behaviours.PREFIXES  # of the robots' numbers
+    prefixes: Sequence[str] = behaviours.PREFIXES  # prefixes of the robots' numbers
     # Peers that the robots show as typing.
     typing: TypingPeers = dataclasses.field(default_factory=lambda: TypingPeers(SystemClock()))
     _listeners: list[Callable[[ReceivedMessage], None]] = dataclasses.field(default_factory=list, init=False)

@@ -11,7 +11,7 @@ from tidings.aio.clock import Clock
 from tidings.storage.handset.outbox import OutboxRow
 
 LONGEST_DELAY = 3600.0  # seconds; a longer one comes from a clock that was ahead
-RETRY_SECONDS = 1.0  # before an envelope that was refused as `overloaded` is offered again
+RETRY_SECONDS = 1.0  # seconds before an envelope refused as `overloaded` is offered again
 
 
 class Dispatcher:

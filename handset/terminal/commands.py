@@ -25,7 +25,7 @@ class NothingToSend(Exception):
 class Thread:
     """Last messages of one peer or group."""
 
-    choices: Sequence[ReplyChoice] = ()  # of the message `offered`
+    choices: Sequence[ReplyChoice] = ()  # choices of the message `offered`
     offered: str = ""  # id of the last message with choices; empty for none
     newest: str = ""  # id of the last shown message; empty for none
     author: str = ""  # number of the sender of `newest`

@@ -52,7 +52,7 @@ class NumberRegistration:
     console: TerminalConsole
     _: dataclasses.KW_ONLY
     key: str  # registration key; empty for none
-    pin: str = ""  # of the registration lock; empty for none
+    pin: str = ""  # PIN of the registration lock; empty for none
 
     async def run(self, device: Device) -> bool:
         """Register the number. Returns false when it was not registered."""

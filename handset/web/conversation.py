@@ -25,8 +25,8 @@ from tidings.storage.handset.chats import ChatItemRow
 from tidings.wire import addresses, media_objects
 from tidings.wire.groups import MAX_SUBJECT, DescribedGroup
 
-MAX_FIELDS = 40  # of a flow's form
-EXTRA_FIELDS = 3  # that the person names
+MAX_FIELDS = 40  # fields of a flow's form
+EXTRA_FIELDS = 3  # further fields, named by the person
 
 _FORWARDED = ("text", "location", "contacts", *media_objects.KINDS)
 

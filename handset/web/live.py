@@ -9,7 +9,7 @@ from tidings.pages import headers
 from tidings.pages.event_streams import EventStreamResponse
 
 CHANGED = "changed"
-POLL_SECONDS = 5  # in which a page without a stream loads its parts
+POLL_SECONDS = 5  # seconds between two polls of a page without a stream
 
 
 async def stream(page: HandsetRequest) -> Response:

@@ -71,7 +71,7 @@ class OpenPhone(DeviceObserver):
     preferences: PreferencesRow
     changed: dataclasses.InitVar[Callable[[], None]]  # called when the page should show something else
     dial: dataclasses.InitVar[Dial]
-    problem: str = dataclasses.field(default="", init=False)  # why the phone does not receive; empty for none
+    problem: str = dataclasses.field(default="", init=False)  # reason why the phone does not receive; empty for none
 
     def __post_init__(self, changed: Callable[[], None], dial: Dial) -> None:
         self._changed = changed

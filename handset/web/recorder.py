@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 PAGE = 200  # rows that one transaction adds per direction
 MAX_PENDING = 10_000  # events that are not recorded yet; the oldest are dropped
 MAX_EARLY = 1_000  # receipts of group messages that are not recorded yet
-RETRY_SECONDS = 2.0  # after the store failed
+RETRY_SECONDS = 2.0  # seconds before the next attempt after the store failed
 KEPT_DAYS = 60
-KEPT_ITEMS = 20_000  # of one number
-EXPIRY_SECONDS = 3600.0  # between two deletions of older items
+KEPT_ITEMS = 20_000  # items of one number
+EXPIRY_SECONDS = 3600.0  # seconds between two deletions of older items
 MAX_DETAIL = 200  # characters of the reason of a failure
 
 # Kinds of items about another message.
@@ -67,7 +67,7 @@ class _StateChange:
 
     ids: Sequence[str]
     state: str
-    peer: str = ""  # who has received or read a group message; empty for a message to one peer
+    peer: str = ""  # recipient or reader of a group message; empty for others
     detail: str = ""
 
 
@@ -93,7 +93,7 @@ class ChatRecorder:
         self._imported = 0
         # Sent messages before this start, up to this position, and those of them that the network has yet to accept.
         self._sent_before, self._waiting = 0, frozenset[int]()
-        self._expired_at = context.clock.monotonic()  # of the last deletion of older items
+        self._expired_at = context.clock.monotonic()  # time of the last deletion of older items
         self._states: list[_StateChange] = []
         self._drafts: list[_Draft] = []
         # Changes of own group messages that are not recorded yet.

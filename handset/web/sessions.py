@@ -12,7 +12,7 @@ from tidings.aio.lru import LRU
 
 LASTS_SECONDS = 12 * 3600
 MAX_LINKS = 16  # one-time links that are not used; the oldest become invalid
-_FUTURE_SECONDS = 60  # by which another process's clock may have been ahead
+_FUTURE_SECONDS = 60  # seconds by which another process's clock may have been ahead
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Site:
     assets: PageAssets
     templates: jinja2.Environment
     api: NetworkApi
-    directory: Path  # for files on their way to the network
+    directory: Path  # directory for files that are being uploaded to the network
     _: dataclasses.KW_ONLY
     is_secure: bool  # served over TLS
     uploads: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
@@ -73,8 +73,8 @@ class HandsetRequest:
     site: Site
     request: Request
     session: PageSession
-    nonce: str  # of the scripts of this page
-    stream_position: str  # of the event streams when the request arrived, from which the page's stream starts
+    nonce: str  # CSP nonce of the scripts of this page
+    stream_position: str  # position of the event streams at the request, from which the page's stream starts
     form: FormData  # empty for a GET
 
     @property

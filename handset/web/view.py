@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 PAGE = 30  # messages of a chat
 MAX_CHATS = 100
 PREVIEW = 80  # characters of a message in the list of chats and in a quote
-COLOURS = 8  # of pictures of chats
+COLOURS = 8  # colours of the pictures of chats
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ShownChat:
     when: str
     unread: int
     is_typing: bool
-    state: str  # of the newest message if it is an own one; empty otherwise
+    state: str  # state of the newest message if it is an own one; empty otherwise
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ShownPart:
     """Part of a message, as a page refers to it."""
 
     part: MessagePart
-    index: int  # of a choice among the choices, of a file among the files that can be fetched; 0 for others
+    index: int  # index of a choice among the choices, or of a file among the fetchable files; else 0
     element: str  # `image`, `audio` or `video` for a file that the page embeds; empty for others
 
 
@@ -65,7 +65,7 @@ class ShownBlock:
     """Parts of a message, or of one of its cards, by their place on the page."""
 
     body: Sequence[ShownPart] = ()
-    label: str = ""  # of the button that opens the rows
+    label: str = ""  # label of the button that opens the rows
     rows: Sequence[ShownPart] = ()  # rows and titles of sections
     buttons: Sequence[ShownPart] = ()
     cards: Sequence[ShownBlock] = ()
@@ -83,7 +83,7 @@ class ShownItem:
     id: str
     kind: str
     is_own: bool
-    author: str  # who wrote it, in a group; empty elsewhere
+    author: str  # author of a group message; empty for others
     day: str  # set on the first item of a day
     when: str
     sent_at: str  # ISO 8601
@@ -93,10 +93,10 @@ class ShownItem:
     # Label for screen readers: the author and the start of the text; empty for an own message.
     screen_reader_label: str
     quote: ShownQuote | None
-    origin: str  # how it came: forwarded, by an advertisement, about a product; empty
+    origin: str  # forwarded, from an advertisement, or about a product; empty for none of these
     reactions: Sequence[tuple[str, str]]  # emoji and who
     has_reacted: bool  # the number itself has
-    state: str  # of an own message
+    state: str  # state of an own message
     state_words: str
     mark: str
 

@@ -117,7 +117,7 @@ class _EncryptedFile:
     def __init__(self, open_file: OpenReader, size: int, *, expected: str, progress: Progress) -> None:
         self.key = attachments.generate_key()
         self.digest = b""  # empty until the last chunk has been returned
-        self.sha256 = ""  # of the plaintext, hexadecimal; empty until the last chunk has been returned
+        self.sha256 = ""  # hash of the plaintext, hexadecimal; empty until the last chunk has been returned
         self._open = open_file
         self._file: MediaReader | None = None
         self._size = size

@@ -33,7 +33,7 @@ SENDS_IN_FLIGHT = 4000  # unanswered sends; further ones wait here, bounded by w
 SENDS_BYTES = 8 * 1024 * 1024  # bodies of unanswered sends, half of what the transport may have to write
 REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network accepts 5,000 including logins
 MAX_FETCH = 500  # numbers per request
-ANSWER_SECONDS = 30.0  # until a request, or the oldest login, counts as failed
+ANSWER_SECONDS = 30.0  # seconds until a request, or the oldest login, counts as failed
 BACKOFF = (0.1, 5.0)  # seconds: the first and the longest delay before reconnecting
 LOGIN_AGAIN_SECONDS = 1.0  # delay before a login is retried
 

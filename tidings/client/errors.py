@@ -59,7 +59,7 @@ class NetworkRefusal(ClientError):
         super().__init__(detail or reason or f"HTTP {status}")
         self.reason = reason  # the network's reason; empty when it gave none
         self.detail = detail
-        self.status = status  # of the HTTP response; 0 on a connection of the device API
+        self.status = status  # status of the HTTP response; 0 on a connection of the device API
 
 
 class Unauthorized(NetworkRefusal):

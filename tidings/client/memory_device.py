@@ -25,7 +25,7 @@ from tidings.wire import content, device
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_KEYS = 100  # for as many first messages; later ones use the lasting keys
+ONE_TIME_KEYS = 100  # keys, for as many first messages; later ones use the lasting keys
 
 
 class MemoryDevice(DeviceListener[str]):

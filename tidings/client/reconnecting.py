@@ -15,9 +15,9 @@ from tidings.wire import device
 log = logging.getLogger(__name__)
 
 PING_SECONDS = 20.0  # between pings
-SILENCE_SECONDS = 50.0  # without a frame from the network before the connection is dropped
+SILENCE_SECONDS = 50.0  # seconds without a frame from the network before the connection is dropped
 DIAL_SECONDS = 10.0
-CLOSING_SECONDS = 1.0  # to write queued frames when stopping
+CLOSING_SECONDS = 1.0  # seconds to write queued frames when stopping
 STEADY_SECONDS = 1.0  # a connection that lasted longer resets the back-off
 
 

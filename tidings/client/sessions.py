@@ -16,7 +16,7 @@ from tidings.wire import device
 KINDS: Mapping[int, str] = {e2ee.PREKEY: device.PREKEY, e2ee.MESSAGE: device.MESSAGE}
 
 MAX_REFS = 100  # message ids per resend request
-MAX_ATTEMPTS = 4  # to resend one message
+MAX_ATTEMPTS = 4  # attempts to resend one message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

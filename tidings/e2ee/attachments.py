@@ -69,7 +69,7 @@ class Encryptor:
     __slots__ = ("_cipher", "_hash", "_mac", "_prefix", "_written", "digest", "size")
 
     digest: bytes  # 32 bytes; set by `finalize`
-    size: int  # of the blob, in bytes; set by `finalize`
+    size: int  # size of the blob in bytes; set by `finalize`
 
     def __init__(self, key: bytes) -> None:
         """Start a blob. Raises InvalidKey unless the key has 64 bytes."""

@@ -98,4 +98,4 @@ class UnknownMasterKey(CorruptState):
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"no master key {key_id}")
-        self.key_id = key_id  # of the missing master key
+        self.key_id = key_id  # id of the missing master key

@@ -10,7 +10,7 @@ import hashlib
 
 ITERATIONS = 5_200
 _VERSION = b"\x00\x00"
-_CHUNKS = 6  # of a half, 5 bytes and 5 digits each
+_CHUNKS = 6  # chunks of a half, 5 bytes and 5 digits each
 
 
 def safety_number(own: bytes, own_name: str, peer: bytes, peer_name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidings.e2ee import curve, errors, kem, messages, xeddsa
 
-MAX_KEY_ID: Final = 0xFFFFFF  # of our own keys; official clients use 24 bits too
+MAX_KEY_ID: Final = 0xFFFFFF  # highest id of our own keys; official clients use 24 bits too
 
 
 def free_key_ids(first: int, count: int, used: Collection[int]) -> list[int]:

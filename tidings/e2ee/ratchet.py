@@ -11,8 +11,8 @@ MAX_COUNTER: Final = 2**32 - 1
 class ChainLimits(NamedTuple):
     """Limits, in messages, on how far ahead a message may be. Chains are walked before anything has authenticated."""
 
-    known: int  # on a chain whose ratchet key is known
-    new: int  # on a chain that the message starts
+    known: int  # steps on a chain whose ratchet key is known
+    new: int  # steps on a chain that the message starts
 
 
 # For a message that belongs to this session. Beyond this jump on a new chain not all keys could be stored.

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 FREE_STEPS: Final = 32  # per chain: messages missing before this one
-ARCHIVED_STEPS: Final = 50  # to try one archived session: a key agreement, and decoding
-SETUP_STEPS: Final = 250  # to set up a session: four key agreements and a decapsulation
+ARCHIVED_STEPS: Final = 50  # cost of trying one archived session: a key agreement, and decoding
+SETUP_STEPS: Final = 250  # cost of a session set-up: four key agreements and a decapsulation
 
 # (steps) -> whether they may be taken; they are then consumed.
 Spend = Callable[[int], bool]

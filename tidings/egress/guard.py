@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections refused because of their destination")
 
-CHECK_SECONDS = 3.0  # for resolving a name that is only checked
-OTHERS_SECONDS = 5.0  # for connecting to any of several addresses but the last
-MAX_ADDRESSES = 16  # of one name that are checked
+CHECK_SECONDS = 3.0  # seconds to resolve a name that is only checked
+OTHERS_SECONDS = 5.0  # seconds to connect to each of several addresses except the last
+MAX_ADDRESSES = 16  # addresses of one name that are checked
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Resolved]]]
 

@@ -83,7 +83,7 @@ class Dismissals:
     # Returns the response, after which the connection closes.
     respond: Callable[[], bytes]
     _: dataclasses.KW_ONLY
-    context: ssl.SSLContext | None  # for TLS; `None` for plaintext
+    context: ssl.SSLContext | None  # TLS context; `None` for plaintext
     handshakes: Handshakes  # limits and counts the TLS handshakes
 
     def __post_init__(self) -> None:

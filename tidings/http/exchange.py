@@ -82,10 +82,10 @@ class HttpExchange:
 
     connection: ExchangeConnection
     scope: Scope
-    target: bytes  # of the request line
+    target: bytes  # target of the request line
     _: dataclasses.KW_ONLY
-    keep_alive: bool  # the connection stays open after the response
-    awaits_continue: bool  # the client waits for `100 Continue` before it sends the body
+    keep_alive: bool  # whether the connection stays open after the response
+    awaits_continue: bool  # whether the client waits for `100 Continue` before it sends the body
     # Received part of the body that the application has not read, and whether more of the request is to come.
     body: bytes | bytearray = dataclasses.field(init=False, default=b"")
     has_more: bool = dataclasses.field(init=False, default=True)

@@ -21,9 +21,9 @@ class ProcessRecord:
     """Program version and environment variables of one process."""
 
     process: str  # "webapp", "coreapp", "network", "robots" or "handset"
-    pid: int  # in the process's own PID namespace
-    version: str  # of the program
-    variables: Mapping[str, str]  # without secrets
+    pid: int  # process id in the process's own PID namespace
+    version: str  # version of the program
+    variables: Mapping[str, str]  # environment variables, without secrets
     withheld: Sequence[str]  # names of variables that were set and whose values are secret
 
     def environment(self, variables: Mapping[str, str]) -> Mapping[str, str]:

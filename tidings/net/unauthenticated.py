@@ -44,7 +44,7 @@ FRAME, UNREAD = 4 * 1024, 16 * 1024
 # Connections to the link before the key at a time; one more evicts the oldest. A Webapp or node sends the key in its
 # first bytes.
 LINKS = 64
-LINK_SECONDS = 10.0  # until such a connection is closed
+LINK_SECONDS = 10.0  # seconds until such a connection is closed
 NOTE_SECONDS = 10.0  # between two log lines about wrong keys
 # Addresses of a list of forwarders that are examined, from its end.
 _MAX_HOPS = 16

@@ -22,7 +22,7 @@ class PageAsset:
 
     kind: str  # content type
     content: bytes
-    compressed: bytes  # by gzip
+    compressed: bytes  # gzip-compressed content
     version: str  # start of its hash
 
 

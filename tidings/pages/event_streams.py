@@ -14,12 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from tidings.pages import headers
 
-STREAMS = 50  # of a process
-STREAMS_EACH = 8  # of one user or session
+STREAMS = 50  # streams of a process
+STREAMS_EACH = 8  # streams of one user or session
 KEPT = 256  # events that a stream which connects again can still get
 KEEP_ALIVE_SECONDS = 15.0
 LIFETIME_SECONDS = 3600.0  # then the page connects again, and shows that it still may
-RETRY_MS = 2000  # after which a page connects again
+RETRY_MS = 2000  # milliseconds after which a page connects again
 
 # Event of a stream that has missed some: the page loads everything.
 RESET = "reset"

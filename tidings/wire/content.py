@@ -22,7 +22,7 @@ NULL_CONTENT = b'{"type":"null"}'
 
 
 class Text(msgspec.Struct, gc=False):
-    body: str  # at most 4,096 characters by the API's rules, which are not enforced here
+    body: str  # the API allows 4,096 characters; this is not enforced here
 
 
 class Content(msgspec.Struct, gc=False, omit_defaults=True):

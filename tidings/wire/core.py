@@ -99,7 +99,7 @@ class AcknowledgeIdentity(Frame, tag="acknowledge_identity"):
 
     account: str
     wa_id: str
-    hash: str  # of the present identity, as in `Identity`
+    hash: str  # hash of the present identity, as in `Identity`
 
 
 class MarkRead(Frame, tag="mark_read"):
@@ -313,7 +313,7 @@ class RestoreKeys(Frame, tag="restore_keys"):
 
     account: str
     password: str
-    data: str  # from `Exported`
+    data: str  # keys as in `Exported`
 
 
 class CollectGarbage(Frame, tag="collect_garbage"):
@@ -375,7 +375,7 @@ class ChangeGroup(Frame, tag="change_group"):
     # `REVOKE_INVITE` or `LEAVE`.
     action: str
     subject: str = ""
-    numbers: list[str] = []  # of participants
+    numbers: list[str] = []  # numbers of participants
     icon: bytes = b""
     request_id: str = ""
 
@@ -430,7 +430,7 @@ class CallbackText(Frame, tag="callback_text"):
     """Texts of one callback; empty where they cannot be opened."""
 
     body: bytes
-    responses: list[AttemptResponse]  # those that had content
+    responses: list[AttemptResponse]  # responses that had content
 
 
 class Purged(Frame, tag="purged"):
@@ -493,7 +493,7 @@ class Refused(Frame, tag="refused"):
     """Refusal of a request."""
 
     code: int  # one of the API's error codes
-    details: str  # for the caller
+    details: str  # explanation for the caller
     retry_after: int = 0  # seconds; 0 when a retry is of no use
     unknown: bool = False  # the request may have been carried out after all, now or when it was sent before
 
@@ -507,7 +507,7 @@ class Health(Frame, tag="health"):
 
     gateway_status: str  # connected | connecting | disconnected | unregistered
     node: str = ""
-    shards: list[int] = []  # those that it owns
+    shards: list[int] = []  # shards that it owns
     statuses_dropped: int = 0  # since no webhook URL has been set, because the queue was full
     # Causes of `disconnected` of a Coreapp with shards: `DATABASE`, `NETWORK` or both. Empty from earlier releases.
     away: list[str] = []

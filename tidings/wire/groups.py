@@ -57,7 +57,7 @@ class DescribedGroup(msgspec.Struct, gc=False):
     created_at: int  # Unix seconds
     epoch: int  # increases when a participant joins or leaves
     has_icon: bool = False
-    participants: list[Participant] = []  # in the order of joining; empty in the list of all groups
+    participants: list[Participant] = []  # participants by time of joining; empty in the list of all groups
 
 
 class GroupNotice(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -66,10 +66,10 @@ class GroupNotice(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     change: str  # one of the changes above
     by: str  # number that made the change
     numbers: list[str]  # numbers that the change concerns
-    subject: str  # after the change
-    epoch: int  # after the change
+    subject: str  # subject after the change
+    epoch: int  # epoch after the change
     admins: list[str] = []  # all admins after a change of admins; empty for other changes
-    has_icon: bool | None = None  # after a change of the icon; None for other changes
+    has_icon: bool | None = None  # value after a change of the icon; None for other changes
 
 
 decode_notice = msgspec.json.Decoder(GroupNotice).decode

@@ -22,10 +22,10 @@ class SendAsRecipient(msgspec.Struct, tag_field="t", tag="send", omit_defaults=T
 
     number: str
     to: str  # number of the business
-    content: dict[str, Any]  # as the recipient encrypts it: `{"type":"text","text":{"body":…}}`
+    content: dict[str, Any]  # content that the recipient encrypts: `{"type":"text","text":{"body":…}}`
     name: str = ""  # name in the profile; empty for none
     file: bytes = b""  # file of a media message; empty for none
-    mime_type: str = ""  # of the file; empty to detect it
+    mime_type: str = ""  # MIME type of the file; empty to detect it
 
 
 class ListShown(msgspec.Struct, tag_field="t", tag="shown", omit_defaults=True):
@@ -52,10 +52,10 @@ RecipientCall = SendAsRecipient | ListShown | EnrolRecipient | DropShown
 class ShownMessage(msgspec.Struct, omit_defaults=True):
     """Message on a handset."""
 
-    position: int  # in the order in which all recipients have received messages
+    position: int  # position among the messages of all recipients, by arrival
     id: str
     sender: str
-    at: int  # when the network accepted it, Unix milliseconds
+    at: int  # time at which the network accepted it, Unix milliseconds
     type: str
     lines: list[str]  # what a person reads
     choices: list[str] = []  # labels of the choices that it offers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tidings.wire import addresses
 
-DIGITS = addresses.MAX_DIGITS  # of each number; hardly any telephone number has as many
+DIGITS = addresses.MAX_DIGITS  # digits of each number; hardly any telephone number has as many
 CANDIDATES = 4  # numbers of a user; another one than the first is used if it stands for another user
 
 

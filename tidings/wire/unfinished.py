@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 MAX_UNFINISHED = 32 * 1024 * 1024  # bytes of all incomplete frames together
-FRAME_SECONDS = 30.0  # until the rest of a frame must have arrived
+FRAME_SECONDS = 30.0  # seconds until the rest of a frame must have arrived
 
 
 class UnfinishedConnection(Protocol):

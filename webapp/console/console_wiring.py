@@ -36,8 +36,8 @@ class ConsoleParts:
 
     site: ConsoleSite | None  # `None` when it is off
     parts: Sequence[object] = ()  # what handlers find by its class
-    services: Sequence[Service] = ()  # those that run with the server
-    last: Sequence[Service] = ()  # those that end before the server, which waits for requests in progress
+    services: Sequence[Service] = ()  # services that run with the server
+    last: Sequence[Service] = ()  # services that end before the server, which waits for requests
 
 
 def wire(

@@ -21,7 +21,7 @@ class TimelineStep:
     at: int | None = None  # Unix milliseconds; None when it was not recorded
     detail: str = ""
     is_failure: bool = False
-    seq: int = 0  # of the callback that the step is about; 0 for none
+    seq: int = 0  # `seq` of the callback that the step is about; 0 for none
     code: int | None = None  # code of the failure
 
 

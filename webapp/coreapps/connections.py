@@ -38,7 +38,7 @@ class ShardTarget(NamedTuple):
     """Shard that a request is for."""
 
     block: int  # shard block of the number
-    recipient: str | None = None  # whose shard it is; `None` for the number's first shard
+    recipient: str | None = None  # recipient whose shard it is; `None` for the number's first shard
 
 
 class CoreappConnections:

@@ -44,7 +44,7 @@ class ChangeState(enum.StrEnum):
 
     RUNNING = "running"
     STOPPING = "stopping"  # stops after the callbacks in progress
-    STOPPED = "stopped"  # by a user, or by an error
+    STOPPED = "stopped"  # stopped by a user or by an error
     FINISHED = "finished"
     LOST = "lost"  # ended with its Webapp
 

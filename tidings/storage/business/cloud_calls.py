@@ -21,7 +21,7 @@ class CallCount:
     """Management calls of one WABA in one minute."""
 
     account: Annotated[str, types.key(20)]  # number that owns the WABA
-    minute: int  # since 1970
+    minute: int  # minutes since 1970
     calls: int
 
 

@@ -28,7 +28,7 @@ class ReachedRecipient:
     """Recipient who was reached."""
 
     account: Annotated[str, types.key(20)]  # number that owns the WABA
-    position: Annotated[int, sa.BigInteger]  # from 1, without gaps when it is made
+    position: Annotated[int, sa.BigInteger]  # position from 1, without gaps when it is created
     peer: Annotated[str, types.key(20)]
     reached_at: types.UnixMilliseconds
 

@@ -87,8 +87,8 @@ class LastItem:
     """Progress of the projection; each position is 0 for none."""
 
     position: int
-    received: int  # in the inbox
-    sent: int  # in the outbox
+    received: int  # position in the inbox
+    sent: int  # position in the outbox
 
 
 _ADD = items.insert()

@@ -7,7 +7,7 @@ import re
 
 import phonenumbers
 
-DIGITS = 20  # of the ids made here
+DIGITS = 20  # digits of the ids made here
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[0-9A-Za-z]{1,128}", re.ASCII)
 _UNKNOWN_COUNTRY = "ZZ"
 

@@ -31,16 +31,16 @@ NO_REMOVAL = "the Cloud API cannot remove a two-step PIN: set another one, or tu
 class Requested:
     """Result of a code request."""
 
-    display_name: str  # of the number
-    registered: bool  # no code was sent because the number is registered already
+    display_name: str  # display name of the number
+    registered: bool  # whether no code was sent because the number is registered already
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shards:
     """Numbers of shards, and the progress of a change."""
 
-    set: int  # as set by the business
-    active: int  # number that the Coreapps own together
+    set: int  # number of shards set by the business
+    active: int  # number of shards in use by the Coreapps
     moved: int | None = None  # rows moved so far; `None` when no change is in progress
 
 

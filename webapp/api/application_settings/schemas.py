@@ -16,7 +16,7 @@ from webapp.http.constraints import WEB_ADDRESS, Integer
 from webapp.http.openapi.document import Meta
 
 MAX_URL = 2_048
-MAX_HEADERS = 20  # that posts to a webhook carry
+MAX_HEADERS = 20  # extra headers of posts to a webhook
 _DAY_MS = 86_400_000
 
 

@@ -45,8 +45,8 @@ Value = TypeVar("Value")
 class CheckedBackup:
     """Backup that may be put in force."""
 
-    contents: Contents  # without the API's certificate when it has expired
-    outdated: str  # why the API's certificate is left out; empty when it is not
+    contents: Contents  # contents, without the API's certificate when it has expired
+    outdated: str  # reason why the API's certificate is left out; empty when it is not
 
 
 class _Sticker(NewSticker):

@@ -47,7 +47,7 @@ class Contents(msgspec.Struct):
     number: str
     keys: str  # the Coreapp's part, sealed under the same password
     shards: int  # number of shards of the registration
-    pin_hash: str  # of the registration's two-step PIN; empty without one
+    pin_hash: str  # hash of the registration's two-step PIN; empty without one
     settings: str  # JSON of the settings that were set
     about: str
     business: StoredProfile
@@ -59,7 +59,7 @@ class Contents(msgspec.Struct):
     # Optional because older backups lack them.
     flows_key: bytes | None = None
     compliance: StoredCompliance | None = None
-    webhook_headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the posts to the webhook
+    webhook_headers: dict[str, str] = msgspec.field(default_factory=dict)  # headers of the posts
 
 
 async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:

@@ -14,7 +14,7 @@ from webapp.api.cloud.block_list import BlockList, RefusedBlock
 from webapp.api.cloud.calls import CloudCall, text_of
 from webapp.api.cloud.errors import GraphError
 
-MAX_USERS = 1_000  # of one call
+MAX_USERS = 1_000  # users in one call
 _PRODUCT = {"messaging_product": "whatsapp"}
 
 

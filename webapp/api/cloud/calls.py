@@ -38,10 +38,10 @@ class CloudCall:
     target: Target
     trace: str  # id of the request in the response
     caller: Caller
-    identity: NumberIdentity  # of the caller's number
+    identity: NumberIdentity  # ids of the caller's number
     directory: IdentityDirectory
-    parts: Mapping[type, Any]  # of the Webapp, by their class
-    share: CallShare = UNUSED  # of the management calls of an hour
+    parts: Mapping[type, Any]  # parts of the Webapp, by their class
+    share: CallShare = UNUSED  # used share of the management calls of an hour
 
     @property
     def request_id(self) -> str:

@@ -15,7 +15,7 @@ from webapp.api.cloud.calls import CloudCall, text_of
 
 DEFAULT_LIMIT, MAX_LIMIT = 25, 1_000
 INVALID_CURSOR = 131059
-_MAX_DIGITS = 9  # of a limit
+_MAX_DIGITS = 9  # digits of a limit
 _TITLE = CloudCode("Cursor is invalid")
 
 

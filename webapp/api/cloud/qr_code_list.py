@@ -17,7 +17,7 @@ from webapp.auth.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-MAX_CODES = 2_000  # of a number
+MAX_CODES = 2_000  # QR codes of a number
 CODE_LENGTH = 14
 _LETTERS = string.ascii_uppercase + string.digits
 

@@ -12,7 +12,7 @@ LONGEST = -1  # 30 days, as for other messages
 AUTHENTICATION, UTILITY, MARKETING = "AUTHENTICATION", "UTILITY", "MARKETING"
 # Smallest and largest value by category. Those of marketing concern only an endpoint that is left out.
 RANGES = {AUTHENTICATION: (30, 900), UTILITY: (30, 43_200), MARKETING: (43_200, 2_592_000)}
-PASSWORD_SECONDS = 600  # of one-time passwords without a value
+PASSWORD_SECONDS = 600  # time to live of one-time passwords without a value, seconds
 
 
 def read(parameters: Mapping[str, Any], category: str) -> int | None:

@@ -51,7 +51,7 @@ class CloudParts:
 
     facade: Facade | None  # `None` when it is off
     limits: NumberSendingLimits
-    services: Sequence[object]  # for the calls
+    services: Sequence[object]  # services of the calls
 
 
 def wire(context: WebappContext, directory: CloudDirectory, limits: NumberLimits, media: MediaStore) -> CloudParts:

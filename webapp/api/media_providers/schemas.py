@@ -13,7 +13,7 @@ from webapp.http.constraints import either
 from webapp.http.openapi.document import Meta
 
 MAX_PROVIDERS = 100
-MAX_HOSTS = 100  # of one provider
+MAX_HOSTS = 100  # hosts of one provider
 
 
 def _is_word(text: str) -> str:

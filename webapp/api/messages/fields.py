@@ -44,7 +44,7 @@ def _is_link(link: str) -> str:
     return link
 
 
-PLAIN = pydantic.AfterValidator(_is_id)  # for ids that the webhook returns
+PLAIN = pydantic.AfterValidator(_is_id)  # validator of ids that the webhook returns
 
 Link = Annotated[
     str,

@@ -64,7 +64,7 @@ class SentMessage:
     id: str
     # empty for a group, and when it differs from the requested number, which clients would take for a renaming
     wa_id: str
-    peer: str = ""  # the recipient, whatever the requested number was
+    peer: str = ""  # number or group of the recipient, whatever the requested number was
 
 
 def _default_life(template: TemplateRow) -> int:
@@ -77,8 +77,8 @@ class RequestOrigin:
 
     request_id: str
     key: str = ""  # idempotency key; empty for none
-    fingerprint: bytes = b""  # of the body; empty without an idempotency key
-    traceparent: str = ""  # of the request's trace; empty for none
+    fingerprint: bytes = b""  # hash of the body; empty without an idempotency key
+    traceparent: str = ""  # trace context of the request; empty for none
     # Fields of `core.AcceptMessage` that only the Cloud API sets.
     callback_data: str = ""
     checked_late: bool = False
@@ -94,7 +94,7 @@ class _Checked:
     """Message that may be sent."""
 
     content: bytes  # JSON to encrypt
-    template: TemplateRow | None = None  # that it is sent from
+    template: TemplateRow | None = None  # template that it is sent from; `None` without one
     has_media: bool = False  # whether it contains files
 
 

@@ -22,7 +22,7 @@ from tidings.storage.business.templates import (
 
 REASONS = ("ABUSIVE_CONTENT", "INVALID_FORMAT", "PROMOTIONAL", "SCAM", "TAG_CONTENT_MISMATCH")
 PAUSES = (*PAUSE_TITLES, "RATE_LIMITING_PAUSE")
-_PAUSE_HOURS = (3, 6)  # of `PAUSE_TITLES`; another pause does not end by itself
+_PAUSE_HOURS = (3, 6)  # hours of the pauses in `PAUSE_TITLES`; another pause does not end by itself
 _HOUR_MS = 3600 * 1000
 QUALITIES = ("GREEN", "YELLOW", "RED", UNRATED)
 _IN_APPEAL = "IN_APPEAL"

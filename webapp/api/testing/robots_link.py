@@ -12,8 +12,8 @@ from tidings.wire import codes, recipients
 from tidings.wire.recipients import RecipientCall, RecipientDone, RecipientFailure, RecipientResponse
 from webapp.http.errors import InvalidRequest, Overloaded
 
-CALL_SECONDS = 35.0  # longer than the robots take to carry out or refuse a call
-MAX_CALLS = 16  # in progress; further ones wait
+CALL_SECONDS = 35.0  # seconds, longer than the robots take to carry out or refuse a call
+MAX_CALLS = 16  # calls in progress; further ones wait
 _CODES = {recipients.UNKNOWN: codes.NOT_FOUND, recipients.OFFLINE: codes.PARAMETER_INVALID}
 _AWAY = "the robots do not run on this data directory with TIDINGS_TESTING=1, or do not respond"
 

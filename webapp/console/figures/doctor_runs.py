@@ -42,7 +42,7 @@ class DoctorReport:
 
     findings: Sequence[DoctorFinding] = ()
     at: int = 0  # Unix milliseconds of its end; 0 before the first run
-    problem: str = ""  # why it could not run; empty if it did
+    problem: str = ""  # reason why it could not run; empty if it did
     is_running: bool = False
 
     @property

@@ -47,7 +47,7 @@ _REPORT_PATIENCE = 20.0  # seconds after which a report is given up while the da
 class SelectedCallbacks:
     """Callbacks that a change is about."""
 
-    seqs: Mapping[tuple[int, str], Sequence[int]]  # by shard and state
+    seqs: Mapping[tuple[int, str], Sequence[int]]  # callbacks by shard and state
 
     @property
     def total(self) -> int:
@@ -71,10 +71,10 @@ class SelectedCallbacks:
 class BulkChange:
     """Change of many callbacks of one number that this Webapp carries out, with its progress."""
 
-    about: CallbackChange  # as it was recorded at the start
+    about: CallbackChange  # the change as recorded at its start
     done: int = 0
     stay: int = 0  # callbacks left as they are, because they had changed
-    waits: str = ""  # why a Coreapp refuses the next callbacks for the moment
+    waits: str = ""  # reason why a Coreapp refuses the next callbacks for now; empty for none
     stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
@@ -90,7 +90,7 @@ class BulkChanges:
         self._database = database
         self._link = link
         self._shards = shards
-        self._changes: dict[str, BulkChange] = {}  # by id
+        self._changes: dict[str, BulkChange] = {}  # changes by id
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:

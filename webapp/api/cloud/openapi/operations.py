@@ -23,8 +23,8 @@ class CallDescription:
     answer: Schema = dataclasses.field(default_factory=lambda: {"type": "object"})
     query: Mapping[str, Schema] = dataclasses.field(default_factory=dict)
     required: tuple[str, ...] = ()  # parameters in `query` that are required
-    body: Schema | None = None  # of a JSON body; `None` for none
-    form: Schema | None = None  # of a `multipart/form-data` body; `None` for none
+    body: Schema | None = None  # schema of a JSON body; `None` for none
+    form: Schema | None = None  # schema of a `multipart/form-data` body; `None` for none
     is_bytes: bool = False  # whether the response is a file instead of JSON
 
 

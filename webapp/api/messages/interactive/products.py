@@ -20,7 +20,7 @@ from webapp.http.bodies import Body, refusal
 from webapp.http.constraints import Length, Maybe, given
 
 MAX_SECTIONS = 10
-MAX_PRODUCTS = 30  # in all sections
+MAX_PRODUCTS = 30  # products in all sections together
 
 RetailerId = Annotated[str, Length(100, empty=PRODUCTS_MISSING), PLAIN]
 Catalog = Annotated[str, Length(100, empty=CATALOG_MISSING), PLAIN]

@@ -16,7 +16,7 @@ from webapp.http.bodies import TAG, Body, refusal, tag_of, type_of
 from webapp.http.constraints import Length, Maybe
 
 MAX_SECTIONS = 10
-MAX_ROWS = 10  # in all sections
+MAX_ROWS = 10  # rows in all sections together
 
 
 class Row(Body):
