@@ -60,7 +60,7 @@ class Fleet:
         self.name = self.context.name
         self.devices = {device.number: device for device in members}
         self.ready = asyncio.Event()  # set when every device has received a response to its first login
-        # Called with envelopes that the network has accepted; empty unless an application shows that.
+        # Called with envelopes that the network has accepted; empty unless an application shows their state.
         self.on_accepted: list[Callable[[Sequence[OutboxRow]], None]] = []
         self._observers: list[DeviceObserver] = []
         self._links = [

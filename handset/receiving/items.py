@@ -65,7 +65,7 @@ class OutgoingMessage:
     peer: str
     plaintext: bytes
     bundle: e2ee.PreKeyBundle | None = None  # bundle of the peer; `None` to use an existing session
-    # Set up a new session from the bundle even if one exists. Messages that wait for it are sent after this one.
+    # Whether to set up a new session from the bundle even if one exists. Messages that wait for it are sent after this.
     new_session: bool = False
     resendable: bool = True  # whether it is kept for the peer, which may request it again
 

@@ -92,7 +92,7 @@ class Reregistration(DeviceObserver):
         self._wakeup = Wakeup()
 
     def unauthorized(self, device: Device) -> None:
-        """Queue the robot. Only once per robot: the second time another client has registered its number."""
+        """Queue the robot, but only once: a second time means that another client has registered its number."""
         if device.number in self._renewed:
             log.error("robot.taken_over", extra={"number": device.number})
             return

@@ -43,7 +43,7 @@ async def show_list(page: HandsetRequest) -> Response:
 
 
 async def show_more(page: HandsetRequest) -> Response:
-    """Show the forms of types other than text and files."""
+    """Show the forms for types of messages other than text and files."""
     phone, chat = page.phone(), _chat_of(page)
     values = {**await _frame(page, phone, chat), "answer": whole_number(page.query("answer"))}
     return page.render("more.html", values)
@@ -101,7 +101,9 @@ def _quote(phone: OpenPhone, row: ChatItemRow, raw: str) -> ShownQuote:
 
 
 async def _effect(phone: OpenPhone, did: str) -> str:
-    """Return the effect of a tapped choice that sends nothing; empty for none. did: position and index"""
+    """Return the effect of a tapped choice that sends nothing; empty for none.
+
+    did: `position.index` of the message and the choice"""
     position, _, index = did.partition(".")
     found = await view.find(phone, whole_number(position)) if did else None
     if found is None:
@@ -115,7 +117,7 @@ async def _effect(phone: OpenPhone, did: str) -> str:
 
 
 async def send(page: HandsetRequest) -> Response:
-    """Send what the form has. After a mistake the page shows it, with what was typed."""
+    """Send the content of the form. If it is invalid or not sent, show the page with the error and the input."""
     phone, chat = page.phone(), _chat_of(page)
     try:
         answered = await view.find(phone, whole_number(page.field("answer")))

@@ -87,11 +87,11 @@ class ChatRecorder:
         self._wakeup = Wakeup()
         self._typing_timer: asyncio.TimerHandle | None = None
         self._recording = asyncio.Lock()
-        # Last recorded item; None while it must be read.
+        # Last recorded item; None until it is read from the store.
         self._last: LastItem | None = None
         # Last position in the inbox before the first start of the page.
         self._imported = 0
-        # Sent messages before this start, up to this position, and those of them that the network has yet to accept.
+        # Outbox position at the start, and positions up to it whose messages the network has not accepted yet.
         self._sent_before, self._waiting = 0, frozenset[int]()
         self._expired_at = context.clock.monotonic()  # time of the last deletion of older items
         self._states: list[_StateChange] = []

@@ -1,4 +1,4 @@
-"""Bloom filters of digests: a small memory that knows for certain that something was never added."""
+"""Bloom filters of digests, which show with certainty that a digest was never added."""
 
 from __future__ import annotations
 

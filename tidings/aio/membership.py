@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Membership:
-    """Service that sends the heartbeats of this process. Subclasses say how, and where the list of processes is."""
+    """Service that sends the heartbeats of this process. Subclasses implement the storage of the list of processes."""
 
     name = "membership"
     interval: float  # seconds between two heartbeats

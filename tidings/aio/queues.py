@@ -18,7 +18,7 @@ LABELS = ("queue", "shard", "number")
 class QueueReading(NamedTuple):
     """State of a queue at one moment."""
 
-    # Items in it.
+    # Items in the queue.
     depth: int
     # Items that have left it since it was created.
     left: int
@@ -73,7 +73,8 @@ class QueueMetrics(Collector):
         self._read.pop((queue, shard, number), None)
 
     def join(self, name: str, queue: Queue) -> Through:
-        """Include a queue in its name's metrics while it exists; it adds the items that leave it to `Through.left`."""
+        """Include a queue in the metrics of its name while it exists. It must add the items that leave it to
+        `Through.left`."""
         through = self._through.get(name)
         if through is None:
             through = self._through[name] = Through()

@@ -11,13 +11,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quota:
-    """Bound of what may be held. The caller keeps the counts: in `Holdings`, in fields, or in the database."""
+    """Limit on what may be held. The caller keeps the counts: in `Holdings`, in fields, or in the database."""
 
     # Bytes or items of all keys together, and of one key.
     limit: int
     each: int
-    # A key may hold no more than is still free. So one key gets at most half of the limit, each of two a third, and a
-    # new key always finds as much room as any other has used.
+    # Whether a key may hold no more than is still free. Then one key gets at most half of the limit, each of two keys a
+    # third, and a new key always finds as much room as any other has used.
     is_fair: bool = False
 
     def has_room(self, total: int, own: int, size: int = 1) -> bool:

@@ -404,7 +404,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
     def _off(self, number: str, reason: str, detail: str, refused: _Login | None = None) -> None:
         """Handle the end or the refusal of a device's login.
 
-        Its outstanding sends are dropped, later answers to them ignored.
+        Its outstanding sends are dropped, and later responses to them are ignored.
 
         refused: the login that was refused, ignored when `log_in` has replaced it; None when the network ended the
             login

@@ -24,12 +24,11 @@ from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
 MAX_BULK = registration.MAX_BULK
 CALLS = 16  # calls in flight; further ones wait for a connection
 TRANSFERS = 16  # blobs in flight, in addition to the calls: the default
-# Seconds.
 CALL_SECONDS = 40.0  # seconds for one call; the network gives up after 30
 TRANSFER_SECONDS = 900.0  # seconds for one blob, as long as the network allows
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 30.0  # seconds of a transfer without a byte
-# For which idle connections are kept: less than at the network, which could otherwise close one under a new call.
+# Seconds for which idle connections are kept: less than at the network, which could otherwise close one during a call.
 KEPT_SECONDS = 4.0
 
 Shape = TypeVar("Shape")

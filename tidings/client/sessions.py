@@ -115,7 +115,7 @@ def replace(fresh: e2ee.SessionRecord, before: e2ee.SessionRecord | None) -> Non
 
 
 def goes_on(record: e2ee.SessionRecord | None, identity_key: bytes) -> bool:
-    """Return whether a session remains valid now that its peer's identity key is known (33 typed bytes)."""
+    """Return whether a session remains valid for a peer with this identity key (33 typed bytes)."""
     return record is not None and record.remote_identity == identity_key
 
 

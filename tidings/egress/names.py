@@ -32,7 +32,7 @@ class TooManyLookups(OSError):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Question:
+class _Lookup:
     """One name that a caller waits for or a thread resolves."""
 
     host: str
@@ -55,16 +55,16 @@ class NameResolver:
         """
         self._ask = ask or _ask_system
         self._max_waiting = max_waiting
-        self._questions: dict[str, _Question] = {}
+        self._lookups: dict[str, _Lookup] = {}
         # Names that wait for a thread, in order. Each name that a caller waits for is here, or has a thread.
-        self._unresolved: dict[_Question, None] = {}
+        self._unresolved: dict[_Lookup, None] = {}
         self._threads = 0
         self._waiting = 0
 
     @property
     def unresolved(self) -> int:
         """Names that a caller waits for or a thread resolves."""
-        return len(self._questions)
+        return len(self._lookups)
 
     @property
     def waiting(self) -> int:
@@ -80,13 +80,13 @@ class NameResolver:
         if self._waiting >= self._max_waiting:
             REFUSED.inc()
             raise TooManyLookups("too many name lookups are in progress: the resolver is slow or does not answer")
-        question = self._questions.setdefault(host, _Question(host))
+        lookup = self._lookups.setdefault(host, _Lookup(host))
         answer: asyncio.Future[Sequence[Resolved]] = asyncio.get_running_loop().create_future()
-        question.waiting.add(answer)
+        lookup.waiting.add(answer)
         self._waiting += 1
         try:
-            if question.threads < THREADS_OF_A_NAME:
-                self._unresolved[question] = None
+            if lookup.threads < THREADS_OF_A_NAME:
+                self._unresolved[lookup] = None
                 self._start()
             return await answer
         finally:
@@ -94,63 +94,63 @@ class NameResolver:
                 # Mark the error as retrieved: a caller that was cancelled just now does not.
                 answer.exception()
             self._waiting -= 1
-            question.waiting.discard(answer)
-            self._remove(question)
+            lookup.waiting.discard(answer)
+            self._remove(lookup)
 
     def _start(self) -> None:
         """Give the free threads to the names that wait first."""
         loop = asyncio.get_running_loop()
         while self._unresolved and self._threads < THREADS:
-            question = next(iter(self._unresolved))
-            del self._unresolved[question]
+            lookup = next(iter(self._unresolved))
+            del self._unresolved[lookup]
             # Another thread may have answered its callers.
-            if not question.waiting:
+            if not lookup.waiting:
                 continue
-            thread = threading.Thread(target=self._run, args=(loop, question), name="name lookup", daemon=True)
+            thread = threading.Thread(target=self._run, args=(loop, lookup), name="name lookup", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
-                if not question.threads:
-                    _answer(question, (), TooManyLookups(f"no name can be looked up: {error}"))
+                if not lookup.threads:
+                    _answer(lookup, (), TooManyLookups(f"no name can be looked up: {error}"))
                 continue
             self._threads += 1
-            question.threads += 1
+            lookup.threads += 1
 
-    def _run(self, loop: asyncio.AbstractEventLoop, question: _Question) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, lookup: _Lookup) -> None:
         addresses: Sequence[Resolved] = ()
         error: BaseException | None = None
         try:
-            addresses = self._ask(question.host)
+            addresses = self._ask(lookup.host)
         except BaseException as raised:
             error = raised
         # The loop may be closed, and then has no callers.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._ended, question, addresses, error)
+            loop.call_soon_threadsafe(self._ended, lookup, addresses, error)
 
-    def _ended(self, question: _Question, addresses: Sequence[Resolved], error: BaseException | None) -> None:
+    def _ended(self, lookup: _Lookup, addresses: Sequence[Resolved], error: BaseException | None) -> None:
         self._threads -= 1
-        question.threads -= 1
+        lookup.threads -= 1
         # Keep an error back while another thread resolves the same name, as it may succeed.
-        if error is None or not question.threads:
-            _answer(question, addresses, error)
-        self._remove(question)
+        if error is None or not lookup.threads:
+            _answer(lookup, addresses, error)
+        self._remove(lookup)
         self._start()
 
-    def _remove(self, question: _Question) -> None:
-        if not question.waiting and not question.threads and self._questions.get(question.host) is question:
-            del self._questions[question.host]
-            self._unresolved.pop(question, None)
+    def _remove(self, lookup: _Lookup) -> None:
+        if not lookup.waiting and not lookup.threads and self._lookups.get(lookup.host) is lookup:
+            del self._lookups[lookup.host]
+            self._unresolved.pop(lookup, None)
 
 
-def _answer(question: _Question, addresses: Sequence[Resolved], error: BaseException | None) -> None:
-    for answer in question.waiting:
+def _answer(lookup: _Lookup, addresses: Sequence[Resolved], error: BaseException | None) -> None:
+    for answer in lookup.waiting:
         if answer.done():
             continue
         if error is None:
             answer.set_result(addresses)
         else:
             answer.set_exception(error)
-    question.waiting.clear()
+    lookup.waiting.clear()
 
 
 def _ask_system(host: str) -> Sequence[Resolved]:

@@ -69,7 +69,7 @@ class _Arrival:
         # Whether its address had logged in within the last hour when the connection was accepted.
         self.is_known = is_known
         self.connecting: asyncio.Task[None] | None = None
-        # Weak, to avoid a cycle: the protocol holds its visit, which holds `close`.
+        # Weak, to avoid a cycle: the protocol refers to its admitted connection, which refers to `close`.
         self.protocol: weakref.ref[AdmittedProtocol] | None = None
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ BYTES_PER_TOKEN = 512 * 1024
 # Longest delay of a request from an unauthenticated client, seconds; one that would wait longer is refused.
 LONGEST_WAIT = 5.0
 # Longest delay of a request for which `consume` takes tokens, seconds. So after a flood of requests that cost more than
-# others, a request of anybody else waits or is refused for no longer.
+# others, requests of other clients wait or are refused for no longer than this.
 LONGEST_DEBT = 10.0
 # Connections per second for each request per second, and connections that one over TLS counts as (its handshake).
 _CONNECTIONS = 2.0
@@ -53,17 +53,18 @@ class AdmittedConnection:
     host: str
     # Its slot among the unauthenticated connections; `None` once it has logged in, and for trusted proxies.
     slot: UnauthenticatedConnection | None
-    # Through a trusted proxy: each request may be another client's, so a login does not authenticate the next one.
+    # Whether it comes from a trusted proxy. Each request may then be from another client, so that a login authenticates
+    # one request only.
     proxied: bool
     # Address from whose bucket `consumed` was consumed.
     payer: str
-    # Proxied only: the request in progress is the proxy's own, such as a probe.
+    # Proxied only: whether the request in progress is the proxy's own, such as a health probe.
     unnamed: bool = False
-    # Proxied only: the request in progress has logged in.
+    # Proxied only: whether the request in progress has logged in.
     vouched: bool = False
     # Tokens to be refunded when it logs in.
     consumed: float = 0.0
-    # Bytes held.
+    # Bytes of it that are held in memory.
     held: int = 0
     is_served: bool = False
     has_left: bool = False
@@ -85,7 +86,7 @@ class ConnectionLimiter:
     recognise: Callable[[bytes], bool] = lambda authorization: False  # whether an `Authorization` is known to be valid
     recognise_path: Callable[[str], bool] = lambda path: False  # whether a path has a secret that is known to be valid
     key_header: bytes = b""  # header that contains a token alone, as `Authorization` does after `Bearer`
-    tls: bool = False  # connections use TLS, and count as `_HANDSHAKE` connections each
+    tls: bool = False  # whether connections use TLS, and count as `_HANDSHAKE` connections each
     urgent: Collection[str] = ()  # paths of requests that are dispatched before others that arrived with them
     # Whether a request to `path`, dispatched `delay` seconds from now, would be refused because too many wait already.
     is_overloaded: Callable[[str, float], bool] = lambda path, delay: False
@@ -109,7 +110,7 @@ class ConnectionLimiter:
         self._arrival = _HANDSHAKE if self.tls else 1.0
         self._open = 0
         self._held = 0
-        # Called when a slot may have become available, and when a connection was closed for want of one.
+        # Called when a slot may have become available, and when a connection was closed because there was none.
         self.on_room: list[Callable[[], None]] = []
         self.on_refusal: list[Callable[[], None]] = []
 
@@ -117,7 +118,7 @@ class ConnectionLimiter:
         return self._open
 
     def enter(self, host: str, close: Callable[[], None]) -> AdmittedConnection | Refusal:
-        """Admit a connection; the visit lasts until `left`. Returns a `Refusal` when there is no slot.
+        """Admit a connection, which counts as open until `left`. Returns a `Refusal` when there is no slot.
 
         close: called when its slot is given to another connection.
         """
@@ -216,7 +217,7 @@ class ConnectionLimiter:
     def serve(self, admitted: AdmittedConnection, *, is_whole: bool) -> None:
         """Record that its request is being served.
 
-        is_whole: all of the request has arrived, so only this process delays the response.
+        is_whole: whether all of the request has arrived, so that only this process delays the response.
         """
         if admitted.slot is not None:
             admitted.slot.busy = is_whole

@@ -89,15 +89,15 @@ class HttpExchange:
     # Received part of the body that the application has not read, and whether more of the request is to come.
     body: bytes | bytearray = dataclasses.field(init=False, default=b"")
     has_more: bool = dataclasses.field(init=False, default=True)
-    # State of the response: partly written, completed by the application, started by the application.
+    # Whether the response is partly written, completed by the application, started by the application.
     is_written: bool = dataclasses.field(init=False, default=False)
     is_complete: bool = dataclasses.field(init=False, default=False)
     _is_started: bool = dataclasses.field(init=False, default=False)
-    # The client has disconnected, or the connection refused the rest of the request.
+    # Whether the client has disconnected, or the connection has refused the rest of the request.
     is_disconnected: bool = dataclasses.field(init=False, default=False)
     # The application's task while it runs.
     _task: asyncio.Task[None] | None = dataclasses.field(init=False, default=None)
-    # The application has received the end of the body.
+    # Whether the application has received the end of the body.
     _is_received: bool = dataclasses.field(init=False, default=False)
     # Set when the request's state changes; created when the application waits for it.
     _changed: asyncio.Event | None = dataclasses.field(init=False, default=None)

@@ -116,14 +116,16 @@ class HttpProtocol(asyncio.Protocol):
         self.headers: Headers = []
         self._awaits_continue = False
         self.is_in_head = True
-        # The request whose head was received asks for another protocol; its scope, if `takes_upgrade` has agreed.
+        # Whether the request whose head was received asks for another protocol; its scope, if `takes_upgrade` has
+        # agreed.
         self._is_upgrade = False
         self._upgrade_scope: Scope | None = None
         # Bytes of the segments since the last one in which a head, a part of a body or a message ended.
         self._unfinished = 0
         # Data that was read, and is parsed when fewer requests wait.
         self._rest = b""
-        # Nothing more is parsed: the connection closes after the responses in progress, and this refusal, if any.
+        # Whether nothing more is parsed: the connection then closes after the responses in progress and, if set,
+        # `_refusal`.
         self._is_ended = False
         self._refusal: tuple[int, str] | None = None
         self._is_reading_paused = False
@@ -135,7 +137,7 @@ class HttpProtocol(asyncio.Protocol):
     # Hooks for subclasses.
 
     def begin(self, exchange: HttpExchange) -> None:
-        """Serve a request whose turn it is: call `start` or `reject`, now or later."""
+        """Serve the next request, after the response to the one before it: call `start` or `reject`, now or later."""
         self.start(exchange)
 
     def received(self, exchange: HttpExchange) -> None:
@@ -428,7 +430,7 @@ class HttpProtocol(asyncio.Protocol):
     # Serving.
 
     def _serve(self, exchange: HttpExchange) -> None:
-        """Make it the turn of a request."""
+        """Make a request the current one, which is served now."""
         self.served = exchange
         if exchange.scope["http_version"] not in _VERSIONS:
             self.reject(400, _WRONG_VERSION)
@@ -461,7 +463,7 @@ class HttpProtocol(asyncio.Protocol):
         self.resume_reading()
 
     def reject(self, status: int, text: str) -> None:
-        """Respond to the request whose turn it is without the application, and close the connection."""
+        """Respond to the current request without the application, and close the connection."""
         exchange, self.served = self.served, None
         if exchange is not None:
             exchange.disconnect()
@@ -471,7 +473,7 @@ class HttpProtocol(asyncio.Protocol):
         self._write_refusal(status, text)
 
     def refuse(self, status: int, text: str) -> None:
-        """Respond to the request that is received, after those before it, and close the connection."""
+        """Respond to the request that is being received, after those before it, and close the connection."""
         exchange = None if self.is_in_head else self.exchange
         if exchange is None or not exchange.has_more:
             # The request has no exchange yet.

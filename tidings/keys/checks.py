@@ -118,7 +118,7 @@ def _opens(safe: SecretSealer, row: sealed_rows.SealedRow) -> bool:
 
 
 async def _keep(database: Database, check: KeyCheck) -> KeyCheck:
-    """Record a key unless one is recorded. Returns the recorded one: another process may have been faster."""
+    """Record a key unless one is recorded. Returns the recorded one: another process may have recorded one first."""
 
     async def work(connection: Connection) -> KeyCheck:
         await key_checks.add(connection, check)

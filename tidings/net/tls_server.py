@@ -162,7 +162,7 @@ class TlsServer(SocketServer):
                 return
 
     def _over(self, task: asyncio.Task[None], result: str) -> None:
-        """Release the slot. Without effect on a handshake that was aborted."""
+        """Release the slot; no effect if the handshake was aborted."""
         if task in self._slots:
             self._handshakes.leave(self._slots.pop(task)[0], result)
 

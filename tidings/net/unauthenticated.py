@@ -45,7 +45,7 @@ FRAME, UNREAD = 4 * 1024, 16 * 1024
 # first bytes.
 LINKS = 64
 LINK_SECONDS = 10.0  # seconds until such a connection is closed
-NOTE_SECONDS = 10.0  # between two log lines about wrong keys
+NOTE_SECONDS = 10.0  # seconds between two log lines about wrong keys
 # Addresses of a list of forwarders that are examined, from its end.
 _MAX_HOPS = 16
 
@@ -338,7 +338,7 @@ class UnauthenticatedLinks:
             connection.limit()
 
     def closed(self, connection: LinkConnection) -> None:
-        """Forget a closed connection. Does nothing for an authenticated one."""
+        """Drop a closed connection. Does nothing for an authenticated one."""
         slot = self._slots.pop(connection, None)
         if slot is not None:
             slot.left()

@@ -42,7 +42,7 @@ class PipelinedConnection(AsyncConnection):
 
     def __init__(self, engine: AsyncEngine, sync_connection: sa.Connection | None = None) -> None:
         super().__init__(engine, sync_connection)
-        # Set by `gathered`. While False, statements are sent at once.
+        # Whether deferred statements are collected until `flush` instead of sent at once; set by `gathered`.
         self.defers = False
         self._deferred: list[_Deferred] = []
 

@@ -80,7 +80,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     # Hash of the recipient's identity that the business knows, as in `Identity`; empty for none. A message to a
     # recipient with another identity gets the status failed with 480.
     identity_hash: str = ""
-    # Refuse the message with 131056 over the Cloud API's pair rate.
+    # Whether to refuse the message with 131056 if it exceeds the Cloud API's pair rate.
     pair_limited: bool = False
     # Refuse the message with 131048 if its recipient is outside the service window, and this number of others were
     # reached there within 24 hours; 0 for no limit.

@@ -28,7 +28,7 @@ from webapp.rate_limits.shared_limits import SharedLimit
 # Wrong API keys per address: rate per second, and burst. Comparing keys is cheap, so this limits guessing only.
 WRONG_KEYS, WRONG_KEYS_BURST = 1.0, 30
 _ADDRESSES = 1_000
-# Tokens that the connection limiter takes for a response that takes some milliseconds to render or send.
+# Rate-limit tokens that a response costs which takes some milliseconds to render or send.
 DOCUMENT = 4.0
 # Tokens that a login costs in addition to those of a request. They are refunded if the password is right.
 LOGIN = 3.0

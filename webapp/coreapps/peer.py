@@ -94,7 +94,7 @@ class Peer:
     def unreached(self) -> float:
         """Seconds since the first failed call; 0 while the Coreapp is reached. May be read by any thread."""
         since = self._failed_at
-        # More than 0: the loop's clock stands still during an iteration.
+        # Not 0 even for a failure of this event-loop iteration, during which the loop's clock does not advance.
         return 0.0 if since is None else max(0.001, self._loop.time() - since)
 
     def is_overloaded(self, delay: float) -> bool:

@@ -65,8 +65,8 @@ class SharedLimit:
         self._offered = 0
         self._recent = 0.0
         self._given_rate = 0.0
-        # Tokens were requested and have not arrived yet.
-        self._is_hungry = False
+        # Whether tokens were requested and have not arrived yet.
+        self._is_requesting = False
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -107,14 +107,14 @@ class SharedLimit:
         """Take one token. Returns 0.0 on success, otherwise the seconds until a token may be available."""
         self._offered += 1
         if self._own is not None:
-            if self.is_shared and not self._is_hungry:
+            if self.is_shared and not self._is_requesting:
                 self._need()
             return self._own.take()
         now = self._clock.monotonic()
         if self._tokens > self._reserve and now - self._taken_at > self._stale:
             # The shared bucket would have refilled to its burst by now, so these tokens would exceed it.
             self._tokens = self._reserve
-        if self._tokens <= self._low and not self._is_hungry:
+        if self._tokens <= self._low and not self._is_requesting:
             self._need()
         if self._tokens >= 1:
             self._tokens -= 1
@@ -123,7 +123,7 @@ class SharedLimit:
 
     def due_at(self) -> float:
         """Return the clock's time from which `wanted` returns something; infinity when no tokens are needed."""
-        return self._empty_until if self.is_shared and self._is_hungry else math.inf
+        return self._empty_until if self.is_shared and self._is_requesting else math.inf
 
     def wanted(self) -> TokenRequest | None:
         """Return the request to the shared bucket; `None` when no tokens are needed now."""
@@ -142,7 +142,7 @@ class SharedLimit:
         burst = max(self._burst - self._reserve * self._members, 1.0)
         if tokens <= 0:
             # Without this, `due_at` would stay in the past and the bucket would be asked continuously.
-            self._is_hungry = False
+            self._is_requesting = False
             return None
         return TokenRequest(self.name, tokens, self._rate, burst)
 
@@ -150,7 +150,7 @@ class SharedLimit:
         """Add the tokens that the shared bucket gave, which may be fewer than wanted."""
         if not self.is_shared:
             return
-        self._own, self._is_hungry = None, False
+        self._own, self._is_requesting = None, False
         self._tokens += tokens
         self._given_rate += tokens / LONG
         if tokens < wanted.tokens:
@@ -167,7 +167,7 @@ class SharedLimit:
             burst = self._burst * share / self._rate
             self._own = TokenBucket(share, burst, self._clock, tokens=self._tokens)
             self._tokens = 0
-        self._empty_until, self._is_hungry = self._clock.monotonic() + PAUSE[1], False
+        self._empty_until, self._is_requesting = self._clock.monotonic() + PAUSE[1], False
         self._release()
 
     @property
@@ -179,7 +179,7 @@ class SharedLimit:
         return max(self._burst / self._rate, 1.0)
 
     def _need(self) -> None:
-        self._is_hungry = True
+        self._is_requesting = True
         self._wake()
 
     def _release(self) -> None:

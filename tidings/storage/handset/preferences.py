@@ -18,13 +18,13 @@ class PreferencesRow:
     """Preferences of one number."""
 
     number: Annotated[str, types.key(20)]
-    # The page runs the number.
+    # Whether the page runs the number.
     is_open: bool = True
-    # The phone is switched on.
+    # Whether the phone is switched on.
     is_online: bool = True
-    # Reading a chat sends the receipt `read`.
+    # Whether reading a chat sends the receipt `read`.
     sends_read: bool = True
-    # In the profile; empty for none.
+    # Name in the profile; empty for none.
     name: Annotated[str, types.text(128)] = ""
     # Numbers that the phone blocks.
     blocked: Annotated[tuple[str, ...], types.words()] = ()

@@ -45,7 +45,7 @@ class OpenAccess:
         """
         named = upload_sessions.number_of(node.removeprefix(UPLOAD)) if node.startswith(UPLOAD) else node
         account = self.numbers.at_host(request.scope) or self.directory.owner(named) or self.first
-        # Else the server would admit requests of this client as slowly as those without a token.
+        # Otherwise the server would rate-limit this client like those without a token.
         mark_authenticated(request.scope)
         await self.numbers.admit(account, request.scope)
         return Caller(OPEN_USER, account, users.ADMIN, "", "", 0)

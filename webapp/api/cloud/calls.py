@@ -60,7 +60,7 @@ class CloudCall:
     def respond(self, value: Any, *, kind: str = responses.MANAGEMENT) -> Response:
         """Return a success response.
 
-        kind: allowance that the call counts against
+        kind: kind of calls whose usage the header `x-business-use-case-usage` reports
         """
         waba_id = self.identity.waba_id
         is_unused = self.share is UNUSED or kind != responses.MANAGEMENT

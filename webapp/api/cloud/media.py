@@ -117,7 +117,7 @@ async def delete(call: CloudCall) -> Response:
 
 
 async def download(call: CloudCall) -> Response:
-    """Return the bytes of a file, all or those in `Range`. Responds with 404 to a URL that is not valid (now)."""
+    """Return the bytes of a file, all or those in `Range`. Responds with 404 to an invalid or expired URL."""
     query = call.query()
     media_id, expires_at, signature = (text_of(query, name) for name in ("mid", "ext", "hash"))
     links, media = call.find(MediaLinks), call.find(MediaStore)

@@ -132,7 +132,8 @@ def read(parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _own_id(holder: Mapping[str, Any], where: str) -> Mapping[str, str]:
     """Return the field `message_id` with our own id; an empty mapping when it is absent. Raises `GraphError`.
 
-    Our own ids are accepted as they are. Of an id that another server made, the key is: no message has it.
+    Our own ids are accepted as they are. An id that another server made is replaced by its key, which is the id of no
+    message here.
     """
     given = holder.get("message_id")
     if not isinstance(given, str) or not given.startswith(wamid.PREFIX):

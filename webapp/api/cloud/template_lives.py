@@ -1,4 +1,4 @@
-"""`message_send_ttl_seconds` of a template: how long its messages wait for the recipient."""
+"""`message_send_ttl_seconds` of a template: time to live of its messages, in which they wait for the recipient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /debug_token` and `GET /me`: what a token is good for."""
+"""`GET /debug_token` and `GET /me`: user, validity and permissions of a token."""
 
 from __future__ import annotations
 

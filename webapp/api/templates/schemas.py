@@ -104,7 +104,7 @@ class Definition(Body):
             namespace=self.namespace or templates.default_namespace(account),
             category=self.category,
             status=self.status,
-            components=[_spoken(part) for part in document["components"]],
+            components=[_with_standard_texts(part) for part in document["components"]],
             created_at=now,
             parameter_format=self.parameter_format,
         )
@@ -126,7 +126,7 @@ class TemplateEdit(Body):
     components: Components | None = None
 
 
-def _spoken(part: dict[str, Any]) -> dict[str, Any]:
+def _with_standard_texts(part: dict[str, Any]) -> dict[str, Any]:
     """Add the standard texts that the definition of a one-time password may omit."""
     if part["type"] == "BODY" and "text" not in part:
         return part | {"text": _CODE + (_RECOMMENDATION if part.get("add_security_recommendation") else "")}
