@@ -32,7 +32,7 @@ class CloudSubscription:
     users: CloudUserIds | None = None  # ids of users; None while they have none
 
     def show(self, number: str) -> ShownUser:
-        """Return a user as webhooks show them."""
+        """Return the number, name and ids under which webhooks show a user."""
         return self.users.show(number) if self.users is not None else ShownUser(number)
 
     def to_store(self, *numbers: str) -> Sequence[CloudUser]:

@@ -63,7 +63,7 @@ NOT_VALID = "the recipient is not a valid user"
 
 @dataclasses.dataclass(eq=False, repr=False)
 class ContactCache:
-    """Contacts of one account."""
+    """Cache of which numbers are registered, for one account. Reads from and writes to the shard's database."""
 
     context: ShardContext
     admission: CallbackAdmission  # admission of callbacks with results of contacts calls

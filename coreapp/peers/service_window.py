@@ -21,7 +21,7 @@ CACHED = 100_000  # recipients
 
 @dataclasses.dataclass(eq=False, repr=False)
 class ServiceWindow:
-    """Service windows of one account."""
+    """Times of the recipients' last messages, which open the service windows of one account."""
 
     context: ShardContext
 

@@ -27,7 +27,7 @@ Reached = tuple[str, Status, int | None, tuple[int, str] | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StatusRows:
-    """Rows to write."""
+    """Rows to write for the reached statuses."""
 
     statuses: dict[str, Status]
     callbacks: list[Callback]

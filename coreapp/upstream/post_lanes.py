@@ -30,7 +30,7 @@ class PostLane:
 
 
 class PostLanes:
-    """Lanes of one shard."""
+    """All lanes of one shard, and the order in which their posts start."""
 
     def __init__(
         self,

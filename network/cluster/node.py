@@ -92,7 +92,7 @@ class ClusterNode(OtherNodes):
             task.cancel()
 
     def run_once(self) -> None:
-        """Run one tick."""
+        """Sweep the exchange, and repeat and renew what is due. Runs every `TICK` seconds."""
         self._ticks += 1
         self.exchange.sweep()
         if not self.membership.in_touch:

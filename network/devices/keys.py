@@ -18,12 +18,12 @@ MAX_KEPT = 500
 
 
 def prekey_rows(number: str, keys: Sequence[registration.OneTimeKey]) -> list[prekeys.PreKeyRow]:
-    """Return the rows to store."""
+    """Return the database rows of one-time pre-keys."""
     return [prekeys.PreKeyRow(number, key.key_id, key.public) for key in keys]
 
 
 def kyber_rows(number: str, keys: Sequence[registration.SignedKyberKey]) -> list[prekeys.KyberPreKeyRow]:
-    """Return the rows to store."""
+    """Return the database rows of one-time Kyber pre-keys."""
     return [prekeys.KyberPreKeyRow(number, key.key_id, key.public, key.signature) for key in keys]
 
 

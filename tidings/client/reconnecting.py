@@ -14,7 +14,7 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-PING_SECONDS = 20.0  # between pings
+PING_SECONDS = 20.0  # seconds between pings
 SILENCE_SECONDS = 50.0  # seconds without a frame from the network before the connection is dropped
 DIAL_SECONDS = 10.0
 CLOSING_SECONDS = 1.0  # seconds to write queued frames when stopping

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 
 from tidings import e2ee
 
-ASK_SECONDS = 3600.0  # between two key requests to one participant about one group, and between two answers to one
+# Seconds between two key requests to one participant about one group, and between two answers to one.
+ASK_SECONDS = 3600.0
 
 
 def read(record: e2ee.SenderKeyRecord | None, body: bytes, spend: e2ee.Spend = e2ee.unlimited) -> bytes:

@@ -59,7 +59,7 @@ class DirectoryStore:
         private_files.make_directory(self.directory)
         if not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "not writable")
-        private_files.warn_of_strangers(self.directory)
+        private_files.warn_of_world_access(self.directory)
 
     def free(self) -> int:
         """Return the bytes that may still be written. Raises `OSError`."""

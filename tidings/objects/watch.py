@@ -49,7 +49,7 @@ class StoreWatch:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Compare once."""
+        """Compare once; wait at most `PATIENCE` seconds for the comparison."""
         # A read of a hung mount cannot be cancelled, so no second one is started.
         if self._checking is None:
             self._checking = asyncio.create_task(self._identity.refresh(), name=self.name)

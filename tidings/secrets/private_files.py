@@ -111,7 +111,7 @@ def shared_mode(directory: Path) -> int:
     return FILE_MODE | (stat.S_IRGRP if found & stat.S_IRGRP else 0) | (stat.S_IWGRP if found & stat.S_IWGRP else 0)
 
 
-def warn_of_strangers(directory: Path) -> None:
+def warn_of_world_access(directory: Path) -> None:
     """Log a warning for a directory that every user may access, and whose permissions are not ours to change."""
     try:
         loose = directory.stat().st_mode & stat.S_IRWXO

@@ -59,7 +59,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     content: bytes  # JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`
     request_id: str = ""
     recipient_type: str = "individual"
-    has_media: bool = False  # the content has media objects, to be replaced by pointers that a recipient can follow
+    has_media: bool = False  # whether the content has media objects, to be replaced by pointers for the recipient
     # The caller's key; empty for none. A request with the same key and `fingerprint` gets the first response again, one
     # with another fingerprint is refused.
     idempotency_key: str = ""
@@ -67,15 +67,15 @@ class AcceptMessage(Frame, tag="accept_message"):
     # Category of the message's template: `MARKETING`, `UTILITY` or `AUTHENTICATION`; empty for other messages.
     category: str = ""
     id: str = ""  # id of the message, made by the Webapp; empty to let the Coreapp make it
-    # The same request was sent before, with the same id, and got no response. If it was carried out, by the present or
-    # an earlier owner of the shard, it gets the first response.
+    # Whether the same request was sent before, with the same id, and got no response. If it was carried out, by the
+    # present or an earlier owner of the shard, it gets the first response.
     repeated: bool = False
     traceparent: str = ""  # W3C trace context of the request; empty for none
     username: str = ""  # user who owns the idempotency key; empty from Webapps of earlier releases
     ttl: int = 0  # seconds from acceptance to expiry if undelivered; 0 for the network's own limit
     callback_data: str = ""  # text of the business that the message's statuses return; empty for none
-    # Accept a message to a number that is not on the network, and to one that was never checked. The former gets the
-    # status failed with 1013. The Cloud API has no check of contacts.
+    # Whether to accept a message to a number that is not on the network, and to one that was never checked. The former
+    # gets the status failed with 1013. The Cloud API has no check of contacts.
     checked_late: bool = False
     # Hash of the recipient's identity that the business knows, as in `Identity`; empty for none. A message to a
     # recipient with another identity gets the status failed with 480.
@@ -113,7 +113,7 @@ class MarkRead(Frame, tag="mark_read"):
     id: str
     request_id: str = ""
     sender: str = ""  # number whose shard has the message; empty for the first shard, which has messages of groups
-    typing: bool = False  # also show the sender that the business is typing; only the Cloud API sets it
+    typing: bool = False  # whether to also show the sender that the business is typing; only the Cloud API sets it
 
 
 class GetHealth(Frame, tag="get_health"):
@@ -153,7 +153,7 @@ class ResendCallbacks(Frame, tag="resend_callbacks"):
     seqs: list[int]  # callbacks to post again, at most 1,000
     by: str  # requester, for the audit log
     shard: int = 0
-    accepted: bool = True  # also post those again that the webhook has accepted by now
+    accepted: bool = True  # whether to also post those again that the webhook has accepted by now
 
 
 class ReadCallback(Frame, tag="read_callback"):
@@ -486,7 +486,7 @@ class Accepted(Frame, tag="accepted"):
 class KeyTaken(Frame, tag="key_taken"):
     """Refusal of a message because its idempotency key belongs to another request."""
 
-    in_progress: bool  # the other request has no response yet, and may be the same
+    in_progress: bool  # whether the other request has no response yet; it may be the same request
 
 
 class Refused(Frame, tag="refused"):
@@ -495,7 +495,7 @@ class Refused(Frame, tag="refused"):
     code: int  # one of the API's error codes
     details: str  # explanation for the caller
     retry_after: int = 0  # seconds; 0 when a retry is of no use
-    unknown: bool = False  # the request may have been carried out after all, now or when it was sent before
+    unknown: bool = False  # whether the request may have been carried out after all, now or when it was sent before
 
 
 # Dependencies of a Coreapp: the databases that messages pass through, and the network.
@@ -511,7 +511,8 @@ class Health(Frame, tag="health"):
     statuses_dropped: int = 0  # since no webhook URL has been set, because the queue was full
     # Causes of `disconnected` of a Coreapp with shards: `DATABASE`, `NETWORK` or both. Empty from earlier releases.
     away: list[str] = []
-    # The network rejects the number's token because the number was registered elsewhere. The status is `unregistered`.
+    # Whether the network rejects the number's token because the number was registered elsewhere. The status is
+    # `unregistered`.
     elsewhere: bool = False
 
 

@@ -64,9 +64,9 @@ class ShownMessage(msgspec.Struct, omit_defaults=True):
 
 
 class RecipientDone(msgspec.Struct, tag_field="t", tag="done", omit_defaults=True):
-    """Success."""
+    """Success of a call."""
 
-    id: str = ""  # of the message, in the response to `SendAsRecipient`
+    id: str = ""  # id of the message, in the response to `SendAsRecipient`
     shown: list[ShownMessage] = []  # in the response to `ListShown`
     typing: list[str] = []  # numbers that the handset shows as typing, in the response to `ListShown`
 

@@ -59,9 +59,9 @@ class DeviceRegistration(msgspec.Struct, omit_defaults=True):
     kyber_prekeys: Annotated[list[SignedKyberKey], Meta(max_length=100)] = []
     code: str = ""
     token: Token = ""  # chosen by the device, at least 32 random bytes; empty to let the network make one
-    epoch: Epoch = 0  # as in a login
+    epoch: Epoch = 0  # as in `device.Login`
     pin: MaybePin = ""  # opens the number's registration lock, if it has one, and sets it again; empty for none
-    # Of a person's handset: refused for a business's number, also with the registration key.
+    # Whether this is a person's handset: refused for a business's number, also with the registration key.
     person: bool = False
 
 
@@ -84,7 +84,7 @@ class KeyUpload(msgspec.Struct, omit_defaults=True):
     kyber_prekey: SignedKyberKey | None = None
     prekeys: Annotated[list[OneTimeKey], Meta(max_length=100)] = []
     kyber_prekeys: Annotated[list[SignedKyberKey], Meta(max_length=100)] = []
-    epoch: Epoch = 0  # as in a login
+    epoch: Epoch = 0  # as in `device.Login`
 
 
 class Registered(msgspec.Struct):

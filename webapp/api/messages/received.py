@@ -9,7 +9,7 @@ PATIENCE = 4.0  # seconds for which a request waits for an unavailable database
 
 
 class ReceivedMessages:
-    """Shards of received messages."""
+    """Finds the sender of a received message, and so the shard that handles a request about it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
