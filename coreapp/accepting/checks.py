@@ -82,7 +82,7 @@ class RecipientChecks:
         await self._reached.admit(question.to, question.recipient_limit)
 
     async def close(self) -> None:
-        """Respond to the pending requests."""
+        """Accept no more requests, and finish the pending database accesses that requests wait for."""
         await self._reached.close()
 
     async def _is_checked_later(self, wa_id: str) -> bool:

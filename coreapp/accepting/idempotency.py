@@ -84,7 +84,7 @@ class IdempotencyKeys:
         return (UsedKey(self._context.account, MESSAGES, form, question.fingerprint, message_id, now, username),)
 
     async def close(self) -> None:
-        """Respond to the pending requests."""
+        """Accept no more requests, and finish the pending database accesses that requests wait for."""
         await self._reads.close()
 
     async def _read(self, keys: Sequence[IdempotencyKey]) -> Sequence[FoundKey]:

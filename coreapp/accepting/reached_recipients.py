@@ -56,7 +56,7 @@ class ReachedRecipients:
         self._counted.put(peer, counted_at)
 
     async def close(self) -> None:
-        """Respond to the pending requests."""
+        """Accept no more requests, and finish the pending database accesses that requests wait for."""
         await self._counts.close()
 
     async def _count(self, wanted: Sequence[tuple[str, int]]) -> Sequence[int]:

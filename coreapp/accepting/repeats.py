@@ -70,7 +70,7 @@ class MessageRequests:
                 ended.set()
 
     async def close(self) -> None:
-        """Respond to the pending requests."""
+        """Accept no more requests, and finish the pending database accesses that requests wait for."""
         await self._reads.close()
 
     async def _is_done(self, message_id: str) -> bool:

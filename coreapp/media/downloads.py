@@ -111,7 +111,7 @@ class Downloads:
 
     @property
     def left(self) -> int:
-        """Downloads that have ended."""
+        """Number of downloads that have ended since the start."""
         return self._waiting.left
 
     @property

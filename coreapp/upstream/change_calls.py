@@ -33,7 +33,7 @@ _Object = TypeVar("_Object")
 
 
 class ChangeEffect(enum.Enum):
-    """State of a change."""
+    """Known effect of a change at the Cloud API."""
 
     NONE = "nothing was changed"
     UNKNOWN = "unknown"

@@ -90,7 +90,7 @@ class UpstreamLink:
         return {number for number in numbers if number not in reserved or number in issued}
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Return no keys."""
+        """Return no keys: the Cloud API has no pre-keys."""
         return {}
 
     def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:

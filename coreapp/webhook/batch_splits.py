@@ -24,7 +24,7 @@ def is_refusal(status: int | None) -> bool:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class BatchSplits:
-    """State of one webhook."""
+    """State of the decision for one webhook."""
 
     accepts: bool = True  # whether a post was accepted since the last split
     _split_at: float = dataclasses.field(default=-math.inf, init=False)  # seconds of the caller's clock

@@ -25,7 +25,7 @@ FAILED = Counter("tidings_network_requests_failed_total", "Logins, checks and fe
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """A device on a connection."""
+    """Device that has logged in on a connection."""
 
     part: device.Partition  # Partition of the device that is on this connection.
     identity_key: bytes  # Key that the device was registered with at its login.

@@ -77,5 +77,5 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
 
 
 async def list_left(context: NetworkContext, number: str) -> Left:
-    """Return the one-time keys left."""
+    """Return the ids of a device's one-time pre-keys that are left. Retries for 20 s while the database is away."""
     return Left(*await context.database.query(lambda c: prekeys.list_ids(c, number), patience=20))

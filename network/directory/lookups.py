@@ -82,7 +82,7 @@ class Lookups:
         self._asking.add(asker)
 
     def end(self, asker: Asker) -> None:
-        """Mark the check as finished."""
+        """Mark the asker's check as finished."""
         self._asking.discard(asker)
 
     async def check(self, asker: str, numbers: Sequence[str]) -> list[str]:

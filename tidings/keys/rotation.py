@@ -76,7 +76,10 @@ class Rotation:
         return KeyState(self.name, self.keys.source, [key_id(key) for key in keys], check, left)
 
     async def rotate(self) -> int:
-        """Do steps 1 to 3. Returns the number of rows sealed again. Raises `CannotRotate`."""
+        """Do steps 1 to 3: create the new key, and seal everything under it.
+
+        Returns the number of rows sealed again. Raises `CannotRotate`.
+        """
         check = await self._check()
         keys = self.keys.read()
         if not check.previous:
@@ -91,7 +94,7 @@ class Rotation:
         return await self._seal(keys)
 
     async def drop(self) -> None:
-        """Do step 4. Raises `CannotRotate`."""
+        """Do step 4: drop the old key. Raises `CannotRotate`."""
         check = await self._check()
         if not check.previous:
             raise CannotRotate(f"{self.name} key: there is no old one; `tidings keys rotate` creates a new one")

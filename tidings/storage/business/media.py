@@ -106,7 +106,7 @@ async def touch(connection: AsyncConnection, ids: Sequence[str], now: int) -> No
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """Sending of a file."""
+    """Changes to the row of a file that is sent."""
 
     id: str
     # Unix milliseconds.

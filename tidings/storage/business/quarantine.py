@@ -27,7 +27,7 @@ _MAX_ID = 64
 
 
 class ItemKind(enum.StrEnum):
-    """Kind of an item."""
+    """Kind of an item that can be quarantined."""
 
     JOB = "job"  # message to send; its row stays in the job queue
     DELIVERY = "delivery"  # envelope from the network; kept in `body` once it is quarantined
@@ -35,7 +35,7 @@ class ItemKind(enum.StrEnum):
 
 
 class Item(NamedTuple):
-    """Name of an item."""
+    """Kind and id of an item, which name it."""
 
     kind: str
     id: str
@@ -50,7 +50,7 @@ def name(kind: str, item_id: str) -> Item:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suspect:
-    """An item and its attempts."""
+    """Item whose handling has failed, and its number of attempts."""
 
     kind: Annotated[str, types.key(16)]
     id: Annotated[str, types.key(64)]
