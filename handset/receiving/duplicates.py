@@ -37,43 +37,39 @@ class RecentMessages:
 
 async def list_new(
     connection: Connection, items: Sequence[Item], recent: RecentMessages
-) -> tuple[dict[MessageKey, Delivery], Mapping[MessageKey, int]]:
-    """Return the first delivery of each message that is not in the inbox, or is there as undecryptable.
+) -> tuple[list[Delivery], Mapping[MessageKey, int]]:
+    """Return the first delivery of each envelope whose message is not in the inbox, or is there as undecryptable.
 
-    Also returns the times at which the latter were first received, in Unix milliseconds.
+    Several of them may repeat one message, because not each repetition can be decrypted.
+    Also returns the times at which undecryptable messages were first received, in Unix milliseconds.
     """
     new = _not_recent(items, recent)
-    if new and not recent.complete:
-        ids = [key[2] for key, delivery in new.items() if not delivery.is_repetition]
-        for key in await inbox.list_known(connection, ids):
-            if key in new and not new[key].is_repetition:
-                del new[key]
     undecrypted: dict[MessageKey, int] = {}
-    repeated = [key for key, delivery in new.items() if delivery.is_repetition]
+    if new and not recent.complete:
+        known = await inbox.list_known(connection, [delivery.key[2] for delivery in new if not delivery.is_repetition])
+        new = [delivery for delivery in new if delivery.is_repetition or delivery.key not in known]
+    repeated = {delivery.key for delivery in new if delivery.is_repetition}
     if repeated:
-        known = await inbox.list_kinds(connection, [key[2] for key in repeated])
-        for key in repeated:
-            kind, received_at = known.get(key, (inbox.UNREADABLE, None))
-            if kind != inbox.UNREADABLE:
-                RECEIVED.labels("duplicate").inc()
-                del new[key]
-            elif received_at is not None:
-                undecrypted[key] = received_at
+        kinds = await inbox.list_kinds(connection, [key[2] for key in repeated])
+        undecrypted = {key: kinds[key][1] for key in repeated & kinds.keys() if kinds[key][0] == inbox.UNREADABLE}
+        read = repeated & kinds.keys() - undecrypted.keys()
+        RECEIVED.labels("duplicate").inc(sum(delivery.key in read for delivery in new))
+        new = [delivery for delivery in new if delivery.key not in read]
     return new, undecrypted
 
 
-def _not_recent(items: Sequence[Item], recent: RecentMessages) -> dict[MessageKey, Delivery]:
-    new: dict[MessageKey, Delivery] = {}
+def _not_recent(items: Sequence[Item], recent: RecentMessages) -> list[Delivery]:
+    new: dict[tuple[MessageKey, str], Delivery] = {}
     for item in items:
         if not isinstance(item, Delivery):
             continue
-        key = item.key
-        first = new.get(key)
+        envelope = (item.key, item.frame.id)
+        first = new.get(envelope)
         if first is not None:
             first.attempt += 1
             RECEIVED.labels("duplicate").inc()
-        elif key in recent and not item.is_repetition:
+        elif item.key in recent and not item.is_repetition:
             RECEIVED.labels("duplicate").inc()
         else:
-            new[key] = item
-    return new
+            new[envelope] = item
+    return list(new.values())

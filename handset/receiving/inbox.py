@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from handset.application import ReceivedMessage
 from handset.devices.vault import Vault
@@ -18,22 +18,31 @@ class InboxBatch:
     """Rows that one batch adds to the inbox."""
 
     def __init__(self, fleet: str, positions: LastPositions, vault: Vault) -> None:
-        self.rows: list[InboxRow] = []
+        self._rows: dict[MessageKey, InboxRow] = {}
         self.decrypted: list[MessageKey] = []  # messages whose undecryptable rows are replaced
-        # Undecryptable messages that are repeated in this batch, with the time of their first receipt, Unix
-        # milliseconds.
+        # Undecryptable messages that this batch has received or may repeat, with the time of their first receipt,
+        # Unix milliseconds.
         self._undecrypted: dict[MessageKey, int] = {}
         self._fleet = fleet
         self._positions = positions
         self._vault = vault
+
+    @property
+    def rows(self) -> Sequence[InboxRow]:
+        """Return the rows, sorted by position."""
+        return list(self._rows.values())
 
     def expect(self, undecrypted: Mapping[MessageKey, int]) -> None:
         """Add undecryptable messages that may be repeated in this batch."""
         self._undecrypted.update(undecrypted)
 
     def is_undecrypted(self, key: MessageKey) -> bool:
-        """Return whether the message is in the inbox as undecryptable."""
+        """Return whether the message is in the inbox, or in this batch, as undecryptable."""
         return key in self._undecrypted
+
+    def is_read(self, key: MessageKey) -> bool:
+        """Return whether the message is in this batch in readable form."""
+        return key in self._rows and key not in self._undecrypted
 
     def add(self, delivery: Delivery, kind: str, text: str = "") -> InboxRow:
         """Add a row at the next position."""
@@ -44,7 +53,9 @@ class InboxBatch:
             # The time of the original message, not of its repetition.
             received_at = self._undecrypted.pop(key)
             self.decrypted.append(key)
-        row = InboxRow(
+        # The row of this position is the last one, even if it replaces another of this batch.
+        self._rows.pop(key, None)
+        row = self._rows[key] = InboxRow(
             self._fleet,
             self._positions.inbox,
             *key,
@@ -53,7 +64,8 @@ class InboxBatch:
             content=self._vault.seal_text(*key, text),
             group_id=frame.group,
         )
-        self.rows.append(row)
+        if kind == UNREADABLE:
+            self._undecrypted[key] = received_at
         return row
 
 

@@ -52,8 +52,11 @@ class DeliveryHandler:
     may_ask: Callable[[PeerKey], bool]  # returns whether one more message may be requested from a peer
 
     async def handle(self, connection: Connection, delivery: Delivery) -> None:
-        """Handle a delivery that is not in the inbox."""
+        """Handle a delivery that is not in the inbox, unless an earlier one of this batch had the same message."""
         device, frame = delivery.device, delivery.frame
+        if self.batch.inbox.is_read(delivery.key):
+            RECEIVED.labels("duplicate").inc()
+            return
         kind = frame.kind
         if kind in (MESSAGE, PREKEY):
             await self._decrypt(connection, delivery)

@@ -209,12 +209,12 @@ class Mailroom:
         """Process the items in order, and return their results. No change is written yet."""
         new, undecrypted = await duplicates.list_new(connection, items, self.recent)
         batch.inbox.expect(undecrypted)
-        peers = {delivery.peer_key for delivery in new.values() if delivery.frame.kind in _BY_SESSION}
+        peers = {delivery.peer_key for delivery in new if delivery.frame.kind in _BY_SESSION}
         peers.update(item.peer_key for item in items if isinstance(item, OutgoingMessage))
         await self._sessions.load(connection, peers, batch.sessions)
-        named = await first_messages.load_prekeys(connection, new.values(), batch.sessions)
-        accepted = await first_messages.load_base_keys(connection, new.values())
-        by_sender_key = [delivery for delivery in new.values() if delivery.frame.kind == GROUP]
+        named = await first_messages.load_prekeys(connection, new, batch.sessions)
+        accepted = await first_messages.load_base_keys(connection, new)
+        by_sender_key = [delivery for delivery in new if delivery.frame.kind == GROUP]
         await self._sender_keys.load(connection, {delivery.sender_key for delivery in by_sender_key})
         encryptor = MessageEncryptor(batch, self.sent_messages)
         handler = DeliveryHandler(
@@ -226,10 +226,11 @@ class Mailroom:
             may_ask=self._requests.take,
         )
         results: list[Any] = []
+        unhandled = set(new)
         for item in items:
             result: Any = None
             if isinstance(item, Delivery):
-                if new.get(item.key) is item:
+                if item in unhandled:
                     await handler.handle(connection, item)
             elif isinstance(item, OutgoingMessage):
                 try:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from handset.devices.context import FleetLimits
 from handset.devices.device import Device
+from handset.fleet import Fleet
 from handset.receiving import mailroom
+from handset.receiving.items import Delivery
 from tests.handset.fleet_support import READER, begin, device_of
 from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
@@ -86,6 +90,21 @@ def offer(world: Bench, business: Business) -> None:
     ]
 
 
+class Acknowledged:
+    """Connection of deliveries that the test handed over itself."""
+
+    def acknowledge(self, deliveries: Sequence[wire.Deliver]) -> None:
+        """Acknowledge nothing: the network does not know these deliveries."""
+
+
+def in_one_batch(world: Bench, fleet: Fleet, frames: Sequence[wire.Deliver]) -> None:
+    """Hand over deliveries within one iteration of the event loop, so that one batch has them all."""
+    mailroom = fleet._sender.mailroom
+    assert mailroom is not None
+    for frame in frames:
+        assert mailroom.deliver(Delivery(Acknowledged(), fleet.devices[READER], frame))
+
+
 async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
     """Return a business with a session on which the device has replied."""
     business = Business()
@@ -136,6 +155,28 @@ async def test_a_repetition_is_recognised_after_a_restart(tmp_path: Path) -> Non
             async with world.running():
                 await world.network.until_acked(world.network.deliver(answer))
         assert [message.text for message in world.phone.shown] == ["hello", "found"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 0, 1, 1)])
+async def test_one_readable_repetition_of_a_batch_suffices(tmp_path: Path, order: tuple[int, ...]) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business, _, _ = await with_session(world)
+        damaged = msgspec.structs.replace(garbage("first"), refs=["lost"])
+        answers = [damaged, again(business, "found", id="second", repeats="lost")]
+        in_one_batch(world, fleet, [answers[index] for index in order])
+        await world.phone.until(lambda: len(world.phone.shown) > 1)
+        await world.network.until_acked(world.network.deliver(business.seal(READER, "after")))
+        assert [message.text for message in world.phone.shown] == ["hello", "found", "after"]
+        assert {message.id: message.kind for message in await world.inbox()}["lost"] == inbox.TEXT
+
+
+async def test_a_message_and_its_readable_repetition_may_arrive_in_one_batch(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running() as fleet:
+        business, _, _ = await with_session(world)
+        in_one_batch(world, fleet, [garbage("lost"), again(business, "found", id="second", repeats="lost")])
+        await world.phone.until(lambda: len(world.phone.shown) > 1)
+        found = world.phone.shown[1]
+        assert (found.id, found.text, found.time) == ("lost", "found", 1_600_000_000_000)
 
 
 async def test_a_retry_request_unsent_at_shutdown_is_sent_at_the_next_start(tmp_path: Path) -> None:
