@@ -131,6 +131,7 @@ class FleetGroups:
             self.sender.give_up(device, envelope, "the group has changed")
             return
         self._stale[device.number, envelope.position] = (device, envelope)
+        self.sender.set_aside(envelope)
         self._wakeup.wake()
 
     def reset(self) -> None:

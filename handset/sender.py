@@ -87,6 +87,11 @@ class MessageSender:
         """Wait until the network has accepted these messages of a device, or has refused them permanently."""
         await (await self._open_mailroom()).dispatcher.wait_until_gone(device, message_ids)
 
+    def set_aside(self, envelope: OutboxRow) -> None:
+        """Make room in the outbox for the envelope that will replace this one."""
+        if self.mailroom is not None:
+            self.mailroom.dispatcher.set_aside(envelope)
+
     def settle(self, envelope: OutboxRow) -> None:
         """Mark an envelope that was removed from its device's outbox as finished, so that it is not sent again."""
         if self.mailroom is not None:

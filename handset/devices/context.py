@@ -14,7 +14,9 @@ class FleetLimits:
     """Limits of a fleet."""
 
     recent: int = 50_000  # keys of received messages in memory; older ones are looked up in the inbox
-    outbox: int = 50_000  # envelopes; above it nothing more is stored until the network accepts some
+    # Envelopes, without as many group messages that are encrypted again. Above it nothing more is stored until the
+    # network accepts some.
+    outbox: int = 50_000
     sent: int = 100_000  # messages that are kept for peers that request them again
 
 

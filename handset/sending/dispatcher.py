@@ -29,6 +29,8 @@ class Dispatcher:
         # Positions of envelopes that must not be sent yet.
         self._delayed: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
+        # Positions of envelopes that do not count towards the limit.
+        self._set_aside: set[int] = set()
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -40,9 +42,23 @@ class Dispatcher:
 
     async def wait_for_room(self) -> None:
         """Wait while the outboxes are full."""
-        while self.outstanding >= self._limit and not self._closed:
+        while not self._has_room and not self._closed:
             self._room.clear()
             await self._room.wait()
+
+    @property
+    def _has_room(self) -> bool:
+        return self.outstanding - len(self._set_aside) < self._limit
+
+    def set_aside(self, envelope: OutboxRow) -> None:
+        """Exclude an envelope from the limit until it is settled: another one that replaces it needs the room.
+
+        Excludes at most as many envelopes as the limit allows, which bounds the outboxes at twice the limit.
+        """
+        if len(self._set_aside) < self._limit:
+            self._set_aside.add(envelope.position)
+            if self._has_room:
+                self._room.set()
 
     async def wait_until_empty(self) -> None:
         """Wait until the network has accepted all envelopes."""
@@ -83,8 +99,9 @@ class Dispatcher:
         before = len(self.accepted)
         self.accepted += positions
         self.outstanding -= len(self.accepted) - before
+        self._set_aside.difference_update(self.accepted[before:])
         self._settled.set()
-        if self.outstanding < self._limit:
+        if self._has_room:
             self._room.set()
         if not self.outstanding:
             self._empty.set()

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from handset.application import Action, DeviceEvent, ReceivedMessage
 from handset.devices import keys
-from handset.devices.context import FleetContext
+from handset.devices.context import FleetContext, FleetLimits
 from handset.devices.registration import DeviceRegistry
 from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from handset.robots import behaviours
 from tests import migrated
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
-from tests.handset.harness import FailingDatabase
+from tests.handset.harness import LIMITS, FailingDatabase
 from tidings.aio.clock import SystemClock
 from tidings.client import transports
 from tidings.client.http import NetworkApi
@@ -54,7 +54,7 @@ class Person:
         return FailingDatabase(self._folder / f"{self.number}.db")
 
     @contextlib.asynccontextmanager
-    async def phone(self, *, fresh: bool = False) -> AsyncIterator[Fleet]:
+    async def phone(self, *, fresh: bool = False, limits: FleetLimits = LIMITS) -> AsyncIterator[Fleet]:
         """Run the phone, logged in.
 
         fresh: True for a new device, with another identity and an empty store.
@@ -66,7 +66,7 @@ class Person:
         vault = Vault(HANDSET_KEY)
         try:
             async with NetworkApi(self._network.http_url) as api:
-                context = FleetContext("phone", database, vault, SystemClock())
+                context = FleetContext("phone", database, vault, SystemClock(), limits)
                 registry = DeviceRegistry(context, api)
                 device = (await registry.load()).get(self.number) or keys.new_device(self.number)
                 if device.token is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from handset.devices.context import FleetLimits
 from handset.devices.vault import Vault
 from tests.handset.conftest import HANDSET_KEY, LiveNetwork
 from tests.handset.people import ADA, BOB, CID, DOT, Person, meet
@@ -143,6 +144,30 @@ async def test_a_message_queued_while_the_group_changed_is_encrypted_again(
         await cid.reads("two")
         assert cid.messages[0].id == message_id
         await ada.fleet.wait_until_sent()
+
+
+async def test_an_outbox_full_of_stale_messages_is_encrypted_again(
+    person: MakePerson, live_network: LiveNetwork
+) -> None:
+    ada, bob, cid = person(ADA), person(BOB), person(CID)
+    limits = FleetLimits(outbox=3)
+    async with phones(bob, cid), ada.phone(limits=limits):
+        group = await meet(ada, bob)
+        code = await ada.fleet.groups.get_code(ADA, group)
+        await ada.write(group, "one")
+        await bob.reads("one")
+        await ada.fleet.wait_until_sent()
+        await live_network.stop()
+        for text in ("two", "three", "four"):
+            await ada.write(group, text)
+    await live_network.start()
+    async with cid.phone():
+        await cid.fleet.groups.join(CID, code)
+    async with phones(bob, cid), ada.phone(limits=limits):
+        await bob.reads("one", "two", "three", "four")
+        await cid.reads("two", "three", "four")
+        await ada.write(group, "five")
+        await cid.reads("two", "three", "four", "five")
 
 
 async def test_after_a_member_leaves_messages_use_a_key_unknown_to_them(person: MakePerson) -> None:
