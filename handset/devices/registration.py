@@ -15,7 +15,7 @@ from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from tidings.aio.service import wait_for
-from tidings.client.errors import NetworkAway, NetworkRefusal
+from tidings.client.errors import NetworkAway, NetworkRefusal, NetworkUnreached
 from tidings.client.http import MAX_BULK, NetworkApi
 from tidings.client.keys import KeySet
 from tidings.storage.handset import devices, prekeys
@@ -39,6 +39,8 @@ class DeviceRegistry:
     def __init__(self, context: FleetContext, api: NetworkApi) -> None:
         self._context = context
         self._api = api
+        # Stored keys that the network may have received, by number, for the next attempt to register the device.
+        self._unconfirmed: dict[str, KeySet] = {}
 
     async def load(self) -> dict[str, Device]:
         """Return the stored devices by number. Raises `e2ee.CorruptState` when they were sealed under another key."""
@@ -63,16 +65,29 @@ class DeviceRegistry:
         registration_key: str = "",
         pin: str = "",
     ) -> None:
-        """Register a person's device, also repeatedly.
+        """Register a person's device, also repeatedly. Attempts that fail do not add up to more stored keys.
 
         code: registration code; empty when a registration key is used
         pin: opens and sets the number's registration lock; empty for none
         """
-        made = await self._store_keys([device], one_time, kyber_one_time)
-        body = made[0].registration(
+        is_new = device.number not in self._unconfirmed
+        made = (
+            self._unconfirmed.pop(device.number, None)
+            or (await self._store_keys([device], one_time, kyber_one_time))[0]
+        )
+        body = made.registration(
             device.number, device.registration_id, device.identity.public, code=code, pin=pin, person=True
         )
-        device.token = await self._api.register(body, registration_key=registration_key)
+        try:
+            device.token = await self._api.register(body, registration_key=registration_key)
+        except (NetworkRefusal, NetworkUnreached):
+            if is_new:
+                # The network does not have these keys.
+                await self._delete_keys(device, made)
+            raise
+        except NetworkAway:
+            self._unconfirmed[device.number] = made
+            raise
         await self._save([device])
 
     async def register_many(
@@ -204,6 +219,11 @@ class DeviceRegistry:
         async with self._context.database.transaction() as connection:
             await devices.save(connection, rows)
             await prekeys.add(connection, added)
+
+    async def _delete_keys(self, device: Device, made: KeySet) -> None:
+        deleted = [*made.one_time, *made.kyber_one_time, made.signed, made.kyber_last]
+        async with self._context.database.transaction() as connection:
+            await prekeys.delete(connection, [(device.number, key.key_id) for key in deleted if key is not None])
 
     async def _save(self, changed: Sequence[Device]) -> None:
         rows = [self._context.vault.device_row(device, self._context.name) for device in changed]

@@ -1,0 +1,83 @@
+"""Registration of a person's device: failed attempts leave no growing number of keys behind."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from handset.devices import keys
+from handset.devices.context import FleetContext
+from handset.devices.registration import DeviceRegistry
+from handset.devices.vault import Vault
+from tests.conftest import DatabaseFactory
+from tests.handset.conftest import HANDSET_KEY
+from tests.manual_clock import ManualClock
+from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached, WrongCode
+from tidings.client.http import NetworkApi
+from tidings.storage.handset import prekeys
+from tidings.wire.registration import DeviceRegistration
+
+NUMBER = "15550110001"
+KEYS = 3 + 2 + 2  # one-time, Kyber and lasting pre-keys
+
+
+class FailingApi(NetworkApi):
+    """Network that answers each registration with the next of these errors, and then with a token."""
+
+    def __init__(self, *errors: ClientError) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.errors = list(errors)
+        self.registered: list[list[int]] = []
+
+    async def register(self, device: DeviceRegistration, *, registration_key: str = "") -> str:
+        self.registered.append([key.key_id for key in device.prekeys])
+        if self.errors:
+            raise self.errors.pop(0)
+        return "token"
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (NetworkSilent("no response"), KEYS),
+        (NetworkAway("the network is busy"), KEYS),
+        (NetworkUnreached("no connection"), 0),
+        (WrongCode("wrong_code"), 0),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, ClientError) else "",
+)
+async def test_failed_attempts_do_not_add_up_to_more_keys(
+    database_factory: DatabaseFactory, error: ClientError, kept: int
+) -> None:
+    database = await database_factory("handset")
+    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    device = keys.new_device(NUMBER)
+    async with FailingApi(error, error, error) as api:
+        registry = DeviceRegistry(context, api)
+        for attempt in range(4):
+            with contextlib.nullcontext() if attempt == 3 else pytest.raises(type(error)):
+                await registry.register(device, one_time=3, kyber_one_time=2, code="123456")
+            async with database.reading() as connection:
+                stored = (await prekeys.list_key_ids(connection, [NUMBER]))[NUMBER]
+            assert len(stored) == (KEYS if attempt == 3 else kept)
+        assert stored.issuperset(api.registered[-1])
+    assert device.token == "token"
+
+
+async def test_keys_that_the_network_may_have_outlive_a_refusal(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("handset")
+    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    device = keys.new_device(NUMBER)
+    async with FailingApi(NetworkSilent("no response"), WrongCode("wrong_code")) as api:
+        registry = DeviceRegistry(context, api)
+        for expected in (NetworkSilent, WrongCode):
+            with pytest.raises(expected):
+                await registry.register(device, one_time=3, kyber_one_time=2, code="123456")
+        await registry.register(device, one_time=3, kyber_one_time=2, code="654321")
+        async with database.reading() as connection:
+            stored = (await prekeys.list_key_ids(connection, [NUMBER]))[NUMBER]
+    first, second, third = api.registered
+    assert first == second
+    assert stored.issuperset(first + third)
