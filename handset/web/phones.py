@@ -83,6 +83,9 @@ class OpenPhone(DeviceObserver):
         self._services: Sequence[Service] = [self.recorder, *services]
         # Held by a change of the preferences, and by a change of the blocked numbers.
         self.changing, self.blocking = asyncio.Lock(), asyncio.Lock()
+        self._announcing = asyncio.Lock()
+        # New number whose announcement has failed midway, empty for none, and the chats that received it.
+        self._announced: tuple[str, set[str]] = ("", set())
         self._stop = asyncio.Event()
         self._has_ended = False
 
@@ -122,6 +125,26 @@ class OpenPhone(DeviceObserver):
             message_id = await self.fleet.send_content(self.number, chat, message, self.preferences.name)
             await self.recorder.record_sent()
         return message_id
+
+    async def announce(self, new_number: str, message: Content) -> None:
+        """Send the notice of a new number to everybody that this number has a chat with. Raises `ClientError`.
+
+        After an error, the next call sends it only to those who have not received it.
+        """
+        async with self._announcing:
+            if self._announced[0] != new_number:
+                self._announced = (new_number, set())
+            _, done = self._announced
+            async with self.database.reading() as connection:
+                known = await chats.list_all(connection, self.number)
+            for chat in known:
+                if chat in done or addresses.names_group(chat):
+                    continue
+                # One that is no longer registered learns nothing; the others do.
+                with contextlib.suppress(errors.NoSuchNumber):
+                    await self.send(chat, message)
+                done.add(chat)
+            self._announced = ("", set())
 
     async def read(self, chat: str, *, up_to: int = 0, even_if_unwanted: bool = False) -> None:
         """Mark the messages of a chat as read, and send the receipts.

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from starlette.responses import Response
 
-from handset import answers, errors, own_number
+from handset import answers, own_number
 from handset.answers import InvalidAnswer
 from handset.web import strings
 from handset.web.phones import OpenPhone
 from handset.web.site import HandsetRequest
-from tidings.storage.handset import chats
-from tidings.wire import addresses
 
 
 async def show(page: HandsetRequest) -> Response:
@@ -38,13 +34,7 @@ async def change_number(page: HandsetRequest) -> Response:
     if other == phone.number:
         raise InvalidAnswer("the new number is the present one")
     await page.book.open(other, name=phone.preferences.name)
-    async with phone.database.reading() as connection:
-        known = await chats.list_all(connection, phone.number)
-    for chat in known:
-        if not addresses.names_group(chat):
-            # One that is no longer registered learns nothing; the others do.
-            with contextlib.suppress(errors.NoSuchNumber):
-                await phone.send(chat, content)
+    await phone.announce(other, content)
     return page.redirect(f"/{other}")
 
 

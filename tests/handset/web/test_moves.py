@@ -11,9 +11,11 @@ from handset.composing import Content
 from handset.web.phones import OpenPhone
 from tests.handset.business import Recorder
 from tests.handset.conftest import LiveNetwork
+from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, register, serving, settings_for
+from tidings.client.errors import NetworkAway
 
 CLARA = "15550100003"
 
@@ -39,6 +41,32 @@ async def test_a_new_number_is_announced_to_all_others_when_one_number_is_no_lon
     page = await browser.send(page, form, {"new_number": f"+{CLARA}"})
     assert page.url.endswith(f"/handset/{CLARA}"), page.text
     await shop.until(lambda: [m.type for m in shop.messages] == ["system"])
+
+
+async def test_a_new_number_is_announced_once_to_each_although_the_network_was_away(
+    browser: Browser, shop: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(browser, BOB)
+    await browser.write(f"/handset/{BOB}/chats/{ADA}", "the older chat")
+    await browser.until(f"/handset/{ADA}/chats/{BOB}", "the older chat")
+    await shop.send(ADA, "hello")
+    await browser.until(CHAT, "hello")
+    send, announced = OpenPhone.send, list[str]()
+
+    async def fail_at_the_second(phone: OpenPhone, chat: str, message: Content) -> str:
+        announced.append(chat)
+        if len(announced) == 2:
+            raise NetworkAway("the network did not answer")
+        return await send(phone, chat, message)
+
+    monkeypatch.setattr(OpenPhone, "send", fail_at_the_second)
+    for _ in range(2):
+        page = await browser.get(f"/handset/{ADA}/settings")
+        form = next(form for form in page.root.all("form") if form.get("action").endswith("/move"))
+        page = await browser.send(page, form, {"new_number": f"+{CLARA}"})
+    assert page.url.endswith(f"/handset/{CLARA}"), page.text
+    first, second = {BUSINESS, BOB} - {announced[1]}, announced[1]
+    assert announced == [*first, second, second]
 
 
 async def at_page_then_terminal(network: LiveNetwork, folder: Path, shop: Recorder) -> None:
