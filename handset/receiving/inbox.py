@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from handset.application import ReceivedMessage
@@ -43,6 +44,10 @@ class InboxBatch:
     def is_read(self, key: MessageKey) -> bool:
         """Return whether the message is in this batch in readable form."""
         return key in self._rows and key not in self._undecrypted
+
+    def mark_read(self, key: MessageKey) -> None:
+        """Record that a message of this batch has been read."""
+        self._rows[key] = dataclasses.replace(self._rows[key], is_read=True)
 
     def add(self, delivery: Delivery, kind: str, text: str = "") -> InboxRow:
         """Add a row at the next position."""

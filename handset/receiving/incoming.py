@@ -199,6 +199,8 @@ class DeliveryHandler:
         for action in actions:
             if isinstance(action, SendReceipt):
                 self.batch.outbox.add_receipt(device, message, action)
+                if action.kind == READ:
+                    self.batch.inbox.mark_read((message.number, message.peer, message.id))
             elif record is not None:
                 answer = composing.text(action.text) if isinstance(action, SendText) else action.content
                 self.encryptor.encrypt(device, message.peer, record, content.encode(answer))

@@ -89,8 +89,6 @@ class ChatRecorder:
         self._recording = asyncio.Lock()
         # Last recorded item; None until it is read from the store.
         self._last: LastItem | None = None
-        # Last position in the inbox before the first start of the page.
-        self._imported = 0
         # Outbox position at the start, and positions up to it whose messages the network has not accepted yet.
         self._sent_before, self._waiting = 0, frozenset[int]()
         self._expired_at = context.clock.monotonic()  # time of the last deletion of older items
@@ -157,9 +155,7 @@ class ChatRecorder:
         context = self._context
         async with context.database.transaction() as connection:
             last = await chats.find_last(connection, self._number)
-            received, self._sent_before, _ = await inbox.find(connection, context.name)
-            if not last.position:
-                self._imported = received
+            _, self._sent_before, _ = await inbox.find(connection, context.name)
             await self._delete_old(connection, last)
             envelopes = await outbox.list_envelopes(connection, context.name)
             self._waiting = frozenset(envelope.position for envelope in envelopes)
@@ -275,8 +271,7 @@ class ChatRecorder:
             return None
         raw = message.raw or content.encode_text(message.text).decode()
         chat = message.group or message.peer
-        # Messages received before the page's first start were read elsewhere.
-        state = chats.SEEN if row.position <= self._imported else chats.UNREAD
+        state = chats.SEEN if row.is_read else chats.UNREAD
         return _Draft(chat, message.id, message.peer, message.type, message.time, raw, state, row.position)
 
     def _own(self, row: sent.SentRow) -> _Draft | None:

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from tests.conftest import DatabaseFactory
 from tidings.storage import migration_steps, revisions, schema
 from tidings.storage.database import Database
+from tidings.storage.handset import inbox
 from tidings.wire import device
 
 # Columns that a release has moved.
@@ -252,6 +253,22 @@ async def test_positions_of_sent_messages_continue_behind_those_that_a_page_has_
             await connection.execute(sa.text(statement))
     await schema.upgrade(database, "0007")
     assert await _rows(database, "handset_progress") == [("other", 5, 0), ("page", 4, 70)]
+
+
+async def test_messages_of_a_terminal_of_the_previous_release_count_as_read(make: Any) -> None:
+    database = await make("handset")
+    await schema.upgrade(database, "0007")
+    insert = (
+        "INSERT INTO handset_inbox (fleet, position, number, peer, id, kind, received_at, content, group_id)"
+        " VALUES ('handset-1', {0}, '1', '9', 'm{0}', 'text', 0, '', '')"
+    )
+    async with database.transaction() as connection:
+        await connection.execute(sa.text(insert.format(1)))
+    await schema.upgrade(database, "0008")
+    async with database.transaction() as connection:
+        await connection.execute(sa.text(insert.format(2)))
+        found = await inbox.list_messages(connection, "handset-1", 0, 10)
+    assert [row.is_read for row in found] == [True, True]
 
 
 async def test_copy_rename_and_drop_steps_run_once_despite_kills(make: Any, synthetic: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,16 @@ async def test_messages_that_a_terminal_sent_in_between_are_not_shown_as_waiting
     async with serving(settings_for(live_network, tmp_path / "data")) as pages, pages.browser() as browser:
         page = await browser.until(CHAT, "from the terminal")
         assert page.last.one("span", class_="state").get("title") != "waiting to be sent"
+
+
+async def test_messages_that_were_read_in_a_terminal_in_between_are_read_on_the_page(
+    live_network: LiveNetwork, tmp_path: Path, shop: Recorder
+) -> None:
+    await at_page_then_terminal(live_network, tmp_path / "data", shop)
+    async with serving(settings_for(live_network, tmp_path / "data")) as pages, pages.browser() as browser:
+        await shop.send(ADA, "not yet read")
+        async with asyncio.timeout(60):
+            while "not yet read" not in (page := await browser.get(f"/handset/{ADA}")).text:
+                pass
+        assert page.root.one("span", class_="badge").text == "1 unread"
+        assert "read there" in (await browser.until(CHAT, "not yet read")).text

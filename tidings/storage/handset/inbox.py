@@ -37,6 +37,9 @@ class InboxRow:
     content: Annotated[str, types.long_text()]
     # Group that it was sent to; empty for none.
     group_id: Annotated[str, types.key(32)] = ""
+    # The receipt `read` was added to the outbox together with the message. A page sends it later, and records that in
+    # its chats. The default of the column is for terminals of the previous release.
+    is_read: Annotated[bool, sa.Boolean(), sa.DefaultClause("1")] = False
 
 
 inbox = metadata.table_of(
