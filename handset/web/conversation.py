@@ -63,13 +63,13 @@ async def show(page: HandsetRequest, problem: str = "", status: int = 200) -> Re
     shown = await view.conversation(phone, chat, before)
     if not before:
         await _read(phone, chat, shown)
-    answered = await view.find(phone, whole_number(page.query("answer") or page.field("answer")))
+    answered = await view.find(phone, whole_number(page.query("answer") or page.field("answer")), chat)
     values = {
         **await _frame(page, phone, chat),
         "shown": shown,
         "before": before,
         "answering": _quote(phone, *answered) if answered is not None else None,
-        "note": await _effect(phone, page.query("did")),
+        "note": await _effect(phone, chat, page.query("did")),
         "problem": problem,
         "typed": page.field("text"),
         "is_group": addresses.names_group(chat),
@@ -100,12 +100,13 @@ def _quote(phone: OpenPhone, row: ChatItemRow, raw: str) -> ShownQuote:
     return ShownQuote(author, view.preview(row.kind, raw), row.position)
 
 
-async def _effect(phone: OpenPhone, did: str) -> str:
+async def _effect(phone: OpenPhone, chat: str, did: str) -> str:
     """Return the effect of a tapped choice that sends nothing; empty for none.
 
-    did: `position.index` of the message and the choice"""
+    did: `position.index` of the message and the choice
+    """
     position, _, index = did.partition(".")
-    found = await view.find(phone, whole_number(position)) if did else None
+    found = await view.find(phone, whole_number(position), chat) if did else None
     if found is None:
         return ""
     choices = message_parts.choices_of(message_parts.read(found[0].kind, found[1]))
@@ -120,7 +121,7 @@ async def send(page: HandsetRequest) -> Response:
     """Send the content of the form. If it is invalid or not sent, show the page with the error and the input."""
     phone, chat = page.phone(), _chat_of(page)
     try:
-        answered = await view.find(phone, whole_number(page.field("answer")))
+        answered = await view.find(phone, whole_number(page.field("answer")), chat)
         content = await outgoing.compose(page, phone, chat, answered[0] if answered is not None else None)
         await phone.send(chat, content)
     except (InvalidAnswer, ClientError) as error:
@@ -133,7 +134,7 @@ async def act(page: HandsetRequest) -> Response:
     """Tap a choice, react, or delete: `do` has the action, the position of the message, and its argument."""
     phone, chat = page.phone(), _chat_of(page)
     action, position, argument = (*page.field("do").split(" ", 2), "", "", "")[:3]
-    row, raw = await _message(phone, position)
+    row, raw = await _message(page, position)
     if action == "pick":
         choices = message_parts.choices_of(message_parts.read(row.kind, raw))
         index = whole_number(argument)
@@ -162,7 +163,7 @@ async def read(page: HandsetRequest) -> Response:
 
 async def show_form(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
-    choice, row = await _form_of(page, phone)
+    choice, row = await _form_of(page)
     fields = [(name, _field_text(value)) for name, value in list(choice.fields.items())[:MAX_FIELDS]]
     values = {"choice": choice, "row": row, "fields": fields, "extra": range(EXTRA_FIELDS), "index": page.path("index")}
     return page.render("form.html", {**await _frame(page, phone, chat), **values})
@@ -170,7 +171,7 @@ async def show_form(page: HandsetRequest) -> Response:
 
 async def send_form(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
-    choice, row = await _form_of(page, phone)
+    choice, row = await _form_of(page)
     filled: dict[str, Any] = dict(_response_of(choice))
     for name in list(choice.fields)[:MAX_FIELDS]:
         filled[name] = page.field(f"field {name}")
@@ -184,7 +185,7 @@ async def send_form(page: HandsetRequest) -> Response:
 
 async def show_forward(page: HandsetRequest) -> Response:
     phone, chat = page.phone(), _chat_of(page)
-    row, raw = await _message(phone, page.path("position"))
+    row, raw = await _message(page, page.path("position"))
     return page.render(
         "forward.html", {**await _frame(page, phone, chat), "row": row, "quote": _quote(phone, row, raw)}
     )
@@ -192,7 +193,7 @@ async def show_forward(page: HandsetRequest) -> Response:
 
 async def forward(page: HandsetRequest) -> Response:
     phone = page.phone()
-    row, raw = await _message(phone, page.path("position"))
+    row, raw = await _message(page, page.path("position"))
     target = page.field("to")
     if not (target and addresses.is_group(target)):
         target = own_number.digits_of(target)
@@ -299,17 +300,17 @@ def _back(page: HandsetRequest, chat: str) -> Response:
     return page.redirect(f"/{page.path('number')}/chats/{chat}#end")
 
 
-async def _message(phone: OpenPhone, position: str) -> tuple[ChatItemRow, str]:
-    """Return a message with its content. Raises `PageFailure`."""
-    found = await view.find(phone, whole_number(position))
+async def _message(page: HandsetRequest, position: str) -> tuple[ChatItemRow, str]:
+    """Return a message of the chat that the path names, with its content. Raises `PageFailure`."""
+    found = await view.find(page.phone(), whole_number(position), _chat_of(page))
     if found is None:
         raise PageFailure(404, strings.NO_SUCH_MESSAGE)
     return found
 
 
-async def _form_of(page: HandsetRequest, phone: OpenPhone) -> tuple[ChoicePart, ChatItemRow]:
+async def _form_of(page: HandsetRequest) -> tuple[ChoicePart, ChatItemRow]:
     """Return the choice that opens a form, with its message. Raises `PageFailure`."""
-    row, raw = await _message(phone, page.path("position"))
+    row, raw = await _message(page, page.path("position"))
     choices = message_parts.choices_of(message_parts.read(row.kind, raw))
     index = whole_number(page.path("index"))
     if index >= len(choices) or choices[index].look != message_parts.FORM:

@@ -146,13 +146,17 @@ async def conversation(phone: OpenPhone, chat: str, before: int = 0) -> ShownCon
     return ShownConversation(maker.make(rows), last, older, chat in phone.recorder.typing.list_of(phone.number), unread)
 
 
-async def find(phone: OpenPhone, position: int) -> tuple[ChatItemRow, str] | None:
-    """Return a message with its content; `None` when it is not there or is a notice. position: 0 for no message"""
+async def find(phone: OpenPhone, position: int, chat: str = "") -> tuple[ChatItemRow, str] | None:
+    """Return a message with its content; `None` when it is not there or is a notice.
+
+    position: 0 for no message
+    chat: chat that must have it; empty for any
+    """
     if not position:
         return None
     async with phone.database.reading() as connection:
         rows = await chats.list_at(connection, phone.number, [position])
-    if not rows or not rows[0].id:
+    if not rows or not rows[0].id or chat not in ("", rows[0].chat):
         return None
     return rows[0], _opened(phone, rows[0])
 

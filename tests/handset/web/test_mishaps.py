@@ -31,6 +31,25 @@ async def test_the_links_of_a_chat_that_shows_a_mistake_answer(browser: Browser,
     assert (page.status, "Answer to" in page.text) == (200, True)
 
 
+async def test_a_message_of_another_chat_is_neither_answered_nor_forwarded_nor_reacted_to(
+    browser: Browser, shop: Recorder
+) -> None:
+    await shop.send(ADA, "hello")
+    page = await browser.until(CHAT, "hello")
+    (answer,) = [link for link in page.last.all("a") if link.text == "Answer"]
+    assert "Answer to" in (await browser.get(urljoin(page.url, answer.get("href")))).text
+    other = f"/handset/{ADA}/chats/{BOB}"
+    position = answer.get("href").partition("answer=")[2].partition("#")[0]
+    assert position.isdigit()
+    assert "Answer to" not in (await browser.get(f"{other}?answer={position}")).text
+    for chat, status in ((CHAT, 200), (other, 404)):
+        assert (await browser.get(f"{chat}/forward/{position}")).status == status
+    form = (await browser.get(other)).root.one("form", id="composer")
+    values = {field.get("name"): field.get("value") for field in form.all("input") if field.get("type") == "hidden"}
+    response = await browser.client.post(f"{other}/act", data={**values, "do": f"react {position} X"})
+    assert response.status_code == 404
+
+
 async def test_the_list_of_numbers_is_shown_while_another_tab_closes_one(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
