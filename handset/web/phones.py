@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -229,7 +230,10 @@ class PhoneBook:
     def __post_init__(self) -> None:
         self.phones: dict[str, OpenPhone] = {}
         self._running: dict[str, tuple[asyncio.Task[None], contextlib.ExitStack]] = {}
-        self._changing = asyncio.Lock()
+        # Numbers whose phones are being opened. They count towards `MAX_PHONES`.
+        self._opening: set[str] = set()
+        # Held while the phone of a number is opened or closed.
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Open the phones that were open before, and run them until `stop`."""
@@ -242,8 +246,7 @@ class PhoneBook:
                 except ClientError as error:
                     log.warning("phone.not_opened", extra={"number": row.number, "error": str(error)})
         await stop.wait()
-        async with self._changing:
-            await asyncio.gather(*(self._end(number) for number in list(self._running)))
+        await asyncio.gather(*(self._end(number) for number in {*self._running, *self._opening}))
 
     def get(self, number: str) -> OpenPhone:
         """Return an open phone. Raises `UnknownPhone`."""
@@ -264,30 +267,36 @@ class PhoneBook:
         Without a registration key and a code it raises `Unauthorized`: request a code with `request_code`.
         Raises also `WrongCode`, `LockedNumber`, `WrongPin`, `PageLimit`, `AlreadyRunning` and `NetworkAway`.
         """
-        async with self._changing:
+        async with self._lock_of(number):
             if number in self.phones:
                 return self.phones[number]
-            if len(self.phones) >= MAX_PHONES:
+            if len(self.phones) + len(self._opening) >= MAX_PHONES:
                 raise errors.PageLimit(f"{MAX_PHONES} phones are open, which is the limit; close one")
-            with contextlib.ExitStack() as held:
-                held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
-                context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
-                own = OwnNumber(context, await own_number.load(context, number), self.api)
-                if own.device.token is None:
-                    await self._register(own, code, pin)
-                phone = OpenPhone(
-                    own, await self._opened_preferences(number, name), lambda: self.changed(number), self.dial
-                )
-                await phone.recorder.open()
-                self.phones[number] = phone
-                self._running[number] = (asyncio.create_task(phone.run(), name=f"phone {number}"), held.pop_all())
-                return phone
+            self._opening.add(number)
+            try:
+                return await self._open(number, code, pin, name)
+            finally:
+                self._opening.discard(number)
+
+    async def _open(self, number: str, code: str, pin: str, name: str) -> OpenPhone:
+        with contextlib.ExitStack() as held:
+            held.enter_context(lock.only_one(self.directory, own_number.fleet_of(number)))
+            context = FleetContext(own_number.fleet_of(number), self.database, self.vault, self.clock)
+            own = OwnNumber(context, await own_number.load(context, number), self.api)
+            if own.device.token is None:
+                await self._register(own, code, pin)
+            phone = OpenPhone(
+                own, await self._opened_preferences(number, name), lambda: self.changed(number), self.dial
+            )
+            await phone.recorder.open()
+            self.phones[number] = phone
+            self._running[number] = (asyncio.create_task(phone.run(), name=f"phone {number}"), held.pop_all())
+            return phone
 
     async def register_again(self, number: str, *, code: str = "", pin: str = "") -> OpenPhone:
         """Register the number of an open phone that the network no longer knows. Raises as `open` does."""
         self.get(number).own.device.token = None
-        async with self._changing:
-            await self._end(number)
+        await self._end(number)
         return await self.open(number, code=code, pin=pin)
 
     async def request_code(self, number: str) -> None:
@@ -297,8 +306,7 @@ class PhoneBook:
     async def close(self, number: str) -> None:
         """Close a phone. It stays registered, and messages wait for it in the network."""
         await self.change_preferences(number, is_open=False)
-        async with self._changing:
-            await self._end(number)
+        await self._end(number)
         self.changed(number)
 
     async def change_preferences(self, number: str, **changes: object) -> None:
@@ -339,14 +347,18 @@ class PhoneBook:
             await preferences.save(connection, changed)
         return changed
 
+    def _lock_of(self, number: str) -> asyncio.Lock:
+        return self._locks.setdefault(number, asyncio.Lock())
+
     async def _end(self, number: str) -> None:
-        found = self._running.pop(number, None)
-        if found is None:
-            return
-        running, held = found
-        phone = self.phones.pop(number)
-        phone.stop()
-        with held:
-            await running
-            if phone.own.device.token is None:
-                await own_number.save(phone.own.context, phone.own.device)
+        async with self._lock_of(number):
+            found = self._running.pop(number, None)
+            if found is None:
+                return
+            running, held = found
+            phone = self.phones.pop(number)
+            phone.stop()
+            with held:
+                await running
+                if phone.own.device.token is None:
+                    await own_number.save(phone.own.context, phone.own.device)

@@ -21,6 +21,10 @@ from tests.handset.test_terminal import at_the_terminal
 from tests.handset.test_terminal import settings_for as terminal_settings
 from tests.handset.web.conftest import ADA, BOB, CHAT, Browser, Pages, register, serving, settings_for
 from tests.pages import document
+from tidings.client.http import NetworkApi
+from tidings.wire.registration import DeviceRegistration
+
+CLARA = "15550100003"
 
 
 async def test_several_numbers_run_side_by_side(browser: Browser, shop: Recorder) -> None:
@@ -35,6 +39,29 @@ async def test_several_numbers_run_side_by_side(browser: Browser, shop: Recorder
         assert [link.text for link in links if link.get("aria-current")] == [f"+{number}"]
     page = await browser.get("/handset")
     assert document.faults(page.response.text) == []
+
+
+async def test_a_registration_that_waits_for_the_network_does_not_delay_other_numbers(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer, call = asyncio.Event(), asyncio.Event(), NetworkApi.register
+
+    async def answer_late(api: NetworkApi, device: DeviceRegistration, *, registration_key: str = "") -> str:
+        if device.number == BOB:
+            asked.set()
+            await answer.wait()
+        return await call(api, device, registration_key=registration_key)
+
+    monkeypatch.setattr(NetworkApi, "register", answer_late)
+    async with asyncio.timeout(60):
+        waiting = asyncio.create_task(register(browser, BOB))
+        await asked.wait()
+        await register(browser, CLARA)
+        page = await browser.get("/handset")
+        await browser.press(page, page.root.one("ul", class_="phones").all("button")[-1])
+        assert not waiting.done()
+        answer.set()
+        await waiting
 
 
 @pytest.mark.parametrize("number", ["", "five", "123", "+1" * 20])
