@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tidings.config import env
-from tidings.installation import settings
+from tidings.installation import network_access, settings
 from tidings.installation.settings import DatabaseSettings
 from tidings.net import exposure
 from tidings.secrets import process_secrets
@@ -73,11 +73,6 @@ class QueueSettings(CoreappSettings, LeaseSettings):
     """Settings of a Coreapp and of the leases of shards."""
 
 
-def _network_url(data: Mapping[str, Any]) -> str:
-    host, port = data["network_address"]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}" if env.is_loopback(host) else "http://127.0.0.1:9095"
-
-
 class TopSettings(env.Variables):
     """Addresses of the metrics of this environment's processes."""
 
@@ -88,7 +83,9 @@ class TopSettings(env.Variables):
     coreapp_metrics: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     network_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     # `tidings up` needs only the address, from which it makes the URL for its other processes.
-    network_http: Annotated[str, env.made(_network_url, str)] = env.variable("TIDINGS_NETWORK_HTTP_URL", None)
+    network_http: Annotated[str, env.made(lambda data: network_access.url_at(data["network_address"]), str)] = (
+        env.variable("TIDINGS_NETWORK_HTTP_URL", None)
+    )
     plaintext: exposure.Allowed = exposure.ALLOWED
     api_key: OptionalKey = API_KEY
     tls_files: exposure.InstallationFiles = env.MADE

@@ -38,8 +38,15 @@ def _database(data: Mapping[str, Any]) -> DatabaseSettings:
 
 
 HandsetDatabase = Annotated[DatabaseSettings, env.made(_database)]
-HttpUrl = Annotated[str, env.text(_http_url)]
-HTTP_URL: Any = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+
+
+class NetworkUrlSettings(env.Variables):
+    """URL of the network's HTTP side: by default that of the network on this machine."""
+
+    network_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
+    http_url: Annotated[str, env.made(lambda data: network_access.url_at(data["network_address"]), _http_url)] = (
+        env.variable("TIDINGS_NETWORK_HTTP_URL", None)
+    )
 
 
 def _list(check: Callable[[str], Any]) -> Any:
@@ -86,12 +93,11 @@ def _blocked(data: Mapping[str, Any]) -> str:
     return number
 
 
-class RobotsSettings(settings.ProcessSettings):
+class RobotsSettings(NetworkUrlSettings, settings.ProcessSettings):
     """Settings of a process with robots."""
 
     database: HandsetDatabase = env.MADE
     secrets: Annotated[HandsetSecrets, process_secrets.secrets_of(HandsetSecrets)] = env.MADE
-    http_url: HttpUrl = HTTP_URL
     # of the network's TCP side
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     tcp_tls: Annotated[bool, network_access.tcp_tls("http_url")] = network_access.TCP_TLS  # use TLS on the TCP side
@@ -132,13 +138,12 @@ def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
     return found if given else dataclasses.replace(found, registration_key="")
 
 
-class WebSettings(settings.ProcessSettings):
+class WebSettings(NetworkUrlSettings, settings.ProcessSettings):
     """Settings of a process that serves handsets as pages."""
 
     database: HandsetDatabase = env.MADE
     # The registration key is empty when this installation has none. A registration code is requested then.
     secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
-    http_url: HttpUrl = HTTP_URL
     network_files: network_access.NetworkFiles = env.MADE
     # Where the pages are served: over TLS with a self-signed certificate, unless only this machine reaches them.
     address: env.Address = env.variable("TIDINGS_HANDSET_WEB_ADDRESS", "127.0.0.1:9099")
@@ -157,13 +162,12 @@ def _pin(value: str) -> str:
     return value
 
 
-class TerminalSettings(settings.InstallationSettings):
+class TerminalSettings(NetworkUrlSettings, settings.InstallationSettings):
     """Settings of a handset in a terminal. Its tables are always migrated automatically."""
 
     database: HandsetDatabase = env.MADE
     # The registration key is empty when this installation has none. A registration code is requested then.
     secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
-    http_url: HttpUrl = HTTP_URL
     network_files: network_access.NetworkFiles = env.MADE
     # directory in which `/save` stores received files
     files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from handset.settings import RobotsSettings, TerminalSettings
+from handset.settings import RobotsSettings, TerminalSettings, WebSettings
 from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import COMPANY, SECRETS, LiveNetwork, robots_running
@@ -350,3 +350,18 @@ def test_a_fresh_directory_has_no_registration_key(tmp_path: Path) -> None:
     assert fresh.secrets.registration_key == ""
     told = TerminalSettings.read({"TIDINGS_DATA_DIR": str(tmp_path / "n2"), "TIDINGS_REGISTRATION_KEY": "k"})
     assert told.secrets.registration_key == "k"
+
+
+@pytest.mark.parametrize("kind", [TerminalSettings, WebSettings, RobotsSettings])
+def test_the_network_of_this_machine_is_found_at_its_changed_port(
+    tmp_path: Path, kind: type[TerminalSettings | WebSettings | RobotsSettings]
+) -> None:
+    def url(**variables: str) -> str:
+        return kind.read({"TIDINGS_DATA_DIR": str(tmp_path), **variables}).http_url
+
+    assert url() == "http://127.0.0.1:9095"
+    assert url(TIDINGS_NETWORK_HTTP_ADDRESS="127.0.0.1:9195") == "http://127.0.0.1:9195"
+    assert url(TIDINGS_NETWORK_HTTP_ADDRESS="[::1]:9195") == "http://[::1]:9195"
+    assert url(TIDINGS_NETWORK_HTTP_ADDRESS="0.0.0.0:9195") == "http://127.0.0.1:9095"
+    given = {"TIDINGS_NETWORK_HTTP_ADDRESS": "127.0.0.1:9195", "TIDINGS_NETWORK_HTTP_URL": "https://network.test/"}
+    assert url(**given) == "https://network.test"

@@ -10,6 +10,7 @@ from tidings.config import env
 from tidings.net import exposure, tls
 from tidings.net.tls import TlsFiles
 
+DEFAULT_URL = "http://127.0.0.1:9095"
 REMEDY = "https:// with TIDINGS_NETWORK_CA"
 
 
@@ -34,6 +35,12 @@ def tcp_tls(url: str) -> Any:
 
 
 TCP_TLS: Any = env.variable("TIDINGS_NETWORK_TCP_TLS", None)
+
+
+def url_at(address: tuple[str, int]) -> str:
+    """Return the URL of a network that listens on this machine, at the default port if it listens elsewhere."""
+    host, port = address
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}" if env.is_loopback(host) else DEFAULT_URL
 
 
 def http_way(url: str) -> exposure.Endpoint:
