@@ -9,10 +9,8 @@ from handset.application import ReceivedMessage
 from handset.devices.vault import Vault
 from handset.receiving.items import Delivery, MessageKey
 from handset.sending.outbox import LastPositions
-from tidings.storage.handset.inbox import ANSWER, CONTROL, EMPTY, TEXT, UNREADABLE, InboxRow
+from tidings.storage.handset.inbox import ANSWER, TEXT, UNREADABLE, InboxRow
 from tidings.wire import content
-
-HIDDEN = (EMPTY, UNREADABLE, CONTROL)
 
 
 class InboxBatch:

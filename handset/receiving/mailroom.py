@@ -16,7 +16,7 @@ from handset.receiving import duplicates, first_messages
 from handset.receiving.batch import InboundBatch
 from handset.receiving.duplicates import RECEIVED, RecentMessages
 from handset.receiving.first_messages import FirstMessages
-from handset.receiving.inbox import HIDDEN, shown_after_restart
+from handset.receiving.inbox import shown_after_restart
 from handset.receiving.incoming import DeliveryHandler
 from handset.receiving.items import Delivery, DeliveryOrigin, GroupWork, Item, KeyWanted, OutgoingMessage, PeerKey
 from handset.receiving.outgoing import MessageEncryptor
@@ -301,7 +301,7 @@ class Mailroom:
     def _readable(self, rows: Iterable[InboxRow]) -> Iterator[ReceivedMessage]:
         """Yield the messages of these rows. One that cannot be opened is given up."""
         for row in rows:
-            if row.kind in HIDDEN:
+            if row.kind in inbox.HIDDEN:
                 continue
             try:
                 yield shown_after_restart(row, self.context.vault)

@@ -15,7 +15,7 @@ from handset.attachments import transfer
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
 from handset.fleet import Fleet
-from handset.receiving.inbox import HIDDEN, shown_after_restart
+from handset.receiving.inbox import shown_after_restart
 from handset.robots.registrar import RobotRegistrar
 from handset.typing_peers import TypingPeers
 from tidings.client import attachments
@@ -106,7 +106,7 @@ class TestRecipients:
         context, limit = self.context, max(1, min(call.limit, recipients.MAX_SHOWN))
         async with context.database.reading() as connection:
             rows = await inbox.list_of_number(connection, context.name, call.number, after=call.after, limit=limit)
-        return [self._shown(row) for row in rows if row.kind not in HIDDEN]
+        return [self._shown(row) for row in rows if row.kind not in inbox.HIDDEN]
 
     def _shown(self, row: inbox.InboxRow) -> ShownMessage:
         message = shown_after_restart(row, self.context.vault)

@@ -14,7 +14,7 @@ import msgspec
 from handset import message_parts
 from handset.application import TYPING, Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices.context import FleetContext
-from handset.receiving.inbox import HIDDEN, shown_after_restart
+from handset.receiving.inbox import shown_after_restart
 from handset.typing_peers import TypingPeers
 from tidings import e2ee
 from tidings.aio import service
@@ -262,7 +262,7 @@ class ChatRecorder:
         return len(received) == PAGE or len(own) == PAGE
 
     def _received(self, row: inbox.InboxRow) -> _Draft | None:
-        if row.kind in HIDDEN:
+        if row.kind in inbox.HIDDEN:
             return None
         try:
             message = shown_after_restart(row, self._context.vault)

@@ -31,6 +31,7 @@ class InboxRow:
     number: Annotated[str, types.key(20)]
     peer: Annotated[str, types.key(20)]
     id: Annotated[str, types.key(64)]
+    # `TEXT`, `ANSWER`, `EMPTY`, `UNREADABLE` or `CONTROL`; otherwise the type of the content, in up to 16 characters.
     kind: Annotated[str, types.key(16)]
     received_at: types.UnixMilliseconds
     # Text, JSON of another type, or the reason why it could not be decrypted.
@@ -85,8 +86,9 @@ ANSWER = "text.answer"  # a text that answers another message; its content is JS
 EMPTY = "null"  # completes a key exchange; never shown
 UNREADABLE = "undecryptable"  # its id is kept, so that it is acknowledged permanently
 CONTROL = "control"  # message between devices about the keys of a group; never shown
+HIDDEN = frozenset({EMPTY, UNREADABLE, CONTROL})  # kinds that are not shown
 # Kinds of rows and of chat items that a peer cannot choose. A message of such a type is of the kind `UNKNOWN`.
-RESERVED = frozenset({ANSWER, EMPTY, UNREADABLE, CONTROL, chats.NOTICE})
+RESERVED = HIDDEN | {ANSWER, chats.NOTICE}
 UNKNOWN = "unknown"
 
 _KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
