@@ -50,15 +50,18 @@ class Pipe:
         return await self._lines.get()
 
     def _work(self) -> None:
-        while True:
-            self._wanted.acquire()
-            line = sys.stdin.buffer.readline()
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
-            # The loop is closed if the terminal has stopped in between.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._lines.put_nowait, text if line else None)
-            if not line:
-                return
+        self._wanted.acquire()
+        # Not `sys.stdin` itself: the interpreter closes that at its end, and aborts while a thread is reading from it.
+        with open(sys.stdin.fileno(), "rb", closefd=False) as typed:
+            while line := typed.readline():
+                self._put(line.decode("utf-8", "replace").rstrip("\r\n"))
+                self._wanted.acquire()
+        self._put(None)
+
+    def _put(self, line: str | None) -> None:
+        # The loop is closed if the terminal has stopped in between.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
 
 @contextlib.contextmanager
