@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 
 from tests.client.conftest import TOKEN, register, stranger
 from tests.client.support import pieces
@@ -264,6 +265,19 @@ async def test_proxies_of_the_environment_are_not_used(api: NetworkApi, monkeypa
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with NetworkApi(api.url) as another:
         assert (await another.health(seconds=5))["database"] == "ok"
+
+
+async def test_a_server_that_is_no_message_network_is_named_as_such() -> None:
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        async with NetworkApi(f"http://127.0.0.1:{runner.addresses[0][1]}") as other:
+            with pytest.raises(errors.NetworkRefusal, match="does not answer like a message network: HTTP 404"):
+                await other.request_code("15550100001")
+    finally:
+        await runner.cleanup()
 
 
 @pytest.mark.parametrize(

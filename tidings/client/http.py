@@ -340,5 +340,7 @@ def _failure(status: int, content: bytes) -> ClientError:
     try:
         failure = msgspec.json.decode(content, type=_Failure).error
     except UNREADABLE:
-        failure = _Error()
+        failure = _Error(
+            detail=f"the server does not answer like a message network: HTTP {status}" if status < 500 else ""
+        )
     return errors.of_answer(status, failure.reason, failure.detail)
