@@ -56,7 +56,7 @@ class TerminalConversation:
         """Process typed lines until `/quit` or the end of input."""
         while True:
             line = await self.console.keyboard.read("> ")
-            if line is None or line.strip() == "/quit":
+            if line is None or line.split()[:1] == ["/quit"]:
                 break
             if _is_text(line):
                 await self._obey(line.strip())

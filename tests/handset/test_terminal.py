@@ -243,6 +243,13 @@ def test_a_pin_is_6_to_20_digits(tmp_path: Path) -> None:
         TerminalSettings.read({**directory, "TIDINGS_HANDSET_PIN": "12345"})
 
 
+async def test_quit_leaves_whatever_follows_it(live_network: LiveNetwork, tmp_path: Path) -> None:
+    async with at_the_terminal(settings_for(live_network, tmp_path)) as ada:
+        await ada.until("Connected")
+        ada.type(" /quit now")
+        assert await ada.ended() == 0
+
+
 async def test_end_of_input_stops_the_terminal_after_sending_typed_messages(
     live_network: LiveNetwork, tmp_path: Path
 ) -> None:
