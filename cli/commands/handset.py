@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show messages and send replies until the end of the input or Ctrl-C."""
+    if options.web and options.number:
+        raise guard.CommandFailure("name a phone number or use --web, not both: pages open any number")
     if options.web:
         # A handset in a terminal does not load the web server.
         return int(importlib.import_module("cli.handset_pages").run(options))

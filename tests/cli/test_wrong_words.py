@@ -48,6 +48,11 @@ async def test_a_login_that_a_proxy_answers_with_html_is_reported() -> None:
         await runner.cleanup()
 
 
+def test_a_number_with_the_pages_is_refused() -> None:
+    done = run("handset", "+15550100001", "--web")
+    assert (done.returncode, "not both" in done.stderr, DEFECT in done.stderr) == (1, True, False), done.stderr
+
+
 def test_top_names_an_invalid_address() -> None:
     done = run("top", "--once", "--interval", "0.1", "--webapp", "http://[::1")
     assert DEFECT not in done.stderr, done.stderr
