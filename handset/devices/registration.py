@@ -83,7 +83,7 @@ class DeviceRegistry:
         except (NetworkRefusal, NetworkUnreached):
             if is_new:
                 # The network does not have these keys.
-                await self._delete_keys(device, made)
+                await self._discard(device, made)
             raise
         except NetworkAway:
             self._unconfirmed[device.number] = made
@@ -220,10 +220,12 @@ class DeviceRegistry:
             await devices.save(connection, rows)
             await prekeys.add(connection, added)
 
-    async def _delete_keys(self, device: Device, made: KeySet) -> None:
+    async def _discard(self, device: Device, made: KeySet) -> None:
+        """Delete keys, and the device if it has no others."""
         deleted = [*made.one_time, *made.kyber_one_time, made.signed, made.kyber_last]
         async with self._context.database.transaction() as connection:
             await prekeys.delete(connection, [(device.number, key.key_id) for key in deleted if key is not None])
+            await prekeys.delete_unregistered(connection, device.number)
 
     async def _save(self, changed: Sequence[Device]) -> None:
         rows = [self._context.vault.device_row(device, self._context.name) for device in changed]

@@ -16,7 +16,7 @@ from tests.handset.conftest import HANDSET_KEY
 from tests.manual_clock import ManualClock
 from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached, WrongCode
 from tidings.client.http import NetworkApi
-from tidings.storage.handset import prekeys
+from tidings.storage.handset import devices, prekeys
 from tidings.wire.registration import DeviceRegistration
 
 NUMBER = "15550110001"
@@ -61,9 +61,31 @@ async def test_failed_attempts_do_not_add_up_to_more_keys(
                 await registry.register(device, one_time=3, kyber_one_time=2, code="123456")
             async with database.reading() as connection:
                 stored = (await prekeys.list_key_ids(connection, [NUMBER]))[NUMBER]
+                is_stored = await devices.find(connection, NUMBER) is not None
             assert len(stored) == (KEYS if attempt == 3 else kept)
+            # The page lists stored devices.
+            assert is_stored == bool(stored)
         assert stored.issuperset(api.registered[-1])
     assert device.token == "token"
+
+
+async def test_a_device_that_was_registered_before_outlives_a_refusal(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("handset")
+    context = FleetContext("test", database, Vault(HANDSET_KEY), ManualClock(time.time()))
+    device = keys.new_device(NUMBER)
+    async with FailingApi() as api:
+        registry = DeviceRegistry(context, api)
+        await registry.register(device, one_time=3, kyber_one_time=2, code="123456")
+        # The network no longer knows the registration.
+        device.token = None
+        api.errors.append(WrongCode("wrong_code"))
+        with pytest.raises(WrongCode):
+            await registry.register(device, one_time=3, kyber_one_time=2, code="123456")
+        found = await registry.load()
+        async with database.reading() as connection:
+            stored = (await prekeys.list_key_ids(connection, [NUMBER]))[NUMBER]
+    assert found[NUMBER].identity.public == device.identity.public
+    assert len(stored) == KEYS
 
 
 async def test_keys_that_the_network_may_have_outlive_a_refusal(database_factory: DatabaseFactory) -> None:

@@ -62,6 +62,12 @@ async def delete(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -
     await execute_paged(connection, _DELETE_PREKEYS, "pairs", used, 500, as_list=row_list)
 
 
+async def delete_unregistered(connection: AsyncConnection, number: str) -> None:
+    """Delete a device without pre-keys, which was never registered."""
+    has_keys = sa.select(prekeys.c.number).where(prekeys.c.number == number).exists()
+    await connection.execute(devices.delete().where(devices.c.number == number, devices.c.token.is_(None), ~has_keys))
+
+
 async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:
     """List the numbers above `after` of registered devices that have no young signed pre-key in use.
 
