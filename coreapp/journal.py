@@ -236,7 +236,9 @@ class _Callbacks:
         return sealed
 
     async def _find_void(self, connection: Connection) -> None:
-        """Find callbacks whose message's author was not in memory, unless the message was written by that author."""
+        """Find blank callbacks, and callbacks whose message's author was not in memory, unless the message was written
+        by that author.
+        """
         conditional = [callback for callback, _ in self._new if callback.author]
         authors: dict[tuple[str, str], str] = {}
         for account in {callback.account for callback in conditional}:
@@ -244,9 +246,10 @@ class _Callbacks:
             for row in await messages.list_progress(connection, account, subjects):
                 if row.status in (messages.Status.RECEIVED, messages.Status.MARKED_READ):
                     authors[account, row.id] = row.peer
-        self.void = {c.seq for c in conditional if authors.get((c.account, c.subject)) != c.author}
-        if self.void:
-            log.warning("callbacks.not_of_their_author", extra={"count": len(self.void)})
+        foreign = {c.seq for c in conditional if authors.get((c.account, c.subject)) != c.author}
+        if foreign:
+            log.warning("callbacks.not_of_their_author", extra={"count": len(foreign)})
+        self.void = foreign | {callback.seq for callback, _ in self._new if callback.blank}
 
 
 def _sealed(entries: Iterable[_Sealable]) -> tuple[Sequence[callbacks.Callback], Sequence[bytes]]:
@@ -311,6 +314,8 @@ class Change:
     new_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.enqueue)
     tried_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.reschedule)
     finished_downloads: Sequence[str] = merging.rows(media_downloads.finish)
+    # downloads that are not in memory and whose messages were revoked; their `found` fills callbacks
+    withdrawn_downloads: Sequence[media_downloads.WithdrawnDownload] = merging.rows(media_downloads.withdraw)
     groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)  # noqa: RUF009
     # acknowledges the identities of all peers for which it returns true; None for no such acknowledgement
     acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")  # noqa: RUF009

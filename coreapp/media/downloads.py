@@ -30,9 +30,9 @@ from tidings.aio import service
 from tidings.client.errors import NetworkAway
 from tidings.media.errors import DiskFull
 from tidings.storage.business import media_downloads
-from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.callbacks import CLOUD_MESSAGE, Callback
 from tidings.storage.business.media import MediaRow
-from tidings.storage.business.media_downloads import Download
+from tidings.storage.business.media_downloads import Download, WithdrawnDownload
 from tidings.wire import codes
 from tidings.wire.cloud import media_ids
 
@@ -51,6 +51,15 @@ class _Kept(msgspec.Struct):
     identity: bodies.DescribedIdentity | None = None
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class RevokedDownload:
+    """Revocation of a message whose download may be in the table without being in memory."""
+
+    entry: WithdrawnDownload
+    callbacks: Sequence[Callback]  # callbacks of the message, blank unless the commit finds the download
+    is_found: bool = False
+
+
 @dataclasses.dataclass(eq=False, repr=False)
 class Downloads:
     """Service that downloads the files of one shard's inbound messages."""
@@ -64,6 +73,8 @@ class Downloads:
         self._waiting = WaitingDownloads(IN_MEMORY, self.context.clock)
         # Downloads whose end is in the journal. They stay until it is on disk, so that no page loads them again.
         self._ending: set[str] = set()
+        # By message and sender: revocations that are in the journal, whose downloads may be loaded before the commit.
+        self._revoking: set[tuple[str, str]] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._wakeup = service.Wakeup()
 
@@ -146,6 +157,35 @@ class Downloads:
             return None
         self._ending.add(message_id)
         return self._callbacks(download, *self._read(download))
+
+    def revoke(self, message_id: str, sender: str) -> RevokedDownload | None:
+        """Return the revocation of a message whose download is not in memory; None if no download is in the table only.
+
+        The caller commits it with its callbacks, and then calls `revoked`. A download that the commit finds ends
+        without its file.
+        """
+        if not self._waiting.has_more:
+            return None
+        blanks = {}
+        for subject, kind in (message_id, "inbound_message"), (events.cloud_subject(message_id), CLOUD_MESSAGE):
+            blanks[subject] = self.context.callback(subject, kind, b"", recipient=sender)
+            blanks[subject].blank = True
+
+        def found(download: Download) -> None:
+            revocation.is_found = True
+            for callback in self._callbacks(download, *self._read(download)):
+                blanks[callback.subject].fill(callback)
+
+        entry = WithdrawnDownload(message_id, self.context.account, sender, found)
+        revocation = RevokedDownload(entry, list(blanks.values()))
+        self._revoking.add((message_id, sender))
+        return revocation
+
+    def revoked(self, revocations: Sequence[RevokedDownload]) -> None:
+        """Drop the downloads of revocations that are on disk."""
+        for revocation in revocations:
+            self._revoking.discard((revocation.entry.id, revocation.entry.sender))
+        self.ended([revocation.entry.id for revocation in revocations if revocation.is_found])
 
     def ended(self, message_ids: Sequence[str]) -> None:
         """Drop downloads whose end is on disk."""
@@ -260,7 +300,8 @@ class Downloads:
         self.ended((download.id,))
 
     def _is_withdrawn(self, download: Download) -> bool:
-        return download.id in self._ending or self._waiting.find(download.id) is not download
+        is_revoked = (download.id, download.sender) in self._revoking
+        return is_revoked or download.id in self._ending or self._waiting.find(download.id) is not download
 
     def _callbacks(
         self,

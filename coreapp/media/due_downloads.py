@@ -78,6 +78,11 @@ class WaitingDownloads:
         return max(0.0, self._due[0][0] - self._clock.monotonic()) if self._due else None
 
     @property
+    def has_more(self) -> bool:
+        """Return whether the table may have downloads that are not in memory."""
+        return self._more
+
+    @property
     def wants_more(self) -> bool:
         return self._more and len(self._here) <= self.limit // 2
 

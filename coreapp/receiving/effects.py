@@ -11,6 +11,7 @@ from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
 from coreapp.groups.receipts import ReceiptSteps
 from coreapp.journal import Change
+from coreapp.media.downloads import RevokedDownload
 from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Learnt
 from coreapp.peers.sessions import SessionStore
@@ -54,6 +55,7 @@ class BatchEffects:
         self.learnt = Learnt()
         self.downloads: list[Download] = []
         self.ended_downloads: list[str] = []
+        self.revocations: list[RevokedDownload] = []
         self.lost: dict[str, list[str]] = {}  # by sender: messages to request again
         self.kept: dict[str, bytes] = {}  # by message id: the kept content, as in `Change`
         self.control_messages: list[ControlMessage] = []  # control messages to be sent
@@ -159,6 +161,7 @@ class BatchEffects:
             new_callbacks=[*report.callbacks, *steps.callbacks, *self.callbacks],
             new_downloads=self.downloads,
             finished_downloads=self.ended_downloads,
+            withdrawn_downloads=[revocation.entry for revocation in self.revocations],
             groups=groups,
             learnt_identities=self.learnt.rows,
             kyber_identities=self.learnt.kyber,

@@ -178,6 +178,9 @@ class InboundMessages:
         if waiting is not None:
             effects.ended_downloads.append(message_id)
             effects.callbacks += waiting
+        elif (revocation := self.downloads.revoke(message_id, delivery.sender)) is not None:
+            effects.revocations.append(revocation)
+            effects.callbacks += revocation.callbacks
         if not self.context.config.posts_v1:
             return
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)

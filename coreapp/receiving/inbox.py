@@ -380,9 +380,10 @@ class Inbox:
         await committed
         if effects.heard:
             self.peers.window.record(effects.heard)
-        if effects.downloads or effects.ended_downloads:
+        if effects.downloads or effects.ended_downloads or effects.revocations:
             self.media.downloads.offer(effects.downloads)
             self.media.downloads.ended(effects.ended_downloads)
+            self.media.downloads.revoked(effects.revocations)
         if effects.used_prekeys:
             self._end_prekeys(effects.used_prekeys)
 

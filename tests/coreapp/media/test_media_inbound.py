@@ -275,6 +275,54 @@ async def test_a_message_deleted_before_its_download_is_posted_without_file_then
     assert await waiting(world) == 0
 
 
+async def test_a_message_deleted_while_its_download_is_only_in_the_table_is_posted_before_its_deletion(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads_module, "IN_MEMORY", 1)
+    running, phone = await begin(world)
+    world.network.blobs.gate = asyncio.Event()
+    for message_id in ("in-1", "in-2", "in-3"):
+        sent = world.network.blobs.put(scene.PNG + message_id.encode(), "image/png")
+        deliver(world, phone, message_id, {"type": "image", "image": sent})
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
+    deliver(world, phone, "in-4", {"type": "deleted", "deleted": {"id": "in-3"}})
+    await world.sink.signals.until(lambda: ("in-3", "deleted") in world.sink.labels())
+    world.network.blobs.gate.set()
+    assert (await posted(world, "in-2"))["image"]["status"] == "downloaded"
+    await soon(lambda: not running.shard.media.downloads.under_way)
+    await running.stopped()
+    assert world.sink.statuses_of("in-3") == ["received", "deleted"]
+    assert (await posted(world, "in-3"))["image"]["status"] == "undownloaded"
+    assert world.network.blobs.downloads == 2
+    assert await waiting(world) == 0
+
+
+async def test_the_deletion_of_a_strangers_message_ends_no_download_in_the_table(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads_module, "IN_MEMORY", 1)
+    running, phone = await begin(world)
+    (stranger,) = world.add_phones("15550110002")
+    scene.Inbox(world, stranger)
+    await running.client.send(stranger.number)
+    await world.network.signals.until(lambda: stranger.record is not None)
+    world.network.blobs.gate = asyncio.Event()
+    for message_id in ("in-1", "in-2", "in-3"):
+        sent = world.network.blobs.put(scene.PNG + message_id.encode(), "image/png")
+        deliver(world, phone, message_id, {"type": "image", "image": sent})
+    await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
+    # A restarted Coreapp knows neither the author nor whether the table has the download.
+    monkeypatch.setattr(running.shard.receiving.statuses.tracker, "peer", lambda message_id: None)
+    kind, body = stranger.write(b'{"type":"deleted","deleted":{"id":"in-3"}}')
+    world.network.deliver(stranger.number, kind, id="in-4", body=body)
+    await world.network.signals.until(lambda: "in-4" in world.network.acknowledged)
+    world.network.blobs.gate.set()
+    assert (await posted(world, "in-3"))["image"]["status"] == "downloaded"
+    await running.stopped()
+    assert world.sink.statuses_of("in-3") == ["received"]
+    assert await waiting(world) == 0
+
+
 async def test_a_download_that_kills_its_process_is_given_up_after_the_last_attempt(world: World) -> None:
     running, _ = await begin(world)
     sent = world.network.blobs.put(scene.PNG, "image/png")

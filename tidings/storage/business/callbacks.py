@@ -106,12 +106,19 @@ class Callback:
     recipient: str = ""  # peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
     alone: bool = False  # in memory only: never posted together with others
+    blank: bool = False  # in memory only: void unless it is filled during its commit
     users: Sequence[CloudUser] = ()  # in memory only: users whose ids it names, to be stored with it
 
     def delay(self, due_at: int) -> None:
         """Make no attempt before `due_at`, Unix milliseconds, from which its age counts; 0 for no delay."""
         self.due_at = due_at
         self.created_at = max(self.created_at, due_at)
+
+    def fill(self, content: Callback) -> None:
+        """Take everything of `content` but its position in the queue."""
+        for field in dataclasses.fields(self):
+            if field.name != "seq":
+                setattr(self, field.name, getattr(content, field.name))
 
     @property
     def is_cloud(self) -> bool:

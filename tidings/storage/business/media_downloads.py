@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import add_rows, any_of, delete_listed
+from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,12 +39,26 @@ class Download:
     request_id: Annotated[str, types.key(64)] = ""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class WithdrawnDownload:
+    """Download that ends because the sender revoked its message; void unless the table has it."""
+
+    # Id of the message.
+    id: str
+    account: str
+    # Number that revoked the message.
+    sender: str
+    # Called with the download before it is deleted; again if the commit is repeated.
+    found: Callable[[Download], None]
+
+
 table = metadata.table_of(
     Download, "media_downloads", sa.Index("media_downloads_by_due", "shard", "due_at"), key=("id",)
 )
 
 
 _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
+_FIND = sa.select(table).where(table.c.id.in_(any_of("ids")))
 _RESCHEDULE = (
     table.update()
     .where(table.c.id == sa.bindparam("download"))
@@ -68,6 +82,19 @@ async def reschedule(connection: AsyncConnection, downloads: Sequence[Download])
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete downloads whose callback is written."""
     await delete_listed(connection, _FINISH, "ids", ids)
+
+
+async def withdraw(connection: AsyncConnection, withdrawn: Sequence[WithdrawnDownload]) -> None:
+    """Delete downloads of revoked messages."""
+    rows = [Download(*row) for row in await select_paged(connection, _FIND, "ids", [entry.id for entry in withdrawn])]
+    of = {(row.id, row.account, row.sender): row for row in rows}
+    ended = []
+    for entry in withdrawn:
+        download = of.get((entry.id, entry.account, entry.sender))
+        if download is not None:
+            entry.found(download)
+            ended.append(entry.id)
+    await finish(connection, ended)
 
 
 async def list_downloads(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[Download]:
