@@ -133,6 +133,26 @@ async def test_a_writer_cancelled_twice_waits_for_its_thread(files: DirectorySto
     assert os.listdir(files.directory) == []
 
 
+async def test_a_writer_cancelled_while_its_file_is_synced_leaves_nothing(
+    files: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, syncing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slow(_: int) -> None:
+        loop.call_soon_threadsafe(syncing.set)
+        go_on.wait(60)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    task = asyncio.create_task(files.write(chunks(b"x"), limit=BIG))
+    await syncing.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert os.listdir(files.directory) == []
+
+
 async def test_a_write_that_needs_the_reserve_fails_as_disk_full(files: DirectoryStore) -> None:
     full = DirectoryStore(files.directory, reserve=2**62)
     assert full.free() == 0

@@ -77,13 +77,16 @@ class DirectoryStore:
         """
         # One step of the draft at a time, even if this task is cancelled: it waits for a thread that writes.
         draft = self.draft(limit=limit, check=check)
+        stored: StoredObject | None = None
         try:
             async for chunk in chunks:
                 if draft.takes(chunk):
                     await to_the_end(draft.flush)
-            return await to_the_end(draft.keep)
+            stored = await to_the_end(draft.keep)
+            return stored
         finally:
-            if not draft.is_kept:
+            # A caller that was cancelled during `keep` does not know the name of the file.
+            if stored is None:
                 await to_the_end(draft.discard)
 
     def draft(self, *, limit: int, check: Check | None = None) -> Draft:
