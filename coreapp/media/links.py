@@ -55,6 +55,24 @@ _GONE = (404, 410)
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
+class _DiskTime:
+    """Seconds for which the chunks of a fetch were being written."""
+
+    def __init__(self) -> None:
+        self._ended = 0.0
+        self._since: float | None = None  # `time.monotonic()` at which the server's last chunk was passed on
+
+    @property
+    def seconds(self) -> float:
+        return self._ended + (time.monotonic() - self._since if self._since is not None else 0.0)
+
+    def starts(self) -> None:
+        self._since = time.monotonic()
+
+    def ends(self) -> None:
+        self._ended, self._since = self.seconds, None
+
+
 class _TryAgain(Exception):
     """The server may succeed in a moment. The text is for the business."""
 
@@ -196,12 +214,12 @@ class LinkedMedia:
 
     async def _try(self, source: MediaSource, headers: Mapping[str, str], seconds: float) -> tuple[StoredObject, str]:
         """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`, which permits a retry."""
-        limit = kinds.LIMITS[source.kind]
+        limit, timeout, disk = kinds.LIMITS[source.kind], self.context.settings.media_link_timeout, _DiskTime()
         try:
             async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
                 _require_file(answer.status)
                 check = _TypeDetector(source, answer.headers.get("content-type", ""))
-                return await self._write(_served(answer.chunks()), limit, check), check.mime_type
+                return await self._write(_served(answer.chunks(), disk), limit, check), check.mime_type
         except ssl.SSLCertVerificationError:
             # `SSLCertVerificationError` is a `ValueError` too.
             raise SourceFailed(
@@ -224,10 +242,10 @@ class LinkedMedia:
         except FileEmpty as error:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
         except TimeoutError:
+            if disk.seconds >= timeout / 2:
+                raise DiskAway(f"the disk took {disk.seconds:.1f} seconds") from None
             raise SourceFailed(
-                codes.MEDIA_DOWNLOAD,
-                "link",
-                f"could not be fetched within {self.context.settings.media_link_timeout:g} seconds",
+                codes.MEDIA_DOWNLOAD, "link", f"could not be fetched within {timeout:g} seconds"
             ) from None
         except OSError as error:
             if _OURS & {error.errno, getattr(error.__cause__, "errno", None)}:
@@ -289,11 +307,14 @@ class _TypeDetector:
         raise UnusableType(problem)
 
 
-async def _served(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the server's chunks. Raises `_TryAgain` where the connection raises `OSError`."""
+async def _served(chunks: AsyncIterator[bytes], disk: _DiskTime) -> AsyncIterator[bytes]:
+    """Yield the server's chunks, which are then written. Raises `_TryAgain` where the connection raises `OSError`."""
     try:
         async for chunk in chunks:
+            disk.starts()
             yield chunk
+            disk.ends()
+        disk.starts()
     except OSError as error:
         raise _TryAgain(f"could not be fetched: {type(error).__name__}") from error
 

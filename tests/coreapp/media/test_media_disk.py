@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -158,6 +159,29 @@ async def test_a_disk_error_during_a_download_keeps_the_message_queued(
         await server.signals.until(lambda: server.requests > links.TRIES)
         assert world.sink.statuses_of(sent[0]) == []
     await all_went(world, inbox, sent)
+    await running.stopped()
+    assert list(media_dir.iterdir()) == []
+
+
+async def test_a_disk_that_hangs_longer_than_the_timeout_of_the_link_keeps_the_message_queued(
+    world: World, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, inbox = await begin(world, media_link_timeout=2.0)
+    fsync, media_dir, loop = os.fsync, world.settings.media_dir, asyncio.get_running_loop()
+    works, hung = threading.Event(), False
+
+    def hang(descriptor: int) -> None:
+        nonlocal hung
+        if not hung and Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent == media_dir:
+            hung = True
+            loop.call_soon_threadsafe(loop.call_later, 3.0, works.set)
+            works.wait()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    sent = await send_links(running, server, 1)
+    await all_went(world, inbox, sent)
+    assert server.requests > 1
     await running.stopped()
     assert list(media_dir.iterdir()) == []
 
