@@ -6,7 +6,7 @@ from tidings.aio.clock import Clock
 
 
 class ManualClock(Clock):
-    """Clock that stands still until `advance`."""
+    """Clock that stands still until `advance` or `jump`."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now
@@ -22,3 +22,7 @@ class ManualClock(Clock):
         """Move both readings forward by `seconds`."""
         self._now += seconds
         self._monotonic += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock ahead, or back if `seconds` is negative."""
+        self._now += seconds

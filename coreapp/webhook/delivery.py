@@ -261,7 +261,7 @@ class Deliveries:
         took: milliseconds
         response: first bytes of its content
         """
-        is_accepted = isinstance(_decide(batch[0], target, now, status), retry.Delivered)
+        is_accepted = isinstance(self._decide(batch[0], target, now, status), retry.Delivered)
         _count(batch, "success" if is_accepted else str(status or 1), took)
         if status is not None and is_accepted:
             self._finish(batch, now, status, took, response)
@@ -281,7 +281,7 @@ class Deliveries:
         dead: list[Callback] = []
         what = error or f"HTTP {status}" + (f" to {size} callbacks in one post" if size > 1 else "")
         for callback in batch:
-            decision = _decide(callback, target, now, status)
+            decision = self._decide(callback, target, now, status)
             callback.attempt += 1
             callback.last_error = what
             is_given_up = isinstance(decision, retry.GiveUpCallback)
@@ -298,6 +298,13 @@ class Deliveries:
                 log.error("webhook.given_up", extra=fields)
                 dead.append(callback)
         self._fail(failed, dead, tried)
+
+    def _decide(self, callback: Callback, target: CallbackTarget, now: float, status: int | None) -> retry.Decision:
+        """Return what follows an attempt that started at `now` (Unix seconds). A clock that jumps ahead ends no retries
+        of callbacks in memory.
+        """
+        age = min(now - callback.created_at / 1000, self.clock.monotonic() - callback.since)
+        return retry.decide(status, callback.attempt + 1, age, target.policy)
 
     def _fail(self, failed: Sequence[Callback], dead: Sequence[Callback], tried: Sequence[Attempt] = ()) -> None:
         """Write failed callbacks, which return to the queue, and dead letters, which leave it."""
@@ -333,11 +340,6 @@ class Deliveries:
         if log.isEnabledFor(logging.DEBUG):
             for callback in batch:
                 log.debug("webhook.attempted", extra=_fields(callback, callback.attempt + 1, status, took))
-
-
-def _decide(callback: Callback, target: CallbackTarget, now: float, status: int | None) -> retry.Decision:
-    """Return what follows an attempt that started at `now` (Unix seconds)."""
-    return retry.decide(status, callback.attempt + 1, now - callback.created_at / 1000, target.policy)
 
 
 def _count(batch: Sequence[Callback], result: str, took: float) -> None:

@@ -201,6 +201,24 @@ async def test_a_callback_unaccepted_for_a_day_becomes_a_replayable_dead_letter(
     assert (await running.client.ask(core.ReplayCallbacks)).count == 0
 
 
+async def test_a_clock_that_jumps_ahead_gives_no_callback_up(world: World) -> None:
+    clock = ManualClock()
+    running = await running_with(world, 1, clock=clock)
+    world.sink.answer = lambda post: 500
+    message = (await running.client.send(NUMBERS[0])).id
+    queue = running.shard.webhook.queue
+    for count in range(1, retry.MIN_ATTEMPTS + 3):
+        await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
+        await soon(lambda: queue.parked > 0)
+        if count == 2:
+            clock.jump(30 * 86_400)
+        if count == retry.MIN_ATTEMPTS + 2:
+            world.sink.answer = lambda post: 200
+        clock.advance(60)
+        queue.release_due()
+    await world.sink.signals.until(lambda: world.sink.labels() == [(message, "sent")])
+
+
 async def test_a_forbidden_webhook_address_is_a_failed_attempt_with_that_error(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
