@@ -30,6 +30,7 @@ from tidings.egress.responses import ReadCpuLimit
 from tidings.keys.media_links import MediaLinks
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
+from tidings.storage import database_clock
 from tidings.storage.business import shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease
@@ -102,6 +103,12 @@ class ShardStore:
     def now(self) -> int:
         """Return the current time in Unix milliseconds."""
         return self.clock.now_ms()
+
+    async def time_of_expiry(self) -> int:
+        """Return the time from which the age of expired rows counts, Unix milliseconds: the earlier one of this host
+        and of the database. A host whose clock is ahead deletes nothing early.
+        """
+        return min(self.now(), await self.database.query(database_clock.read))
 
     async def persist(
         self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"

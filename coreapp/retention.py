@@ -73,7 +73,8 @@ async def collect_messages(store: ShardStore) -> int:
 
     Returns their number. Raises `LeaseLost`.
     """
-    final, settled = store.now() - FINAL_MS, store.now() - SETTLED_MS
+    now = await store.time_of_expiry()
+    final, settled = now - FINAL_MS, now - SETTLED_MS
     after: str | None = ""
     total = 0
     while after is not None:
@@ -102,7 +103,7 @@ class KeptCollector:
 
     async def __call__(self) -> int:
         """Delete expired contents. Returns 0, because no row is deleted. Raises `LeaseLost`."""
-        before = ids.bound(self.store.clock.now() - KEPT_SECONDS)
+        before = ids.bound(await self.store.time_of_expiry() / 1000 - KEPT_SECONDS)
         while True:
             delete = functools.partial(messages.delete_kept, after=self._after, before=before, limit=PAGE)
             last = await self.store.persist(delete)
@@ -156,7 +157,7 @@ async def collect_old(
     count: counter of deleted rows of this kind
     delete: deletes at most `page` rows older than a time (Unix milliseconds) and returns their number
     """
-    before, total = store.now() - age_ms, 0
+    before, total = await store.time_of_expiry() - age_ms, 0
     while True:
         deleted = await store.persist(lambda connection: delete(connection, before, page))
         total += deleted

@@ -42,7 +42,7 @@ class MediaCollector:
     async def _delete_unused(self) -> int:
         if not self.unused_ms:
             return 0
-        now = self.store.now()
+        now = await self.store.time_of_expiry()
         before = now - self.unused_ms
         after, total = "", 0
         while True:
@@ -63,8 +63,8 @@ class MediaCollector:
         return total + (await self._delete_orphans_of(self.working) if self.working is not None else 0)
 
     async def _delete_orphans_of(self, files: FileStore) -> int:
-        total = 0
-        async for names in files.list_old(self.store.clock.now() - ORPHAN_SECONDS):
+        total, now = 0, await self.store.time_of_expiry()
+        async for names in files.list_old(now / 1000 - ORPHAN_SECONDS):
             # Fenced, because all processes share the store.
             list_known = functools.partial(media.list_known_files, names=names)
             known = await self.store.persist(list_known)

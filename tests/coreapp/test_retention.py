@@ -93,6 +93,19 @@ async def test_only_old_messages_in_a_final_status_are_deleted(world: World) -> 
     assert await collect_messages(held) == 0
 
 
+async def test_a_host_whose_clock_is_ahead_deletes_nothing_early(world: World) -> None:
+    now = SystemClock().now_ms()
+    clock = ManualClock(now / 1000 + 400 * 86_400)
+    held = ShardStore(database=world.database, lease=await lease(world), clock=clock, account=BUSINESS)
+    await add(world, message("a0", Status.READ, 60_000, now=now), message("a1", Status.READ, 2 * FINAL_MS, now=now))
+    dead = Callback(now * 1000 << 5, 0, BUSINESS, "m", "status_change", b"{}", now)
+    async with world.database.transaction() as connection:
+        await callbacks.bury(connection, [dead], [b"{}"])
+    assert await collect_messages(held) == 1
+    assert await left(world) == {"a0"}
+    assert await old_rows(held, unread_days=1, dead_callback_days=1)[DEAD_CALLBACKS]() == 0
+
+
 async def test_many_messages_are_deleted_page_by_page(world: World) -> None:
     await add(world, *(message(f"c{n}", Status.READ, (n % 2) * 2 * FINAL_MS) for n in range(2500)))
     assert await collect_messages(store(world, await lease(world))) == 1250
