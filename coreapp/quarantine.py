@@ -68,8 +68,8 @@ class Quarantine:
         async with database.reading() as connection:
             suspects = await quarantine.list_suspects(connection, limit=MAX_SUSPECTS)
             kept = await quarantine.list_kept(connection)
-            released = await quarantine.list_released(connection, limit=MAX_RELEASED)
-        found = cls(in_hand, suspects, [suspect for suspect in released if owns(suspect.account, suspect.peer)])
+            released = await quarantine.list_released(connection, chosen=owns, limit=MAX_RELEASED)
+        found = cls(in_hand, suspects, released)
         found._kept = {item_id for item_id, of_account, peer in kept if owns(of_account, peer)}
         return found
 

@@ -309,5 +309,17 @@ async def test_a_released_delivery_that_was_tried_long_ago_is_kept_until_it_is_h
         assert await quarantine.release(connection, [item]) == 1
         # The next pass of the retention comes before the restart of the Coreapps.
         await quarantine.delete_older(connection, 2_000, 100)
-        released = await quarantine.list_released(connection, limit=10)
+        released = await quarantine.list_released(connection, chosen=lambda account, peer: True, limit=10)
     assert [row.item for row in released] == [item]
+
+
+async def test_many_released_deliveries_of_one_number_hide_none_of_another(world: World) -> None:
+    second = "15550200000"
+    rows = [
+        *(Suspect(ItemKind.DELIVERY, f"a{index}", OTHER, 0, "x", 1_000, b"body", BUSINESS) for index in range(20)),
+        *(Suspect(ItemKind.DELIVERY, f"b{index}", OTHER, 0, "x", 1_000, b"body", second) for index in range(20)),
+    ]
+    async with world.database.transaction() as connection:
+        await quarantine.save(connection, rows)
+        found = await quarantine.list_released(connection, chosen=lambda account, peer: account == second, limit=10)
+    assert [row.id for row in found] == sorted(row.id for row in rows[20:])[:10]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import database_clock, types
 from tidings.storage.business import jobs
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import pages, save_rows
+from tidings.storage.database import any_of, pages, save_rows, select_paged
 
 # Attempts after which an item is quarantined.
 MAX_ATTEMPTS = 3
@@ -76,6 +76,7 @@ table = metadata.table_of(Suspect, "quarantine", key=("kind", "id"))
 
 
 _COLUMNS = table.c
+_FIND_DELIVERIES = sa.select(table).where(_COLUMNS.kind == ItemKind.DELIVERY, _COLUMNS.id.in_(any_of("ids")))
 
 
 async def find(connection: AsyncConnection, items: Collection[Item]) -> Sequence[Suspect]:
@@ -109,15 +110,19 @@ async def list_kept(connection: AsyncConnection) -> Sequence[tuple[str, str | No
     return [(item_id, account, peer) for item_id, account, peer in await connection.execute(query)]
 
 
-async def list_released(connection: AsyncConnection, *, limit: int) -> Sequence[Suspect]:
-    """List the first `limit` deliveries that were quarantined and then released."""
-    query = (
-        sa.select(table)
-        .where(_COLUMNS.kind == ItemKind.DELIVERY, _COLUMNS.body.is_not(None), _COLUMNS.attempts < MAX_ATTEMPTS)
-        .order_by(_COLUMNS.id)
-        .limit(limit)
-    )
-    return [Suspect(*row) for row in await connection.execute(query)]
+async def list_released(
+    connection: AsyncConnection, *, chosen: Callable[[str | None, str], bool], limit: int
+) -> Sequence[Suspect]:
+    """List the first `limit` chosen deliveries that were quarantined and then released.
+
+    chosen: called with the receiving number and the sender
+    """
+    is_released = (_COLUMNS.kind == ItemKind.DELIVERY, _COLUMNS.body.is_not(None), _COLUMNS.attempts < MAX_ATTEMPTS)
+    names = sa.select(_COLUMNS.id, _COLUMNS.account, _COLUMNS.peer).where(*is_released).order_by(_COLUMNS.id)
+    # Without bodies: deliveries of other shards may be many.
+    ids = [item_id for item_id, account, peer in await connection.execute(names) if chosen(account, peer)]
+    rows = await select_paged(connection, _FIND_DELIVERIES, "ids", ids[:limit])
+    return sorted((Suspect(*row) for row in rows), key=lambda suspect: suspect.id)
 
 
 async def release(connection: AsyncConnection, items: Collection[Item]) -> int:
