@@ -30,6 +30,7 @@ from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.callback_views import CallbackFilter
 from tidings.storage.database import Database
 from tidings.wire import core
+from webapp.console.operations import bulk_changes
 from webapp.console.operations.bulk_changes import BulkChanges, SelectedCallbacks
 from webapp.console.operations.operator_link import OperatorLink
 from webapp.http.errors import Overloaded
@@ -496,3 +497,25 @@ async def test_an_event_that_was_posted_again_before_is_replayed_once(
     await store_callbacks(database, done=[first, again])
     selected = await found_part(console, BulkChanges).select("15550000000", CallbackFilter(), "replay")
     assert selected.seqs == {(0, "done"): [again.seq]}
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("reset"), asyncio.IncompleteReadError(b"", 4)])
+async def test_a_connection_lost_during_a_report_does_not_end_a_change(
+    database: Database,
+    coreapp: FakeCoreapp,
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    async def fail(*_: object, **__: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(callback_changes, "report", fail)
+    monkeypatch.setattr(bulk_changes, "_REPORT_PATIENCE", 0.0)
+    await store_callbacks(database, dead=[callback(1), callback(2)])
+    replay_all(coreapp)
+    chosen = [str(callback(number).seq) for number in (1, 2)]
+    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": chosen})
+    text = await finished(browser, answer.headers["Location"])
+    assert "2 of 2 done" in text
+    assert "the log of the Webapp has the cause" not in text

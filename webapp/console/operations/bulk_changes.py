@@ -16,7 +16,7 @@ from tidings.storage import outages
 from tidings.storage.business import callback_changes, callback_views, queue_views
 from tidings.storage.business.callback_changes import CallbackChange
 from tidings.storage.business.callback_views import DONE, FAILING, GIVEN_UP, PENDING, CallbackFilter
-from tidings.storage.database import Connection, Database, DatabaseError, pages
+from tidings.storage.database import Connection, Database, pages
 from tidings.wire import core
 from webapp.console.figures.processes import NumberShards
 from webapp.console.operations.operator_link import OperatorLink
@@ -242,7 +242,7 @@ class BulkChanges:
         )
         try:
             return await self._database.persist(report, patience=_REPORT_PATIENCE)
-        except DatabaseError as error:
+        except Exception as error:
             if not outages.is_outage(error):
                 raise
             log.warning("console.change_unreported", extra={"change": change.about.id})
