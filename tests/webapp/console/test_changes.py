@@ -499,6 +499,14 @@ async def test_an_event_that_was_posted_again_before_is_replayed_once(
     assert selected.seqs == {(0, "done"): [again.seq]}
 
 
+async def test_an_event_that_waits_for_its_post_is_not_replayed(console: Served, database: Database) -> None:
+    first = callback(1)
+    again = callback(2, subject=first.subject, event=first.event_id)
+    await store_callbacks(database, done=[first], pending=[again])
+    selected = await found_part(console, BulkChanges).select("15550000000", CallbackFilter(), "replay")
+    assert selected.seqs == {}
+
+
 @pytest.mark.parametrize("error", [ConnectionResetError("reset"), asyncio.IncompleteReadError(b"", 4)])
 async def test_a_connection_lost_during_a_report_does_not_end_a_change(
     database: Database,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -375,12 +375,28 @@ async def list_to_resend(
     rows = await connection.execute(sa.select(shards.table.c.shard).where(shards.of_block(block)))
     present = {row.shard for row in rows}
     seqs: dict[int, list[int]] = {}
-    known = set() if events is None else events
-    for row in page.rows if present else ():
-        if row.event_id in known:
-            continue
-        known.add(row.event_id)
-        if row.state != PENDING:
-            # Any shard posts ended callbacks again. That of an earlier layout may be gone.
-            seqs.setdefault(row.shard if row.shard in present else min(present), []).append(row.seq)
+    for row in newest_to_resend(page.rows, set() if events is None else events) if present else ():
+        seqs.setdefault(shard_to_resend(row, present), []).append(row.seq)
     return ResendPage(seqs, page.older)
+
+
+def newest_to_resend(rows: Sequence[CallbackEntry], events: set[str]) -> Sequence[CallbackEntry]:
+    """Return those of the given callbacks, which are sorted newest first, that are to be posted again: of each event
+    the newest, unless it was not tried yet.
+
+    events: ids of the events of earlier rows, to which those of these rows are added
+    """
+    found = []
+    for row in rows:
+        if row.event_id not in events and row.state != PENDING:
+            found.append(row)
+        events.add(row.event_id)
+    return found
+
+
+def shard_to_resend(row: CallbackEntry, present: Collection[int]) -> int:
+    """Return the shard that posts a callback again. Any shard posts ended ones. That of an earlier layout may be gone.
+
+    present: shards of the number, at least one
+    """
+    return row.shard if row.shard in present else min(present)

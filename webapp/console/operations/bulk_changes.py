@@ -125,14 +125,10 @@ class BulkChanges:
                     before=before,
                     limit=_LISTED,
                 )
-            rows = [row for row in page.rows if row.state in STATES[action]][: MAX_SELECTED - count]
+            rows = callback_views.newest_to_resend(page.rows, events) if action == REPLAY else page.rows
+            rows = [row for row in rows if row.state in STATES[action]][: MAX_SELECTED - count]
             for row in rows:
-                # An event that was posted again before has several callbacks, of which the newest is posted again.
-                if action == REPLAY and row.event_id in events:
-                    continue
-                events.add(row.event_id)
-                # Any shard posts accepted callbacks again. That of an earlier layout may be gone.
-                shard = row.shard if row.shard in present else min(present)
+                shard = callback_views.shard_to_resend(row, present)
                 found.setdefault((shard, row.state), []).append(row.seq)
             count, before = count + len(rows), page.older
             if before is None or count >= MAX_SELECTED:
