@@ -46,6 +46,9 @@ LONGEST_HOLD = 120.0
 # Seconds, longer than any wait for a retry: the largest backoff that the settings allow, with a margin.
 LONGEST_RETRY = 86_400.0 + LONGEST_HOLD
 
+# Seconds by which a due time on the monotonic clock may differ from that on the wall clock because of rounding.
+ROUNDING = 1e-6
+
 # Largest fraction of the queue's limit that callbacks caused by recipients take up when a message is to be accepted.
 RECIPIENTS_SHARE = 0.25
 # Kinds of callbacks that recipients can cause without bound. The others are bounded by the messages and calls to the
@@ -158,7 +161,8 @@ class CallbackQueue:
 
     def __post_init__(self) -> None:
         self._ready = Lanes(ReadyCallbacks(), ReadyCallbacks())
-        self._parked: list[tuple[int, int, Callback]] = []
+        # With the monotonic time from which each is due: a clock that is set back delays none of them.
+        self._parked: list[tuple[float, int, Callback]] = []
         # A subject is a key while one of its callbacks is ready, parked or being delivered. Its later callbacks wait
         # here.
         self._behind: dict[str, list[Callback] | None] = {}
@@ -254,9 +258,10 @@ class CallbackQueue:
     def hurry(self, seqs: Collection[int]) -> Sequence[Callback]:
         """Make those of these callbacks in memory due that failed and wait for a retry. Returns them."""
         failing = [callback for _, _, callback in self._parked if callback.attempt and callback.seq in seqs]
+        hurried = {callback.seq for callback in failing}
         for callback in failing:
             callback.due_at = 0
-        self._parked = [(callback.due_at, callback.seq, callback) for _, _, callback in self._parked]
+        self._parked = [(-math.inf if entry[1] in hurried else entry[0], *entry[1:]) for entry in self._parked]
         heapq.heapify(self._parked)
         self.release_due()
         return failing
@@ -386,8 +391,9 @@ class CallbackQueue:
 
     def _place(self, callback: Callback) -> bool:
         """Make a callback ready if it is due. Returns whether it is."""
-        if not _is_due(callback, self.clock.now()):
-            heapq.heappush(self._parked, (callback.due_at, callback.seq, callback))
+        wait = _seconds(callback, self.clock.now())
+        if wait > 0:
+            heapq.heappush(self._parked, (self.clock.monotonic() + wait, callback.seq, callback))
             if self._parked[0][2] is callback:
                 self._set_alarm()
             return False
@@ -410,7 +416,7 @@ class CallbackQueue:
 
     def _set_alarm(self) -> None:
         loop = asyncio.get_running_loop()
-        at = loop.time() + max(SPACING, self._parked[0][0] / 1000 - self.clock.now())
+        at = loop.time() + max(SPACING, self._parked[0][0] - self.clock.monotonic())
         if self._alarm is not None:
             if self._alarm.when() <= at:
                 return
@@ -422,8 +428,8 @@ class CallbackQueue:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        now = self.clock.now()
-        while self._parked and _is_due(self._parked[0][2], now):
+        now = self.clock.monotonic() + ROUNDING
+        while self._parked and self._parked[0][0] <= now:
             callback = heapq.heappop(self._parked)[2]
             self._held_count -= self._held.pop(callback.subject, 0)
             self._make_ready(callback)
@@ -469,13 +475,13 @@ class CallbackQueue:
                     self._in_database = self._theirs_in_database = 0
 
 
-def _is_due(callback: Callback, now: float) -> bool:
-    """Return whether the callback may be posted.
+def _seconds(callback: Callback, now: float) -> float:
+    """Return the seconds until the callback may be posted, not above 0 if it may be posted now.
 
     now: Unix seconds
     """
     wait = callback.due_at / 1000 - now
-    return wait <= 0 or wait > (LONGEST_RETRY if callback.attempt else LONGEST_HOLD)
+    return wait if wait <= (LONGEST_RETRY if callback.attempt else LONGEST_HOLD) else 0.0
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)

@@ -267,12 +267,30 @@ async def test_a_clock_set_back_does_not_prolong_the_hold_of_callbacks() -> None
     tried = row(1, "tried", due_at=int((clock.now() + 9000) * 1000))
     tried.attempt = 1
     queue.offer([tried, row(2, "held", due_at=int((clock.now() + 1) * 1000))])
-    clock.advance(-3600)
+    clock.jump(-3600)
+    clock.advance(1)
     queue.release_due()
     assert (await queue.take()).seq == 2
     queue.offer([row(3, "committed before", due_at=int((clock.now() + 3601) * 1000))])
     assert (await queue.take()).seq == 3
     assert not queue.ready
+    await queue.close()
+
+
+async def test_a_clock_set_back_does_not_prolong_the_wait_for_a_retry() -> None:
+    clock = ManualClock()
+    queue = CallbackQueue(10, clock, Table().load)
+    await queue.start(0)
+    tried = row(1, "tried", due_at=int((clock.now() + 30) * 1000))
+    tried.attempt = 1
+    queue.offer([tried])
+    clock.jump(-3600)
+    clock.advance(29)
+    queue.release_due()
+    assert not queue.ready
+    clock.advance(1)
+    queue.release_due()
+    assert queue.ready == 1
     await queue.close()
 
 
