@@ -108,6 +108,7 @@ class PreKeyMaintenance:
             await prekey_pool.delete_used(self._database, self._device)
             account_ = self._device.number
             lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
+            self._evict_lasting(lasting)
             if is_due(lasting, self._clock.now_ms()):
                 await self._make_lasting()
             elif all(key.uploaded for key in lasting):
@@ -181,6 +182,15 @@ class PreKeyMaintenance:
         await self._add([dataclasses.replace(row, uploaded=False) for row in rows])
         device.add_keys(fresh)
         crashpoints.reach(crashpoints.AFTER_KEYS_BEFORE_UPLOAD)
+
+    def _evict_lasting(self, stored: Sequence[OwnPreKey]) -> None:
+        """Drop lasting keys from memory that are no longer stored: the outcome of their deletion may have been
+        unknown.
+        """
+        left = {(key.kind, key.key_id) for key in stored}
+        for kind, kept in (accounts.SIGNED, self._device.signed_prekeys), (accounts.KYBER, self._device.kyber_prekeys):
+            for key_id in [key_id for key_id in kept if (kind, key_id) not in left]:
+                del kept[key_id]
 
     async def _upload_lasting(self) -> None:
         """Upload the newest lasting keys, and delete keys that have been retired for long enough.

@@ -342,3 +342,30 @@ async def test_new_pre_keys_are_uploaded_when_the_outcome_of_their_commit_is_unk
     second = await scene.lasting_at_network()
     assert second[0] != first[0]
     assert second == (scene.device.signed_prekey.key_id, scene.device.kyber_prekey.key_id)
+
+
+async def test_deleted_pre_keys_leave_memory_when_the_outcome_of_their_deletion_is_unknown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = scene.device.signed_prekey.key_id
+    for _ in range(5):
+        scene.clock.advance(WEEK + 600)
+        await scene.run_once()
+    delete, left = accounts.delete_retired, [True]
+
+    async def lossy(connection: Connection, account: str, before: int) -> Any:
+        found = await delete(connection, account, before)
+        if found and left:
+            left.clear()
+            await connection.commit()
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+        return found
+
+    monkeypatch.setattr(accounts, "delete_retired", lossy)
+    scene.clock.advance(WEEK + 600)
+    await scene.run_once()
+    assert not left
+    await scene.run_once()
+    assert first not in ids(await scene.kept(accounts.SIGNED))
+    assert first not in scene.device.signed_prekeys
+    assert ids(await scene.kept(accounts.KYBER)) == list(scene.device.kyber_prekeys)
