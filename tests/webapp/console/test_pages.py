@@ -186,6 +186,22 @@ async def test_an_unknown_page_is_not_found(browser: Browser, path: str) -> None
     check_headers(answer)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("messages/gBEGkYiEB1VX", "message gBEGkYiEB1VX is not stored"),
+        ("callbacks/1", "callback 1 is not stored"),
+        ("callbacks/changes/nothing", "this replay or deletion is not stored"),
+        ("templates/ns/greeting/de", "there is no template greeting (de)"),
+    ],
+)
+async def test_a_page_about_a_deleted_row_says_so(browser: Browser, path: str, words: str) -> None:
+    answer = await browser.get(f"/console/{path}")
+    assert answer.status_code == 404
+    assert words in answer.text
+    check_page(answer)
+
+
 async def test_another_method_is_refused_with_the_allowed_ones(browser: Browser) -> None:
     answer = await browser.http.put("/console/messages")
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")

@@ -18,6 +18,7 @@ from tidings.storage.business.callback_views import (
     CallbackRecord,
 )
 from tidings.wire import core
+from tidings.wire.codes import NOT_FOUND
 from webapp.console.access.forms import FormFields
 from webapp.console.figures.processes import NumberShards
 from webapp.console.operations.bulk_changes import (
@@ -32,7 +33,7 @@ from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.parts import ConsoleTables
 from webapp.console.render import pages, texts
 from webapp.console.render.pages import PageContent
-from webapp.http.errors import APIError, CoreappUnreachable, UnknownPath
+from webapp.http.errors import APIError, CoreappUnreachable, InvalidRequest
 
 PATH = "/console/callbacks"
 AUDITED = 100  # entries of the audit
@@ -214,14 +215,14 @@ async def _require(page: PageRequest) -> CallbackRecord:
             found = await callback_views.read_callback(connection, page.caller.account, seq)
         if found is not None:
             return found
-    raise UnknownPath(page.request.scope["path"])
+    raise InvalidRequest.because(NOT_FOUND, pages.text("errors", "no_callback", seq=page.params["seq"][:64]))
 
 
 async def _require_change(page: PageRequest) -> CallbackChange:
     async with page.part(ConsoleTables).database.reading() as connection:
         found = await callback_changes.find(connection, page.caller.account, page.params["id"])
     if found is None:
-        raise UnknownPath(page.request.scope["path"])
+        raise InvalidRequest.because(NOT_FOUND, pages.text("errors", "no_change"))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidings.storage.business.templates import Key, TemplateRow
+from tidings.wire.codes import NOT_FOUND
 from webapp.api.templates import decisions
 from webapp.api.templates.decisions import ImpossibleDecision
 from webapp.api.templates.importing import Import
@@ -19,7 +20,7 @@ from webapp.console.parts import FaultCount
 from webapp.console.render import pages
 from webapp.console.render.pages import PageContent
 from webapp.http import bodies, dependencies
-from webapp.http.errors import APIError, UnknownPath
+from webapp.http.errors import APIError, InvalidRequest, UnknownPath
 
 PATH = "/console/templates"
 CATEGORIES = ("UTILITY", "MARKETING", "AUTHENTICATION")
@@ -164,7 +165,10 @@ async def _require(page: PageRequest) -> TemplateRow:
     for template in await page.part(Templates).list(page.caller):
         if template.key == key:
             return template
-    raise UnknownPath(page.request.scope["path"])
+    _, name, language = key
+    raise InvalidRequest.because(
+        NOT_FOUND, pages.text("errors", "no_template", template=name[:100], language=language[:16])
+    )
 
 
 def _definition(page: PageRequest, name: str, language: str, namespace: str | None) -> Definition:

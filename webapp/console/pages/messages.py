@@ -12,14 +12,15 @@ from tidings.storage.business.message_views import EXAMINED, PAGE, MessageFilter
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Connection
 from tidings.wire import core, ids
+from tidings.wire.codes import NOT_FOUND
 from webapp.console import history
 from webapp.console.access.forms import FormFields
 from webapp.console.operations.operator_link import OperatorLink
 from webapp.console.page_request import PageRequest, Result, redirect
 from webapp.console.parts import ConsoleTables
-from webapp.console.render import texts
+from webapp.console.render import pages, texts
 from webapp.console.render.pages import PageContent
-from webapp.http.errors import APIError, UnknownPath
+from webapp.http.errors import APIError, InvalidRequest
 
 SENT, RECEIVED = "sent", "received"  # directions
 STATUSES = {
@@ -153,7 +154,7 @@ async def _find(page: PageRequest, message_id: str) -> MessageTimeline | None:
 async def _require(page: PageRequest) -> MessageTimeline:
     found = await _find(page, page.params["id"])
     if found is None:
-        raise UnknownPath(page.request.scope["path"])
+        raise InvalidRequest.because(NOT_FOUND, pages.text("errors", "no_message", id=page.params["id"][:64]))
     return found
 
 
