@@ -84,22 +84,24 @@
     }, POLL);
   }
 
-  // Messages: stay at the end, and announce what has arrived.
+  // Messages: stay at the end while they or the window change their height, and announce what has arrived.
   const scroll = document.querySelector(".scroll");
-  const isAtEnd = () => scroll && scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
-  const toEnd = () => {
-    if (scroll) scroll.scrollTop = scroll.scrollHeight;
-  };
+  const list = document.getElementById("messages");
+  let isAtEnd = !location.hash || location.hash === "#end";
+  if (list) {
+    scroll.addEventListener("scroll", () => {
+      isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
+    });
+    const keeper = new ResizeObserver(() => {
+      if (isAtEnd) scroll.scrollTop = scroll.scrollHeight;
+    });
+    for (const each of [list, scroll]) keeper.observe(each);
+  }
   const newest = () => {
     const all = document.querySelectorAll("#messages > .message");
     return all.length ? all[all.length - 1] : null;
   };
   let last = newest()?.id;
-  let wasAtEnd = true;
-  if (document.getElementById("messages") && (!location.hash || location.hash === "#end")) toEnd();
-  document.addEventListener("htmx:before:swap", () => {
-    wasAtEnd = isAtEnd();
-  });
   document.addEventListener("htmx:after:request", (event) => {
     const response = event.detail.ctx?.response?.raw;
     if (response?.ok) live();
@@ -112,7 +114,6 @@
     if (item && item.id !== last) {
       last = item.id;
       say(item.dataset.said);
-      if (wasAtEnd) toEnd();
     }
   });
 

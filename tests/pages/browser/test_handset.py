@@ -7,12 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.handset.web.test_messages import MP4, OPUS, PDF
 from tests.media_samples import PNG, webp_lossless
 from tests.pages.browser import axe
 from tests.pages.browser.chromium import AWAY, Contexts
+from tests.pages.browser.pictures import sunset
 from tests.pages.browser.scene import ACCOUNT, Scene
 from tidings.wire.cloud import identity, wamid
 
@@ -175,6 +176,33 @@ async def test_groups_are_created_written_to_and_left(handsets: Scene, page: Pag
     await page.get_by_role("link", name="About the group, and encryption").click()
     await page.get_by_role("button", name="Leave the group").click()
     await expect(page.get_by_text("Choose a chat, or start one.")).to_be_visible()
+
+
+async def test_an_opened_chat_stays_at_its_end_while_pictures_load(handsets: Scene, page: Page) -> None:
+    number = await handsets.register(page)
+    picture = await handsets.upload(sunset(), "image/png")
+    for _ in range(3):
+        await handsets.send(number, {"type": "image", "image": {"id": picture}})
+    await handsets.statuses(await handsets.say(number, "the end"), "delivered")
+    is_loading = asyncio.Event()
+
+    async def load(route: Route) -> None:
+        await is_loading.wait()
+        await route.continue_()
+
+    await page.route("**/files/**", load)
+    await page.goto(f"{handsets.chat(number)}#end", wait_until="domcontentloaded")
+    await expect(last(page)).to_be_in_viewport(ratio=1)
+    is_loading.set()
+    for each in await page.locator("figure.image img").all():
+        await each.evaluate("each => { each.loading = 'eager'; return each.decode(); }")
+    await expect(last(page)).to_be_in_viewport(ratio=1)
+    # A reader of earlier messages stays there.
+    scroll = page.locator(".scroll")
+    await scroll.evaluate("each => { each.scrollTop = 0; }")
+    await handsets.say(number, "one more")
+    await expect(messages(page)).to_have_count(5)
+    assert await scroll.evaluate("each => each.scrollTop") == 0
 
 
 # Answers.
