@@ -205,6 +205,18 @@ async def test_an_opened_chat_stays_at_its_end_while_pictures_load(handsets: Sce
     assert await scroll.evaluate("each => each.scrollTop") == 0
 
 
+async def test_a_long_name_leaves_the_time_of_a_chat_on_one_line(handsets: Scene, page: Page) -> None:
+    await handsets.register(page)
+    await page.get_by_role("link", name="New chat or group").click()
+    await page.get_by_label("Subject").fill("Deliveries for the north of the city and for all of its suburbs")
+    await page.get_by_role("button", name="Create").click()
+    time = page.locator(".chats small")
+    await expect(time).to_have_text(re.compile(r"\d\d:\d\d"))
+    box = await time.bounding_box()
+    assert box is not None
+    assert box["height"] < 30
+
+
 # Answers.
 
 
