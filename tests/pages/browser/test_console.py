@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from tests.pages.browser import axe
 from tests.pages.browser.chromium import Contexts
-from tests.pages.browser.console_pages import address, enter
+from tests.pages.browser.console_pages import address, enter, rows
 from tests.pages.browser.scene import Scene
 
 PATHS = (
@@ -29,6 +29,30 @@ PATHS = (
     "/settings/profile",
     "/faults",
 )
+
+ROBOT = "15550140000"
+# Words of table cells that are shown on two lines. Longer ones may be.
+BROKEN_WORDS = """() => [...document.querySelectorAll("tbody th, tbody td")].flatMap(cell => {
+  const found = [], texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map(box => box.top));
+      if (word[0].length < 17 && lines.size > 1) found.push(word[0]);
+    }
+  }
+  return found;
+})"""
+# Inputs for a time that are narrower than what they show.
+CUT_TIMES = """() => [...document.querySelectorAll("input[type=datetime-local]")].filter(each => {
+  const shown = each.offsetWidth;
+  each.style.width = "max-content";
+  const needed = each.offsetWidth;
+  each.style.width = "";
+  return shown < needed;
+}).length"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -60,3 +84,19 @@ async def test_without_scripts_every_page_is_read_and_a_form_is_sent(scene: Scen
         assert response.status == 200, path
     await page.get_by_role("button", name="Log out").click()
     await expect(page.get_by_label("Password")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1100, 1280])
+async def test_tables_break_no_words_and_fields_for_times_are_not_cut(
+    scene: Scene, contexts: Contexts, width: int
+) -> None:
+    context, _ = await contexts.open(viewport={"width": width, "height": 800})
+    page = await enter(scene, context)
+    message = await scene.say(ROBOT, "Is a word broken?")
+    await scene.inbound(ROBOT)
+    await scene.statuses(message, "read")
+    for path in (*PATHS, f"/messages/{message}", f"/callbacks?recipient={ROBOT}"):
+        await page.goto(f"{address(scene.installation)}{path}")
+        assert await page.evaluate(BROKEN_WORDS) == [], path
+        assert await page.evaluate(CUT_TIMES) == 0, path
+    await expect(rows(page, "Callbacks, newest first").first).to_be_visible()
