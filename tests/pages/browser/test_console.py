@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from playwright.async_api import expect
 
@@ -100,3 +102,17 @@ async def test_tables_break_no_words_and_fields_for_times_are_not_cut(
         assert await page.evaluate(BROKEN_WORDS) == [], path
         assert await page.evaluate(CUT_TIMES) == 0, path
     await expect(rows(page, "Callbacks, newest first").first).to_be_visible()
+
+
+async def test_the_words_of_the_chart_are_readable_on_a_phone(scene: Scene, contexts: Contexts) -> None:
+    context, _ = await contexts.open(viewport={"width": 390, "height": 844})
+    page = await enter(scene, context)
+    labels = page.locator(".chart text")
+    await expect(labels.first).to_be_visible()
+    boxes = [await label.bounding_box() for label in await labels.all()]
+    found = sorted((box["y"], box["x"], box["width"], box["height"]) for box in boxes if box is not None)
+    assert found[0][3] >= 10
+    assert all(x >= 0 and x + width <= 390 for _, x, width, _ in found)
+    # The values of the scale do not overlap.
+    scale = [box for box in found if box[1] < 60]
+    assert all(after[0] - before[0] >= 10 for before, after in itertools.pairwise(scale)), scale
