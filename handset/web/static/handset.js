@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const SILENT = 40_000; // milliseconds without a beat after which the page counts as stale
-  const POLL = 5_000; // between loads of a page without a stream
+  const POLL = 5_000; // between loads of a page without a stream; after a form, before the next one
   const AGAIN = 30_000; // before a refused stream is tried again
   const body = document.body;
   const said = document.getElementById("said");
@@ -97,10 +97,7 @@
     });
     for (const each of [list, scroll]) keeper.observe(each);
   }
-  const newest = () => {
-    const all = document.querySelectorAll("#messages > .message");
-    return all.length ? all[all.length - 1] : null;
-  };
+  const newest = () => [...document.querySelectorAll("#messages > .message")].at(-1);
   let last = newest()?.id;
   document.addEventListener("htmx:after:request", (event) => {
     const response = event.detail.ctx?.response?.raw;
@@ -111,10 +108,9 @@
   });
   document.addEventListener("htmx:after:swap", () => {
     const item = newest();
-    if (item && item.id !== last) {
-      last = item.id;
-      say(item.dataset.said);
-    }
+    if (!item || item.id === last) return;
+    last = item.id;
+    say(item.dataset.said);
   });
 
   // The composer: Enter sends, the field grows, files can be dropped and pasted.
@@ -133,13 +129,10 @@
         if (text.value.trim() || file.files.length) composer.requestSubmit();
       }
     });
-    const begin = () => {
-      if (document.activeElement === body) text.focus({ preventScroll: true });
-    };
     // The browser takes the focus away when it scrolls to the fragment of the URL, after the page has loaded.
-    if (!matchMedia("(pointer: coarse)").matches && location.hash === "#end") {
-      addEventListener("load", () => setTimeout(begin));
-    }
+    const isKept = () => matchMedia("(pointer: coarse)").matches || document.activeElement !== body;
+    const begin = () => isKept() || text.focus({ preventScroll: true });
+    if (location.hash === "#end") addEventListener("load", () => setTimeout(begin));
     const dropped = document.getElementById("dropped");
     const take = (files) => {
       if (!files.length) return;
@@ -182,6 +175,14 @@
       () => say(said.dataset.copied),
       () => say(said.dataset.refused),
     );
+  });
+
+  // A key that is held down or a double click sends a form once.
+  let sentAt = 0;
+  addEventListener("pageshow", () => (sentAt = 0));
+  document.addEventListener("submit", (event) => {
+    if (Date.now() - sentAt < POLL) event.preventDefault();
+    else sentAt = Date.now();
   });
 
   // One menu is open at a time; Escape closes it.

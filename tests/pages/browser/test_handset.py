@@ -220,6 +220,23 @@ async def test_a_long_name_leaves_the_time_of_a_chat_on_one_line(handsets: Scene
 # Answers.
 
 
+async def test_a_key_held_down_and_a_double_click_send_once(handsets: Scene, page: Page) -> None:
+    number = await open_chat(handsets, page)
+    field = page.get_by_label("Message", exact=True)
+    await field.fill("by a key")
+    for _ in range(4):
+        await page.keyboard.down("Enter")
+    await page.keyboard.up("Enter")
+    await expect(field).to_have_value("")
+    await field.fill("by clicks")
+    await page.get_by_role("button", name="Send", exact=True).dblclick()
+    await expect(field).to_have_value("")
+    await type_message(page, "the last")
+    await expect(last(page)).to_contain_text("the last")
+    await expect(messages(page)).to_have_count(3)
+    assert [each["text"]["body"] for each in await handsets.inbound(number, 3)] == ["by a key", "by clicks", "the last"]
+
+
 async def test_answers_of_each_type_reach_the_webhook(handsets: Scene, page: Page) -> None:
     number = await open_chat(handsets, page)
     count = 0
