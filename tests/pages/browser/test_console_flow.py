@@ -135,6 +135,23 @@ async def test_each_type_that_is_tried_arrives_on_the_phone_and_its_steps_appear
     await expect(rows(console, "Callbacks about this message")).to_have_count(1)
 
 
+async def test_a_second_click_does_not_send_a_form_again(handsets: Scene, console: Page) -> None:
+    await console.goto(f"{address(handsets.installation)}/try-it")
+    await console.get_by_label("To", exact=True).fill(ROBOT)
+    sent = await console.evaluate(
+        """() => {
+          const sent = [];
+          window.addEventListener("submit", event => {
+            sent.push(!event.defaultPrevented);
+            event.preventDefault();
+          });
+          for (let each = 0; each < 2; each += 1) document.querySelector("main form button").click();
+          return sent;
+        }"""
+    )
+    assert sent == [True, False]
+
+
 async def test_a_broken_webhook_is_seen_mended_and_its_callback_sent_again(
     handsets: Scene, console: Page, broken: str
 ) -> None:
