@@ -18,6 +18,17 @@ PATIENCE = 30_000
 # Log of a page whose request fails or whose process is away, for `PageWatch.allow`.
 AWAY = r"Failed to load resource: (net::ERR_|the server responded with a status of 503)|htmx:error: Failed to fetch"
 
+# Name of the focused element, and whether its outline is drawn and within the window.
+FOCUS = """() => {
+  const each = document.activeElement, style = getComputedStyle(each), box = each.getBoundingClientRect();
+  return {
+    name: each.textContent.trim() || each.getAttribute("aria-label") || each.name || each.id,
+    outline: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+    shown: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth && box.bottom > 0
+      && box.top < innerHeight,
+  };
+}"""
+
 
 @contextlib.asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from tests.pages.browser import axe
-from tests.pages.browser.chromium import Contexts
+from tests.pages.browser.chromium import FOCUS, Contexts
 from tests.pages.browser.console_pages import address, enter, rows
 from tests.pages.browser.scene import Scene
 
@@ -57,6 +58,19 @@ CUT_TIMES = """() => [...document.querySelectorAll("input[type=datetime-local]")
 }).length"""
 
 
+async def details(scene: Scene, page: Page) -> Sequence[str]:
+    """Return the paths of pages about a message sent, one received, a callback and a template."""
+    message = await scene.say(ROBOT, "Details?")
+    await scene.statuses(message, "read")
+    received = (await scene.inbound(ROBOT))[-1]["id"]
+    await page.goto(f"{address(scene.installation)}/callbacks?status=done&id={message}")
+    callback = await rows(page, "Callbacks, newest first").get_by_role("link").first.get_attribute("href")
+    await page.goto(f"{address(scene.installation)}/templates")
+    template = await rows(page, "Templates of the number").get_by_role("link").first.get_attribute("href")
+    found = (f"/messages/{message}", f"/messages/{received}", callback or "", template or "")
+    return [path.removeprefix("/console") for path in found]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_on_any_page_of_the_console(scene: Scene, contexts: Contexts, scheme: str) -> None:
     context, _ = await contexts.open(bypass_csp=True, color_scheme=scheme)
@@ -64,7 +78,7 @@ async def test_axe_finds_nothing_on_any_page_of_the_console(scene: Scene, contex
     await login.goto(address(scene.installation))
     assert await axe.violations(login) == []
     page = await enter(scene, context)
-    for path in PATHS:
+    for path in (*PATHS, *await details(scene, page)):
         await page.goto(f"{address(scene.installation)}{path}")
         assert await axe.violations(page) == [], path
 
@@ -72,9 +86,29 @@ async def test_axe_finds_nothing_on_any_page_of_the_console(scene: Scene, contex
 async def test_no_page_of_the_console_scrolls_sideways_at_320_pixels(scene: Scene, contexts: Contexts) -> None:
     context, _ = await contexts.open(viewport={"width": 320, "height": 256})
     page = await enter(scene, context)
-    for path in PATHS:
+    for path in (*PATHS, *await details(scene, page)):
         await page.goto(f"{address(scene.installation)}{path}")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 320, path
+
+
+async def test_the_keyboard_reaches_each_control_of_the_console_and_the_focus_is_visible(
+    scene: Scene, contexts: Contexts
+) -> None:
+    context, _ = await contexts.open()
+    page = await enter(scene, context)
+    for path in (*PATHS, *await details(scene, page)):
+        await page.goto(f"{address(scene.installation)}{path}")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#main")).to_be_focused()
+        for _ in range(40):
+            await page.keyboard.press("Tab")
+            if await page.evaluate("document.activeElement === document.body"):
+                break
+            focus = await page.evaluate(FOCUS)
+            assert focus["outline"], (path, focus)
+            assert focus["shown"], (path, focus)
 
 
 async def test_without_scripts_every_page_is_read_and_a_form_is_sent(scene: Scene, contexts: Contexts) -> None:

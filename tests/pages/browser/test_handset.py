@@ -12,7 +12,7 @@ from playwright.async_api import Locator, Page, Route, expect
 from tests.handset.web.test_messages import MP4, OPUS, PDF
 from tests.media_samples import PNG, webp_lossless
 from tests.pages.browser import axe
-from tests.pages.browser.chromium import AWAY, Contexts
+from tests.pages.browser.chromium import AWAY, FOCUS, Contexts
 from tests.pages.browser.pictures import sunset
 from tests.pages.browser.scene import ACCOUNT, Scene
 from tidings.wire.cloud import identity, wamid
@@ -593,17 +593,6 @@ async def test_no_page_scrolls_sideways(handsets: Scene, contexts: Contexts, wid
               .map(each => each.outerHTML.slice(0, 120))"""
         )
         assert cut == [], url
-
-
-FOCUS = """() => {
-  const each = document.activeElement, style = getComputedStyle(each), box = each.getBoundingClientRect();
-  return {
-    name: each.textContent.trim() || each.getAttribute("aria-label") || each.name || each.id,
-    outline: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
-    shown: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth && box.bottom > 0
-      && box.top < innerHeight,
-  };
-}"""
 
 
 async def test_the_keyboard_alone_is_enough_and_the_focus_is_visible(handsets: Scene, page: Page) -> None:
