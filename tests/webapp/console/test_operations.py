@@ -274,6 +274,8 @@ async def test_a_template_is_made_previewed_edited_and_deleted(console: Served, 
     answer = await browser.submit(address, f"{address}/decision", {"decision": "pause"})
     assert answer.status_code == 303
     assert (await console.http.get("/v1/configs/templates")).json()["templates"][0]["status"] == "PAUSED"
+    for path in (address, "/console/templates"):
+        assert '<span class="badge warn">PAUSED</span>' in (await browser.get(path)).text, path
     answer = await browser.submit(address, f"{address}/decision", {"decision": "reject"})
     assert answer.status_code == 400
     assert (await browser.submit(address, f"{address}/delete", {"typed": "greetings"})).status_code == 400
