@@ -205,6 +205,26 @@ async def test_an_opened_chat_stays_at_its_end_while_pictures_load(handsets: Sce
     assert await scroll.evaluate("each => each.scrollTop") == 0
 
 
+@pytest.mark.parametrize("width", [320, 720, 1024, 1280])
+async def test_the_options_of_wide_messages_are_within_the_window(
+    handsets: Scene, contexts: Contexts, width: int
+) -> None:
+    context, _ = await contexts.open(storage_state=handsets.session, viewport={"width": width, "height": 800})
+    page = await context.new_page()
+    number = await open_chat(handsets, page)
+    for each in ("short", "wide " * 60):
+        await handsets.say(number, each)
+        await expect(last(page)).to_contain_text(each.strip())
+        await type_message(page, each)
+        await expect(page.locator("#messages > .message.own").last).to_contain_text(each.strip())
+    await expect(messages(page)).to_have_count(4)
+    for message in await messages(page).all():
+        await message.locator(".menu > summary").click()
+        for control in await message.locator(".panel > a, .panel button").all():
+            await expect(control).to_be_in_viewport(ratio=0.99)
+        await page.keyboard.press("Escape")
+
+
 async def test_a_long_name_leaves_the_time_of_a_chat_on_one_line(handsets: Scene, page: Page) -> None:
     await handsets.register(page)
     await page.get_by_role("link", name="New chat or group").click()
