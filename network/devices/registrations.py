@@ -118,26 +118,38 @@ class Registrations:
         log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
         return issued
 
-    async def unregister(self, number: str) -> None:
-        """Remove a number from the directory and from all groups.
+    async def unregister(self, number: str, token: str) -> None:
+        """Remove a number from the directory and from all groups, unless it was registered since with another token.
 
         Its waiting envelopes are kept until they expire, and its identity key is remembered.
         """
+        token_hash = logins.digest(token)
         while await self.chats.leave_some(number) == LEAVING:
             pass
         with self.context.reservations() as reservations:
 
             async def work(connection: Connection) -> None:
-                await directory.unregister(connection, number)
-                await locks.delete(connection, number)
-                await prekeys.drop(connection, [number])
-                # A number outside the directory cannot join a group, so these are the last groups.
-                await self.chats.leave_in(connection, reservations, number)
+                if await directory.unregister(connection, number, token_hash):
+                    await locks.delete(connection, number)
+                    await prekeys.drop(connection, [number])
+                    # A number outside the directory cannot join a group, so these are the last groups.
+                    await self.chats.leave_in(connection, reservations, number)
 
             with self._logging_in_again([number]):
                 await self.context.database.persist(work, patience=20)
         await self._changed([number], {})
         log.info("device.unregistered", extra={"number": number})
+
+    async def was_unregistered(self, number: str, token: str) -> bool:
+        """Return whether the device with this token has unregistered the number: the request is a repetition.
+
+        The end of the process may have prevented the announcement, which is repeated.
+        """
+        former = await self.context.database.query(lambda c: directory.find_former_token(c, number), patience=20)
+        if former is None or not logins.matches(token, former):
+            return False
+        await self._changed([number], {})
+        return True
 
     async def notify_askers(self, keys: Mapping[str, bytes]) -> None:
         """Notify the numbers that checked these numbers while they were not registered.

@@ -13,7 +13,8 @@ from network.context import NetworkContext
 from network.devices import keys
 from network.devices.keys import Left
 from network.devices.registrations import Registrations
-from network.errors import BadRequest, NotFound
+from network.errors import BadRequest, NotFound, Unauthorized
+from tidings.http.limited_protocol import mark_authenticated
 from tidings.storage.database import Connection
 from tidings.storage.network import directory
 from tidings.wire import addresses, registration
@@ -46,8 +47,15 @@ class DeviceEndpoints:
         return router
 
     async def unregister(self, request: Request, number: str) -> JSONResponse:
-        await self._authenticate(request, number)
-        await self.registrations.unregister(number)
+        token = http.bearer(request)
+        try:
+            await self._authenticate(request, number)
+        except Unauthorized:
+            if not await self.registrations.was_unregistered(number, token):
+                raise
+            mark_authenticated(request.scope)
+        else:
+            await self.registrations.unregister(number, token)
         return JSONResponse({"number": number, "registered": False})
 
     async def lock(self, request: Request, number: str) -> JSONResponse:

@@ -172,7 +172,20 @@ async def test_an_unregistered_device_is_unknown_to_all_requests(network: Networ
     assert (await alice.next(device.Refused)).reason == device.NO_SUCH_NUMBER
     assert (await alice.ask(lambda n: device.Check(n, ALICE, [BOB]))).registered == []
     assert (await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles == []
+    assert reason(await network.request("GET", f"/v1/keys/{BOB}", token=token)) == (401, "unauthorized")
+    assert reason(await network.request("DELETE", path, token=network.tokens[ALICE])) == (401, "unauthorized")
+    assert reason(await network.request("DELETE", path)) == (401, "unauthorized")
+
+
+async def test_an_unregistration_may_be_repeated_until_the_number_is_registered_again(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    path, token = f"/v1/registrations/{BOB}", network.tokens[BOB]
+    for _ in range(3):
+        assert await network.request("DELETE", path, token=token) == (200, {"number": BOB, "registered": False})
+    await network.register(BOB)
     assert reason(await network.request("DELETE", path, token=token)) == (401, "unauthorized")
+    assert (await network.request("GET", f"/v1/keys/{BOB}", token=network.tokens[BOB]))[1]["prekeys"] == 25
 
 
 @pytest.mark.parametrize(
@@ -293,7 +306,8 @@ async def test_an_unregistration_of_unknown_outcome_takes_effect(network: Networ
     path, token = f"/v1/registrations/{ALICE}", network.tokens[ALICE]
     assert (await network.request("DELETE", path, token=token))[0] == 503
     assert (await alice.next(device.Closing)).reason == device.OVERLOADED
-    assert (await network.request("DELETE", path, token=token))[0] == 401
+    assert (await network.request("GET", f"/v1/keys/{ALICE}", token=token))[0] == 401
+    assert (await network.request("DELETE", path, token=token))[0] == 200
     bob.send(BOB, ALICE, "after")
     refused = await bob.next(device.Refused)
     assert refused.reason == device.NO_SUCH_NUMBER

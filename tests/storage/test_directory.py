@@ -86,10 +86,27 @@ async def test_unregistering_deletes_the_device_and_its_own_blocks(database_fact
         await directory.register(connection, [registration(ALICE), registration(BOB)])
         await directory.block(connection, ALICE, BOB)
         await directory.block(connection, BOB, ALICE)
-        assert await directory.unregister(connection, ALICE)
-        assert not await directory.unregister(connection, ALICE)
+        token_hash = registration(ALICE).token_hash
+        assert await directory.unregister(connection, ALICE, token_hash)
+        assert not await directory.unregister(connection, ALICE, token_hash)
         assert await directory.list_registered(connection, [ALICE, BOB]) == {BOB}
         assert await directory.list_blocks(connection, [ALICE, BOB]) == {BOB: {ALICE}}
+
+
+async def test_unregistering_with_a_former_token_changes_nothing(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    former = registration(ALICE, 1).token_hash
+    async with database.transaction() as connection:
+        await directory.register(connection, [registration(ALICE, 1)])
+        assert await directory.find_former_token(connection, ALICE) is None
+        assert await directory.unregister(connection, ALICE, former)
+        assert await directory.find_former_token(connection, ALICE) == former
+        await directory.take_former_identities(connection, [ALICE])
+        await directory.register(connection, [registration(ALICE, 2)])
+        await directory.block(connection, ALICE, BOB)
+        assert not await directory.unregister(connection, ALICE, former)
+        assert await directory.list_blocks(connection, [ALICE]) == {ALICE: {BOB}}
+        assert await directory.find_former_token(connection, ALICE) is None
 
 
 async def test_blocks_are_set_once_and_removed(database_factory: DatabaseFactory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hmac
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -43,11 +44,13 @@ epochs = metadata.table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
 )
 
-# Identity keys that numbers had when they unregistered. The next registration of a number is compared with its key.
+# Identity keys and tokens that numbers had when they unregistered. The next registration of a number is compared with
+# its key. The token is proof enough for repeating the call; programs before network revision 0013 do not record it.
 former_identities = metadata.table(
     "former_identities",
     sa.Column("number", types.key(15), primary_key=True),
     sa.Column("identity_key", types.fixed_bytes(33), nullable=False),
+    sa.Column("token_hash", types.fixed_bytes(32), nullable=True),
 )
 
 
@@ -120,19 +123,30 @@ async def rotate_kyber_prekey(
     )
 
 
-async def unregister(connection: AsyncConnection, number: str) -> bool:
-    """Delete a device and its own blocks, and keep its identity key. Returns false when it does not exist."""
+async def unregister(connection: AsyncConnection, number: str, token_hash: bytes) -> bool:
+    """Delete a device and its own blocks; keep its identity key and token. Returns false when it does not exist.
+
+    token_hash: of the device; one that was registered since with another token stays.
+    """
+    device = registrations.c.number == number
+    found = await connection.execute(
+        sa.select(registrations.c.identity_key, registrations.c.token_hash).where(device).with_for_update()
+    )
+    row = found.one_or_none()
+    if row is None or not hmac.compare_digest(row.token_hash, token_hash):
+        return False
+    former = {"number": number, "identity_key": row.identity_key, "token_hash": token_hash}
+    await connection.execute(insert_or_update(connection, former_identities), [former])
     await connection.execute(blocks.delete().where(blocks.c.number == number))
     await connection.execute(epochs.delete().where(epochs.c.number == number))
-    key = await connection.execute(
-        sa.select(registrations.c.identity_key).where(registrations.c.number == number).with_for_update()
-    )
-    if (identity_key := key.scalar()) is not None:
-        await connection.execute(
-            insert_or_update(connection, former_identities),
-            [{"number": number, "identity_key": identity_key}],
-        )
-    return (await connection.execute(registrations.delete().where(registrations.c.number == number))).rowcount > 0
+    await connection.execute(registrations.delete().where(device))
+    return True
+
+
+async def find_former_token(connection: AsyncConnection, number: str) -> bytes | None:
+    """Return the hash of the token with which a number unregistered; `None` when it has registered again since."""
+    query = sa.select(former_identities.c.token_hash).where(former_identities.c.number == number)
+    return (await connection.execute(query)).scalar()
 
 
 _REGISTERED = sa.select(registrations.c.number).where(registrations.c.number.in_(any_of("numbers")))
@@ -174,7 +188,9 @@ async def list_identity_keys(connection: AsyncConnection, numbers: Iterable[str]
     return found
 
 
-_FORMER = sa.select(former_identities).where(former_identities.c.number.in_(any_of("numbers")))
+_FORMER = sa.select(former_identities.c.number, former_identities.c.identity_key).where(
+    former_identities.c.number.in_(any_of("numbers"))
+)
 
 
 async def take_former_identities(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
