@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, WebSocket
-from fastapi.responses import JSONResponse
 
+from network import errors, http
 from network.connections import websocket_frames
 from network.connections.connections import Connections
 from network.connections.websocket_frames import Head, Violation
@@ -379,17 +379,15 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
         name = next((name for name in offered if name in SUBPROTOCOLS), None)
         if name is None:
             detail = f"offer one of these subprotocols: {', '.join(SUBPROTOCOLS)}"
-            answer = JSONResponse({"error": {"reason": "invalid", "detail": detail}}, 400)
-            await websocket.send_denial_response(answer)
+            await websocket.send_denial_response(http.answer(errors.BadRequest(detail)))
             return
         peer = websocket.client.host if websocket.client is not None else ""
         # Some proxies add a second header line instead of extending the first.
         host = connections.speaks_for(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
         slot = connections.enter(host, UPGRADE)
         if slot is None:
-            detail = "too many connections without a login"
-            answer = JSONResponse({"error": {"reason": "crowded", "detail": detail}}, 429, {"Retry-After": "1"})
-            await websocket.send_denial_response(answer)
+            refusal = errors.Crowded("too many connections without a login", retry_after=1)
+            await websocket.send_denial_response(http.answer(refusal))
             return
         handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]
         slot.on_login = handshake.on_login
