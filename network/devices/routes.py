@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,7 +14,7 @@ from network.context import NetworkContext
 from network.devices import keys
 from network.devices.keys import Left
 from network.devices.registrations import Registrations
-from network.errors import BadRequest, NotFound, Unauthorized
+from network.errors import BadRequest, NotFound, TooOften, Unauthorized
 from tidings.http.limited_protocol import mark_authenticated
 from tidings.storage.database import Connection
 from tidings.storage.network import directory
@@ -71,6 +72,7 @@ class DeviceEndpoints:
 
     async def upload_keys(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
+        self._take("keys", number, "too many uploads of keys")
         body = await http.read_body(request, registration.KeyUpload)
         return JSONResponse(_left(await keys.upload(self.context, number, body)))
 
@@ -80,6 +82,7 @@ class DeviceEndpoints:
 
     async def block(self, request: Request, number: str, other: str) -> JSONResponse:
         await self._authenticate(request, number)
+        self._take("block", number, "too many changes of blocks")
         _require_number(other)
 
         async def work(connection: Connection) -> None:
@@ -93,6 +96,7 @@ class DeviceEndpoints:
 
     async def unblock(self, request: Request, number: str, other: str) -> JSONResponse:
         await self._authenticate(request, number)
+        self._take("block", number, "too many changes of blocks")
         _require_number(other)
         await self.context.database.persist(lambda c: directory.unblock(c, number, other), patience=20)
         await self.context.directory.blocks_changed(number)
@@ -101,6 +105,11 @@ class DeviceEndpoints:
     async def _authenticate(self, request: Request, number: str) -> None:
         _require_number(number)
         await http.require_device(request, self.context.directory.logins, number)
+
+    def _take(self, call: str, number: str, detail: str) -> None:
+        """Consume a token of the device for this call. Raises `TooOften`."""
+        if wait := self.context.directory.rate_limits.take(call, number):
+            raise TooOften(detail, retry_after=math.ceil(wait))
 
 
 def _require_number(text: str) -> None:

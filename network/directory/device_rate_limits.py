@@ -1,4 +1,6 @@
-"""Rate limits of one device's calls to the directory, for others' one-time keys, groups and blobs."""
+"""Rate limits of one device's calls to the directory, for others' one-time keys, its own keys and blocks, groups and
+blobs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,10 @@ LIMITED = Counter("tidings_network_rate_limited_total", "Calls of devices refuse
 DAY = 86400.0
 # Factor by which the limits of a business exceed those of other devices.
 BUSINESS = 10
+# Uploads of keys, each with up to 102 signatures to verify, and changes of blocks, each announced to all nodes and to
+# their caches: per second, and at once.
+KEY_RATE, KEY_BURST = 1.0, 100
+BLOCK_RATE, BLOCK_BURST = 1.0, 1_000
 # Devices remembered, and pairs of a fetching number and a fetched number; about 200 bytes each.
 DEVICES = 20_000
 PAIRS = 100_000
@@ -33,6 +39,8 @@ class DeviceRateLimiter:
                 ("check", rate_limits.check_rate, rate_limits.check_burst),
                 ("group", rate_limits.group_rate, rate_limits.group_burst),
                 ("blob", rate_limits.blob_rate, rate_limits.blob_burst),
+                ("keys", KEY_RATE, KEY_BURST),
+                ("block", BLOCK_RATE, BLOCK_BURST),
             )
         }
 
@@ -43,7 +51,7 @@ class DeviceRateLimiter:
     def take(self, call: str, number: str, count: int = 1) -> float:
         """Consume tokens for a call; return the seconds to wait, 0 when it may be made now.
 
-        call: `fetch`, `check`, `group` or `blob`.
+        call: `fetch`, `check`, `group`, `blob`, `keys` or `block`.
         count: items of the call.
         """
         wait = self._calls[call].take(number, count / self.weight_of(number))

@@ -21,7 +21,7 @@ from network.delay import Delay
 from network.devices import codes, keys, locks, registering, routes
 from network.devices.registering import MAX_BULK_BODY, MAX_CODE_BODY, RegistrationEndpoints
 from network.devices.routes import DeviceEndpoints
-from network.directory import bundles, lookups, refills
+from network.directory import bundles, device_rate_limits, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
 from network.operator import OperatorEndpoints
@@ -78,6 +78,8 @@ def test_documented_limits_match_the_code() -> None:
         "blobs of one device": [files.device_quota // mib],
         "uploads of one device": [allowed.blob_burst, int(allowed.blob_rate)],
         "changes of groups by one device": [allowed.group_burst, int(allowed.group_rate)],
+        "key uploads of one device": [device_rate_limits.KEY_BURST, int(device_rate_limits.KEY_RATE)],
+        "block changes of one device": [device_rate_limits.BLOCK_BURST, int(device_rate_limits.BLOCK_RATE)],
         "waiting envelopes of one sender for one recipient": [quotas.share, quotas.share_bytes // mib],
         "waiting envelopes for one recipient": [quotas.mailbox, quotas.mailbox_bytes // mib],
         "envelopes from one sender to one recipient or group": [quotas.pair_burst, int(quotas.pair_rate)],

@@ -8,6 +8,7 @@ import pytest
 
 from harness import metrics
 from network.blobs.store import BlobQuota
+from network.directory import device_rate_limits
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.errors import Full, QuotaUsed
 from network.settings import BlobSettings, DeviceRateLimits
@@ -87,6 +88,41 @@ async def test_group_changes_beyond_the_burst_are_refused_and_reads_are_free(net
         assert (await call(network, "GET", ALICE, f"/{group}"))[0] == 200
     clock.advance(1)
     assert (await call(network, "PUT", ALICE, f"/{group}", {"subject": "Soup"}))[0] == 200
+
+
+async def test_uploads_of_keys_beyond_the_burst_are_refused_and_counts_are_free(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(clock=clock, rate_limits=DeviceRateLimits(businesses=frozenset({CAROL})))
+    await network.register(ALICE, CAROL)
+
+    async def upload(number: str) -> tuple[int, str]:
+        status, answer = await network.request("PUT", f"/v1/keys/{number}", {}, token=network.tokens[number])
+        return status, answer.get("error", {}).get("reason", "")
+
+    assert [await upload(ALICE) for _ in range(101)] == [(200, "")] * 100 + [(429, "too_often")]
+    assert [await upload(CAROL) for _ in range(101)] == [(200, "")] * 101
+    assert (await network.request("GET", f"/v1/keys/{ALICE}", token=network.tokens[ALICE]))[0] == 200
+    clock.advance(1)
+    assert [await upload(ALICE) for _ in range(2)] == [(200, ""), (429, "too_often")]
+
+
+async def test_changes_of_blocks_beyond_the_burst_are_refused(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(device_rate_limits, "BLOCK_BURST", 3)
+    await network.start(clock=clock)
+    await network.register(ALICE, BOB)
+
+    async def change(method: str, number: str = ALICE) -> tuple[int, str]:
+        status, answer = await network.request(method, f"/v1/blocks/{number}/{CAROL}", token=network.tokens[number])
+        return status, answer.get("error", {}).get("reason", "")
+
+    refused = (429, "too_often")
+    assert [await change(method) for method in ("PUT", "DELETE", "PUT", "DELETE")] == [(200, "")] * 3 + [refused]
+    assert await change("PUT", BOB) == (200, "")
+    clock.advance(1)
+    assert [await change("DELETE"), await change("PUT")] == [(200, ""), refused]
 
 
 async def test_blob_quota_and_upload_rate_are_per_number(network: Network) -> None:

@@ -75,7 +75,14 @@ def test_one_sender_may_store_10_000_envelopes_in_a_mailbox() -> None:
 
 @pytest.mark.parametrize(
     ("call", "burst", "rate"),
-    [("fetch", 20_000, 200), ("check", 1_000_000, 100), ("group", 500, 5), ("blob", 5000, 2)],
+    [
+        ("fetch", 20_000, 200),
+        ("check", 1_000_000, 100),
+        ("group", 500, 5),
+        ("blob", 5000, 2),
+        ("keys", 100, 1),
+        ("block", 1000, 1),
+    ],
 )
 def test_calls_of_one_device_have_a_burst_and_a_rate(call: str, burst: int, rate: int) -> None:
     clock = ManualClock()
