@@ -16,9 +16,11 @@ import fastapi.dependencies.models
 import hypothesis
 import jinja2
 import psutil
+import pymysql
 import pytest
 import sqlalchemy as sa
 from pymysql.cursors import Cursor
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from harness import database_server, packages
 from harness.installation import remove_databases
@@ -27,6 +29,7 @@ from harness.mariadb import MariaDB
 from tests import migrated, processor_speed, statements
 from tests.compiled_statements import CompiledStatements
 from tidings.installation.settings import DatabaseSettings
+from tidings.storage import outages
 from tidings.storage.database import Database
 
 DatabaseFactory = Callable[[str], Awaitable[Database]]
@@ -319,3 +322,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             process.kill()
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def lost_commit(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """List to which a test adds a value: the next writing transaction is committed with an unknown outcome."""
+    left: list[bool] = []
+    transaction = Database.transaction
+
+    @contextlib.asynccontextmanager
+    async def lossy(self: Database, **options: Any) -> AsyncIterator[AsyncConnection]:
+        async with transaction(self, **options) as connection:
+            yield connection
+        if left:
+            left.clear()
+            error = sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+            outages.note_commit(error)
+            raise error
+
+    monkeypatch.setattr(Database, "transaction", lossy)
+    return left

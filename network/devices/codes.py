@@ -111,7 +111,8 @@ class Codes:
                 await challenges.write_tries(connection, number, NUMBER_TRIES.consume(full_at, now))
             return found.digits, WRONG
 
-        digits, result = await self._database.persist(work, patience=20)
+        # At most one commit: a repeated one would count a wrong code twice.
+        digits, result = await self._database.commit(work, patience=20)
         if digits:
             TRIES.labels(digits, result).inc()
         if result == WRONG:

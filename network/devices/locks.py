@@ -133,7 +133,8 @@ class Locks:
                 await locks.write_buckets(connection, number, left, familiar=familiar)
             return wait
 
-        wait = await self._database.persist(work, patience=20)
+        # At most one commit: a repeated one would count the PIN twice.
+        wait = await self._database.commit(work, patience=20)
         if wait:
             PINS.labels(REFUSED).inc()
             raise TooMany("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))

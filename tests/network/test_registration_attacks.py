@@ -17,12 +17,15 @@ from network.devices.codes import Codes
 from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
 from network.directory.seen_devices import SeenDevices
-from network.errors import Locked, Unauthorized, Unavailable
+from network.errors import Locked, TooMany, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
+from tests.conftest import DatabaseFactory
+from tests.manual_clock import ManualClock
 from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene, other_than
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
 from tidings.aio.clock import SystemClock
-from tidings.storage.database import Database
+from tidings.storage.database import Database, DatabaseError
+from tidings.storage.network import challenges
 from tidings.wire import device
 
 BUSINESS = "15550009999"
@@ -340,6 +343,39 @@ async def test_codes_requested_with_the_registration_key_stay_short(scene: Scene
     code = await scene.code("127.0.0.1", token=REGISTRATION_KEY)
     assert len(code) == 6
     assert (await scene.register("127.0.0.9", code=code, key=REGISTRATION_KEY))[0] == 201
+
+
+async def test_a_wrong_code_counts_once_when_the_outcome_of_its_commit_is_unknown(
+    database_factory: DatabaseFactory, lost_commit: list[bool]
+) -> None:
+    database = await database_factory("network")
+    codes = Codes(database, REGISTRATION_KEY, SystemClock())
+    await codes.issue(ALICE, "192.0.2.1")
+    lost_commit.append(True)
+    with pytest.raises(DatabaseError):
+        await codes.check(ALICE, "192.0.2.1", "none")
+    assert not lost_commit
+    async with database.reading() as connection:
+        found = await challenges.find(connection, ALICE, "192.0.2.1")
+    assert found is not None
+    assert found.attempts_left == 4
+
+
+async def test_a_pin_counts_once_when_the_outcome_of_its_commit_is_unknown(
+    database_factory: DatabaseFactory, lost_commit: list[bool]
+) -> None:
+    database, clock = await database_factory("network"), ManualClock()
+    locks = Locks(database, clock, FamiliarAddresses(database, "key"))
+    await locks.set(ALICE, PIN)
+    lost_commit.append(True)
+    with pytest.raises(DatabaseError):
+        await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
+    assert not lost_commit
+    for _ in range(4):
+        with pytest.raises(Unauthorized):
+            await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
+    with pytest.raises(TooMany):
+        await locks.open(ALICE, PIN, "192.0.2.1")
 
 
 async def test_a_code_works_only_from_the_address_that_requested_it(scene: Scene) -> None:

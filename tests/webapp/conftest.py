@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pymysql
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.webapp.coreapp_links import Link
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
@@ -148,24 +145,6 @@ def make_settings(database: Database, **changes: Any) -> Settings:
 
 def make_secrets() -> WebappSecrets:
     return WebappSecrets(jwt_key="j" * 32, link_key=LINK_KEY, settings_key=SecretKeys.of(b"s" * 32))
-
-
-@pytest.fixture
-def lost_commit(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """List to which a test adds a value: the next writing transaction is committed with an unknown outcome."""
-    left: list[bool] = []
-    transaction = Database.transaction
-
-    @contextlib.asynccontextmanager
-    async def lossy(self: Database, **options: Any) -> AsyncIterator[AsyncConnection]:
-        async with transaction(self, **options) as connection:
-            yield connection
-        if left:
-            left.clear()
-            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
-
-    monkeypatch.setattr(Database, "transaction", lossy)
-    return left
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.database import Database
 from webapp.api.users.guessing import Guessing
 from webapp.api.users.refusals import Refusals
-from webapp.http.errors import RateLimitExceeded
+from webapp.http.errors import DatabaseAway, RateLimitExceeded
 
 # Literals from docs/api.md: a test that reads its limits from the product cannot detect that one was loosened.
 BURST = 10  # guesses at once for one user, or from one address
@@ -62,6 +62,18 @@ async def test_an_account_has_one_bucket_for_all_addresses_and_webapps(scene: Sc
     scene.clock.advance(SECONDS)
     assert await scene.count(one, "admin", "192.0.2.3") == 1
     assert await scene.count(other, "admin", "192.0.2.4") == 0
+
+
+async def test_an_attempt_consumes_one_token_when_the_outcome_of_its_commit_is_unknown(
+    scene: Scene, lost_commit: list[bool]
+) -> None:
+    lost_commit.append(True)
+    with pytest.raises(DatabaseAway):
+        await scene.webapp().admit("admin", "192.0.2.1")
+    assert not lost_commit
+    for _ in range(BURST - 1):
+        await scene.webapp().admit("admin", "192.0.2.1")
+    assert await scene.count(scene.webapp(), "admin", "192.0.2.1") == 0
 
 
 @pytest.mark.parametrize(

@@ -173,12 +173,19 @@ class Database:
         """
         return await self._patiently(functools.partial(self.transaction, about=about), work, patience)
 
-    async def commit(self, work: Callable[[AsyncConnection], Awaitable[Value]]) -> Value:
+    async def commit(
+        self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float | None = None
+    ) -> Value:
         """Run `work`, which need not be idempotent, in a writing transaction that is committed at most once.
 
-        It is repeated only after a conflict with another transaction. Raises all other errors.
+        It is repeated only after a conflict with another transaction, and for `patience` seconds after an outage before
+        the commit. Raises all other errors.
+
+        patience: `None` to raise the error of every outage
         """
-        return await self._patiently(self.transaction, work, CONFLICT_PATIENCE, retries=outages.is_conflict)
+        if patience is None:
+            return await self._patiently(self.transaction, work, CONFLICT_PATIENCE, retries=outages.is_conflict)
+        return await self._patiently(self.transaction, work, patience, retries=outages.left_nothing)
 
     async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
         """Run `work` in a transaction that only reads, with retries as in `persist`."""

@@ -133,6 +133,11 @@ def may_be_committed(error: BaseException) -> bool:
     return getattr(error, _COMMITTING, False)
 
 
+def left_nothing(error: BaseException) -> bool:
+    """Return whether the transaction may succeed later and has certainly not been committed."""
+    return is_outage(error) and not may_be_committed(error)
+
+
 def describe(error: BaseException) -> str | None:
     """Return one line for the user if the error means that the database cannot be used; None for other errors."""
     if isinstance(error, sa.exc.DBAPIError | sa.exc.TimeoutError | pymysql.err.MySQLError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+from collections.abc import Mapping
 
 from prometheus_client import Counter
 
@@ -18,10 +19,11 @@ from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 from tidings.aio.token_buckets import TokenBuckets
 from tidings.net.unauthenticated import key_of
+from tidings.storage import outages
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.business.login_origins import LoginOrigin
 from tidings.storage.database import Connection, Database, DatabaseError
-from webapp.http.errors import RateLimitExceeded
+from webapp.http.errors import DatabaseAway, RateLimitExceeded
 from webapp.rate_limits import buckets
 
 log = logging.getLogger(__name__)
@@ -159,12 +161,17 @@ class Guessing:
         address = f"address {origin}"[:64]
         interval, filling = round(STRANGER.interval * 1000), round(STRANGER.filling * 1000)
         now = self._clock.now_ms()
-        full_at = await self._database.persist(
-            lambda connection: login_buckets.take(
-                connection, [account, address], now, interval=interval, filling=filling
-            ),
-            patience=4.0,
-        )
+
+        async def take(connection: Connection) -> Mapping[str, int]:
+            return await login_buckets.take(connection, [account, address], now, interval=interval, filling=filling)
+
+        try:
+            full_at = await self._database.commit(take, patience=4.0)
+        except Exception as error:
+            if not outages.may_be_committed(error):
+                raise
+            # A repetition would consume a second token. The password was not checked.
+            raise DatabaseAway from error
         if full_at:
             # Later attempts are refused here until then, without a statement.
             self._accounts.learn(username, (full_at.get(account, 0) - now) / 1000)
