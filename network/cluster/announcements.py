@@ -38,6 +38,13 @@ class Announcements:
         make: return the frame with this number.
         """
         try:
+            return await self._announce(make)
+        except asyncio.CancelledError:
+            self.incomplete = True
+            raise
+
+    async def _announce(self, make: Callable[[int], FromNode]) -> int:
+        try:
             # Read the live nodes again: a node that joined just now may have read the previous state.
             await self.membership.beat()
         except RedisAway:

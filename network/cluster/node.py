@@ -17,6 +17,7 @@ from network.cluster.membership import MembershipChange, NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import DevicePart, Presence
 from network.cluster.redis_client import RedisAway, RedisClient
+from network.cluster.token_checks import TokenChecks
 from network.directory.directory import Directory
 from network.directory.other_nodes import OtherNodes
 from network.routing.shared_router import SharedRouter
@@ -67,6 +68,7 @@ class ClusterNode(OtherNodes):
         )
         self.exchange = Exchange(self.router, self.membership, self.presence, self._outbox)
         self._announcements = Announcements(self.membership, self._outbox)
+        self._token_checks = TokenChecks(self.router, self.directory)
         self._tasks: set[asyncio.Task[None]] = set()
         self._catching_up: asyncio.Task[None] | None = None
         self._heartbeat: asyncio.Task[bool] | None = None
@@ -82,7 +84,7 @@ class ClusterNode(OtherNodes):
 
     def services(self) -> Sequence[Service]:
         """Return the services in the order in which they start."""
-        return [self.membership, self.links, self, self._mailbox_polls]
+        return [self.membership, self.links, self, self._mailbox_polls, self._token_checks]
 
     async def run(self, stop: asyncio.Event) -> None:
         self._to_all(frames.Hello())
@@ -134,6 +136,9 @@ class ClusterNode(OtherNodes):
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] | None = None
     ) -> None:
         await self._announcements.announce(lambda n: frames.Changed(n, list(numbers), list(expelled), dict(keys or {})))
+
+    def changed_perhaps(self) -> None:
+        self._announcements.incomplete = True
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
         self._to_all(frames.KeysTaken(list(taken)))
@@ -210,6 +215,7 @@ class ClusterNode(OtherNodes):
         directory = self.directory
         if frame.everything:
             directory.recipients.changed_all()
+            self._token_checks.request()
         for number in frame.numbers:
             directory.recipients.changed(number)
         if frame.expelled:
@@ -258,8 +264,11 @@ class ClusterNode(OtherNodes):
     async def _changed(self, change: MembershipChange) -> None:
         self.exchange.changed(change.left)
         self._announcements.nodes_left(change.left)
-        if change.was_away:
+        if change.left or change.was_away:
+            # They may have died between the commit of a change and its announcement.
             self.directory.recipients.changed_all()
+            self._token_checks.request()
+        if change.was_away:
             self._announcements.incomplete = self.presence.unclaimed = True
             self._start_catch_up()
 

@@ -29,6 +29,7 @@ class LoggedIn:
 
     part: device.Partition  # Partition of the device that is on this connection.
     identity_key: bytes  # Key that the device was registered with at its login.
+    token_hash: bytes
 
 
 class DeviceCaller(Protocol):

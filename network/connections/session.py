@@ -281,7 +281,7 @@ class DeviceSession:
             self.transport.limit()
         self.transport.send(device.Ok(n=frame.n))
         self.backend.router.attach(frame.number, self, frame.epoch, part)
-        self.devices[frame.number] = LoggedIn(part, proven.identity_key)
+        self.devices[frame.number] = LoggedIn(part, proven.identity_key, proven.token_hash)
         if part.partition == 0:
             self.backend.directory.refills.attached(frame.number, proven.left, self)
 
@@ -352,6 +352,10 @@ class DeviceSession:
     def host(self) -> str:
         """Return the address of the client."""
         return self.transport.host
+
+    def token_of(self, number: str) -> bytes:
+        """Return the hash of the token with which a device on this connection has logged in."""
+        return self.devices[number].token_hash
 
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send one envelope under the next number of this connection; return the number."""

@@ -182,6 +182,7 @@ class Registrations:
             self.context.directory.registrations_changed(numbers)
             for number in numbers:
                 self.context.router.expel(number, device.OVERLOADED)
+            self.context.directory.other_nodes.changed_perhaps()
             raise
 
     async def _changed(self, numbers: Sequence[str], keys: Mapping[str, bytes]) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import math
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from network.directory.recipients import Recipients
 from network.directory.seen_devices import SeenDevices
@@ -52,6 +52,7 @@ class Proven:
 
     left: Counts  # One-time pre-keys left at the network.
     identity_key: bytes  # Key that the device is registered with.
+    token_hash: bytes
 
 
 class DeviceLogins:
@@ -90,11 +91,16 @@ class DeviceLogins:
         if found is None:
             return None
         self._recipients.learn((number,), {number: found.blocks}, found.changes)
-        return Proven(found.left, found.identity_key)
+        return Proven(found.left, found.identity_key, found.token_hash)
 
     async def is_device(self, number: str, token: str, host: str) -> bool:
         """Return whether this is the token of the device, without counting pre-keys. Waits and raises as `verify`."""
         return await self._find(number, token, host, counts=False) is not None
+
+    async def list_token_hashes(self, numbers: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the hashes of the tokens of those of the numbers that are registered."""
+        found = await self._database.query(lambda c: directory.list_credentials(c, numbers))
+        return {number: token_hash for number, (token_hash, _) in found.items()}
 
     async def _find(self, number: str, token: str, host: str, *, counts: bool) -> _Registered | None:
         while True:

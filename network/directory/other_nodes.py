@@ -26,6 +26,9 @@ class OtherNodes:
         keys: identity keys of the numbers that were registered.
         """
 
+    def changed_perhaps(self) -> None:
+        """Make the other nodes read registrations again: a change of some has an unknown outcome."""
+
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
         """Announce that one-time pre-keys were handed out: (number, an ordinary one was, a Kyber one was)."""
 

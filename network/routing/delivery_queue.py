@@ -120,6 +120,9 @@ class RecipientConnection(Protocol):
     def host(self) -> str:
         """Address of the client."""
 
+    def token_of(self, number: str) -> bytes:
+        """Return the hash of the token with which a device on it has logged in."""
+
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
         """Send a delivery under a number of this connection; return the number."""
 

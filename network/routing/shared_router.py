@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
 from network.routing.delivery_queue import STORED, DeliveryQueue, EnvelopeOrigin, RecipientConnection, Transit, from_row
@@ -93,6 +93,16 @@ class SharedRouter(Router):
         """Remove a partition of a device from its connection."""
         for queue in self._queues.of(number):
             if queue.session is not None and queue.part.partition == partition:
+                self._detach(queue, reason)
+
+    def tokens_of(self, number: str) -> Set[bytes]:
+        """Return the hashes of the tokens with which a device, or its partitions, are attached here."""
+        return {queue.session.token_of(number) for queue in self._queues.of(number) if queue.session is not None}
+
+    def expel_tokens(self, number: str, void: Set[bytes], reason: str) -> None:
+        """Remove a device from its connections that it logged in on with one of these tokens."""
+        for queue in self._queues.of(number):
+            if queue.session is not None and queue.session.token_of(number) in void:
                 self._detach(queue, reason)
 
     def read_mailbox(self, number: str, rows: Sequence[mailbox.Envelope] = ()) -> None:

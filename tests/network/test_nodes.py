@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from harness import metrics, polling
 from harness.redis_server import RedisServer
 from network.cluster.links import NodeAway, NodeLinks
+from network.cluster.node import ClusterNode
 from network.cluster.presence import Presence
 from network.routing.shared_router import SharedRouter
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
-from tests.network.support import PATIENCE, Client, Network
+from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network, registration
 from tidings.secrets.api_key import ApiKey
 from tidings.storage.database import Database
 from tidings.storage.network import group_messages
@@ -209,6 +213,63 @@ async def test_a_new_registration_disconnects_the_number_on_every_node(network: 
     alice = await network.connect(ALICE, node=0)
     await network.register(ALICE)
     assert (await alice.next(device.Closing)).reason == device.REPLACED
+
+
+async def test_a_registration_that_is_announced_late_disconnects_the_number(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(links: NodeLinks, node: str, packet: bytes) -> None:
+        raise NodeAway("played")
+
+    await network.start()
+    await network.register(ALICE, BOB)
+    former, other = await network.connect(ALICE, node=0), await network.connect(BOB, node=0)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(NodeLinks, "post", cut)
+        await network.register(ALICE)
+    assert (await former.next(device.Closing)).reason == device.REPLACED
+    await other.nothing_came()
+
+
+async def test_a_registration_whose_node_ends_before_its_announcement_disconnects_the_number(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: object, **__: object) -> None:
+        raise RuntimeError("played")
+
+    await network.start()
+    await network.register(ALICE, BOB)
+    former, other = await network.connect(ALICE, node=0), await network.connect(BOB, node=0)
+    body = registration(ALICE) | {"token": "t" * 43}
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(ClusterNode, "changed", die)
+        assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 500
+    await network.nodes[1].stop()
+    assert (await former.next(device.Closing)).reason == device.REPLACED
+    await other.nothing_came()
+    network.tokens[ALICE] = "t" * 43
+    await network.connect(ALICE, node=0)
+
+
+async def test_a_registration_of_unknown_outcome_disconnects_the_number_on_every_node(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    persist = Database.persist
+
+    async def lossy(database: Database, work: Any, **options: Any) -> Any:
+        result = await persist(database, work, **options)
+        if options.get("patience") == 20:
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+        return result
+
+    await network.start()
+    await network.register(ALICE)
+    former = await network.connect(ALICE, node=0)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Database, "persist", lossy)
+        body = registration(ALICE)
+        assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 503
+    assert (await former.next(device.Closing)).reason == device.REPLACED
 
 
 async def test_a_checked_missing_number_is_announced_when_it_registers_at_another_node(network: Network) -> None:
