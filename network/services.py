@@ -247,7 +247,6 @@ def _registration_endpoints(context: NetworkContext, registrations: Registration
         RegistrationKey(key, needs_certificate=bool(certificate.chain and certificate.authorities)),
         context.clock,
         businesses=settings.rate_limits.businesses,
-        trusted=settings.trusted_proxies,
     )
 
 

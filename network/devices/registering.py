@@ -17,7 +17,7 @@ from network.errors import KeyRequired, TooMany, Unauthorized
 from tidings.aio.clock import Clock
 from tidings.aio.token_buckets import TokenBuckets
 from tidings.http.limited_protocol import consume, mark_authenticated
-from tidings.net.unauthenticated import REMEMBERED, Network, client_of, key_of
+from tidings.net.unauthenticated import REMEMBERED, key_of
 from tidings.wire import registration
 
 # Maximum body of a bulk registration, bytes: 500 devices with 100 one-time pre-keys each take about 5 MB.
@@ -73,8 +73,6 @@ class RegistrationEndpoints:
     clock: dataclasses.InitVar[Clock]
     # Numbers that register with the registration key only.
     businesses: Set[str] = frozenset()
-    # Proxies whose `X-Forwarded-For` is believed.
-    trusted: tuple[Network, ...] = ()
     _code_requests: TokenBuckets[str] = dataclasses.field(init=False)
     _tries: TokenBuckets[str] = dataclasses.field(init=False)
 
@@ -100,7 +98,7 @@ class RegistrationEndpoints:
             origin = KEY_HOLDER
         else:
             self._require_ordinary(body.number)
-            origin = self._origin(request)
+            origin = _origin(request)
             if wait := self._code_requests.take(origin):
                 CODE_REFUSED.inc()
                 raise TooMany("too many codes from this address", retry_after=math.ceil(wait))
@@ -120,7 +118,7 @@ class RegistrationEndpoints:
         elif not body.code and not body.token:
             self.key.require(request)
         else:
-            origin = self._origin(request)
+            origin = _origin(request)
             if wait := self._tries.take(origin):
                 TRY_REFUSED.inc()
                 raise TooMany("too many tries of codes from this address", retry_after=math.ceil(wait))
@@ -164,11 +162,10 @@ class RegistrationEndpoints:
         if number in self.businesses:
             raise KeyRequired(f"{number} is a business's number, which its Coreapp registers with the registration key")
 
-    def _origin(self, request: Request) -> str:
-        """Return the key of the client's address."""
-        peer = request.client.host if request.client is not None else ""
-        forwarded = request.headers.get("x-forwarded-for")
-        return key_of(client_of(peer, forwarded.encode("latin-1", "replace") if forwarded else None, self.trusted))
+
+def _origin(request: Request) -> str:
+    """Return the key of the client's address."""
+    return key_of(http.client_host(request))
 
 
 def _buckets(clock: Clock, burst: int, seconds: int) -> TokenBuckets[str]:

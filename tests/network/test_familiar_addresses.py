@@ -6,6 +6,7 @@ The limits are literals from docs/device-api.md.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import AsyncIterator, Iterator, Set
 
 import pytest
@@ -407,6 +408,17 @@ async def test_a_lock_of_the_previous_release_works_and_all_its_addresses_are_ot
 
     await pair_of_nodes.database.commit(consume)
     assert await node.guess(ELSEWHERE, PIN) == "right"
+
+
+async def test_an_address_before_an_unknown_one_is_not_believed(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    await scene.start(trusted_proxies=(ipaddress.ip_network("127.0.0.0/8"),))
+    # The client sends the first header. The proxy appends one because it hides the client's address.
+    headers = [("X-Forwarded-For", "198.51.100.7"), ("X-Forwarded-For", "unknown")]
+    with caplog.at_level(logging.INFO):
+        async with scene.network.http.post("/v1/codes", json={"number": ALICE}, headers=headers) as answer:
+            assert answer.status == 202
+    (record,) = [record for record in caplog.records if record.message == "code.issued"]
+    assert record.__dict__["address"] == "127.0.0.1"
 
 
 async def test_behind_proxies_the_clients_address_is_familiar(scene: Scene) -> None:
