@@ -98,10 +98,14 @@ def remove(state: GroupState, by: str, numbers: Sequence[str]) -> GroupOutcome:
 
 def set_admins(state: GroupState, by: str, numbers: Sequence[str], *, admin: bool) -> GroupOutcome:
     """Promote or demote participants. Raises `BadRequest` when no admin would be left, and `Forbidden`."""
-    require_admin(state, by)
     changed = tuple(
         member.number for member in state.members if member.number in set(numbers) and member.admin != admin
     )
+    if not changed and not admin and by in numbers:
+        # A repetition: the caller has demoted itself.
+        require_participant(state, by)
+        return GroupOutcome(state)
+    require_admin(state, by)
     if not changed:
         return GroupOutcome(state)
     members = tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +59,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(asks: li
         before, state = state, outcome.state
         assert state.chat.epoch == before.chat.epoch + (names(before) != names(state))
         assert not state.members or any(member.admin for member in state.members)
+        assert ask(state) == GroupOutcome(state), "a repetition has no effect"
         assert len(names(state)) == len(state.members) <= MAX_PARTICIPANTS
         positions = [member.position for member in state.members]
         assert positions == sorted(set(positions))
@@ -73,6 +75,19 @@ def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(asks: li
                 continue
             # A repeated request, as after a lost response, changes nothing.
             assert (again.state, again.notes) == (state, ())
+
+
+def test_an_admin_may_repeat_its_own_demotion() -> None:
+    first, other, third = NUMBERS[:3]
+    state = rules.join(rules.join(rules.create(CHAT).state, other).state, third).state
+    state = rules.set_admins(state, first, [other], admin=True).state
+    demoted = rules.set_admins(state, first, [first, third], admin=False).state
+    assert rules.set_admins(demoted, first, [first, third], admin=False) == GroupOutcome(demoted)
+    for numbers in ([other], [first, other]):
+        with pytest.raises(errors.Forbidden):
+            rules.set_admins(demoted, first, numbers, admin=False)
+    with pytest.raises(errors.Forbidden):
+        rules.set_admins(demoted, NUMBERS[3], [NUMBERS[3]], admin=False)
 
 
 def test_the_largest_notice_of_the_largest_group_fits_into_an_envelope() -> None:
