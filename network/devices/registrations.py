@@ -55,7 +55,7 @@ class Registrations:
             return False
         numbers = [body.number for body in devices]
         found = await self.context.database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
-        return all(body.number in found and _is_same(body, found[body.number]) for body in devices)
+        return _are_same(devices, [body.token for body in devices], found)
 
     async def register(
         self, devices: Sequence[registration.DeviceRegistration], *, opened: Mapping[str, str] = _NO_LOCKS
@@ -93,16 +93,20 @@ class Registrations:
                 for body in devices:
                     if not await directory.enter_epoch(connection, body.number, body.epoch):
                         raise StaleEpoch(f"{body.number} was registered, or uploaded keys, under a higher epoch")
-                before = await directory.list_identity_keys(connection, numbers)
+                registered = await directory.list_registrations(connection, numbers)
+                if _are_same(devices, issued, registered):
+                    # An earlier attempt has committed.
+                    return
                 former = await directory.take_former_identities(connection, numbers)
+                former.update((number, found.identity_key) for number, found in registered.items())
                 changed = {
                     body.number: body.identity_key
                     for body in devices
-                    if before.get(body.number, former.get(body.number)) not in (None, body.identity_key)
+                    if former.get(body.number) not in (None, body.identity_key)
                 }
                 await directory.register(connection, rows)
                 await _set_locks(connection, pins, opened, now)
-                await prekeys.drop(connection, list(before))
+                await prekeys.drop(connection, list(registered))
                 await prekeys.put(connection, ordinary)
                 await prekeys.put_kyber(connection, kyber)
                 pairs = await prekeys.take_fetchers(connection, list(changed))
@@ -111,12 +115,16 @@ class Registrations:
 
             with self._logging_in_again(numbers):
                 await self.context.database.persist(work, patience=20)
-        keys = {body.number: body.identity_key for body in devices}
+        await self._registered({body.number: body.identity_key for body in devices})
+        return issued
+
+    async def _registered(self, keys: Mapping[str, bytes]) -> None:
+        """Announce registrations that have committed. keys: identity keys by number."""
+        numbers = list(keys)
         await self._changed(numbers, keys)
         await self.notify_askers(keys)
-        REGISTRATIONS.inc(len(devices))
-        log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
-        return issued
+        REGISTRATIONS.inc(len(numbers))
+        log.info("devices.registered", extra={"count": len(numbers), "first": numbers[0] if numbers else ""})
 
     async def unregister(self, number: str, token: str) -> None:
         """Remove a number from the directory and from all groups, unless it was registered since with another token.
@@ -216,12 +224,16 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
         await locks.put(connection, number, pin_hash, now)
 
 
-def _is_same(body: registration.DeviceRegistration, found: RegisteredDevice) -> bool:
-    """Return whether the body's token and keys are those of the stored registration."""
-    return (
-        logins.matches(body.token, found.token_hash)
-        and body.identity_key == found.identity_key
-        and body.registration_id == found.registration_id
+def _are_same(
+    devices: Sequence[registration.DeviceRegistration], tokens: Sequence[str], found: Mapping[str, RegisteredDevice]
+) -> bool:
+    """Return whether the tokens and keys of all devices are those of the stored registrations."""
+    return all(
+        (stored := found.get(body.number)) is not None
+        and logins.matches(token, stored.token_hash)
+        and body.identity_key == stored.identity_key
+        and body.registration_id == stored.registration_id
+        for body, token in zip(devices, tokens, strict=True)
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pymysql
@@ -20,7 +22,8 @@ from tests.network.support import (
     reason,
     registration,
 )
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
+from tidings.storage.network import prekeys
 from tidings.wire import device
 
 
@@ -300,6 +303,32 @@ async def test_a_repeated_registration_ends_the_former_login(network: Network, l
     # The device logs in again, and its token is refused.
     assert (await former.next(device.Closing)).reason == expelled(network)
     assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 201
+
+
+async def test_a_registration_that_is_committed_twice_stores_its_one_time_keys_once(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    transaction = Database.transaction
+    taken: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def lossy(self: Database, **options: Any) -> AsyncIterator[Connection]:
+        async with transaction(self, **options) as connection:
+            yield connection
+        if taken:
+            return
+        async with transaction(self) as connection:
+            # Another device fetches the keys before the response to the commit is missed.
+            taken.extend((await prekeys.take_one_each(connection, [ALICE]))[0])
+        if taken:
+            raise sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+
+    monkeypatch.setattr(Database, "transaction", lossy)
+    await network.register(ALICE)
+    assert taken == [ALICE]
+    path, token = f"/v1/keys/{ALICE}", network.tokens[ALICE]
+    assert (await network.request("GET", path, token=token))[1]["prekey_ids"] == [*range(2, 26)]
 
 
 async def test_an_unregistration_of_unknown_outcome_takes_effect(network: Network, lost_commit: list[int]) -> None:

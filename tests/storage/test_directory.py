@@ -37,14 +37,12 @@ async def test_registering_again_replaces_the_whole_device(database_factory: Dat
     async with database.reading() as connection:
         found = await directory.list_registrations(connection, [ALICE, BOB, CAROL, "15559999999"])
         credentials = await directory.list_credentials(connection, [ALICE, "15559999999"])
-        identities = await directory.list_identity_keys(connection, [BOB])
     assert found == {
         ALICE: registration(ALICE, 3, kyber=False),
         BOB: registration(BOB, 2, kyber=False),
         CAROL: registration(CAROL, 4),
     }
     assert credentials == {ALICE: (bytes([3]) * 32, registration(ALICE, 3).identity_key)}
-    assert identities == {BOB: registration(BOB, 2).identity_key}
 
 
 async def test_thousands_of_numbers_are_looked_up_at_once(database_factory: DatabaseFactory) -> None:

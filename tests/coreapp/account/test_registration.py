@@ -49,9 +49,9 @@ async def died(world: World, running: Running) -> None:
 async def left_at_the_network(network: RealNetwork) -> tuple[bytes, int]:
     """Return the business's identity key at the network, and the number of its remaining one-time pre-keys."""
     async with network.database.reading() as connection:
-        keys = await directory.list_identity_keys(connection, [BUSINESS])
+        found = await directory.list_registrations(connection, [BUSINESS])
         counts = await prekeys.count_left(connection, [BUSINESS])
-    return keys[BUSINESS], counts[BUSINESS].prekeys
+    return found[BUSINESS].identity_key, counts[BUSINESS].prekeys
 
 
 async def a_message_comes_and_goes(world: World, network: RealNetwork, running: Running) -> None:

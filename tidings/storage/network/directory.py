@@ -177,17 +177,6 @@ async def list_registrations(
     return found
 
 
-async def list_identity_keys(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
-    """Return the identity keys of those of the given numbers that are registered."""
-    found: dict[str, bytes] = {}
-    for chunk in _chunks(numbers):
-        rows = await connection.execute(
-            sa.select(registrations.c.number, registrations.c.identity_key).where(registrations.c.number.in_(chunk))
-        )
-        found.update((number, key) for number, key in rows)
-    return found
-
-
 _FORMER = sa.select(former_identities.c.number, former_identities.c.identity_key).where(
     former_identities.c.number.in_(any_of("numbers"))
 )
