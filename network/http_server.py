@@ -80,7 +80,7 @@ class _Protocol(LimitedHttpProtocol):
         handshake.start(app, early)
 
     def refusal(self, status: int, text: str) -> tuple[Headers, bytes]:
-        kinds = {429: errors.Crowded, 503: errors.Crowded, 421: errors.WrongHost, 403: errors.WrongOrigin}
+        kinds = {429: errors.Crowded, 503: errors.Unavailable, 421: errors.WrongHost, 403: errors.WrongOrigin}
         answer = http.answer(kinds.get(status, errors.BadRequest)(text, retry_after=int(status in (429, 503))))
         return answer.raw_headers, bytes(answer.body)
 

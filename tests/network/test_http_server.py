@@ -74,8 +74,12 @@ def open_websocket(address: Address) -> websockets.connect:
 
 
 @contextlib.asynccontextmanager
-async def serve(connections: int = 10, head_timeout: float = HEAD_TIMEOUT) -> AsyncIterator[Address]:
-    limiter = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=connections)
+async def serve(
+    connections: int = 10, head_timeout: float = HEAD_TIMEOUT, *, is_overloaded: bool = False
+) -> AsyncIterator[Address]:
+    limiter = ConnectionLimiter(
+        UnauthenticatedSettings(), SystemClock(), connections=connections, is_overloaded=lambda *_: is_overloaded
+    )
     server = HttpServer(("127.0.0.1", 0), TlsFiles(), make_app(), limiter=limiter, head_timeout=head_timeout)
     address = server.open()
     stop = asyncio.Event()
@@ -119,6 +123,16 @@ async def test_an_endless_request_head_is_refused() -> None:
             for _ in range(1_000):
                 writer.write(b"a" * 16_000)
                 await writer.drain()
+
+
+async def test_a_request_that_is_not_dispatched_is_refused_as_unavailable() -> None:
+    async with serve(is_overloaded=True) as address, connected(address) as (reader, writer):
+        writer.write(b"GET /v1/keys/15550100001 HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await reader.readuntil(b"}}")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in head.lower()
+    assert msgspec.json.decode(body)["error"]["reason"] == "unavailable"
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nA: a"])
