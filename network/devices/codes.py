@@ -58,21 +58,28 @@ class Codes:
     async def issue(self, number: str, origin: str) -> None:
         """Log a new code; the previous one of this number and address becomes void. Raises `TooMany`."""
         now = self._clock.now_ms()
+        # Codes of earlier attempts by hash; one of them may have been committed.
+        made: dict[bytes, str] = {}
 
         async def work(connection: Connection) -> str:
-            started_at, issued = count(await challenges.find(connection, number, origin), now)
+            last = await challenges.find(connection, number, origin)
+            if last is not None and last.code_hash in made:
+                return made[last.code_hash]
+            started_at, issued = count(last, now)
             digits = SHORT
             if origin != KEY_HOLDER:
                 full_at = NUMBER_TRIES.bound(await challenges.read_tries(connection, number), now)
                 if NUMBER_TRIES.wait(full_at, now, 1 + await _count_reserved(connection, number, origin, now)):
                     digits = LONG
             code = f"{secrets.randbelow(10**digits):0{digits}d}"
+            code_hash = self._hash(number, code)
+            made[code_hash] = code
             await challenges.put(
                 connection,
                 Challenge(
                     number=number,
                     origin=origin,
-                    code_hash=self._hash(number, code),
+                    code_hash=code_hash,
                     digits=digits,
                     issued_at=now,
                     expires_at=now + VALID_MS,

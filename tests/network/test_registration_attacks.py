@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 import aiohttp
 import pytest
@@ -343,6 +344,18 @@ async def test_codes_requested_with_the_registration_key_stay_short(scene: Scene
     code = await scene.code("127.0.0.1", token=REGISTRATION_KEY)
     assert len(code) == 6
     assert (await scene.register("127.0.0.9", code=code, key=REGISTRATION_KEY))[0] == 201
+
+
+async def test_a_code_is_issued_when_the_outcome_of_its_commit_is_unknown(
+    database_factory: DatabaseFactory, lost_commit: list[bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    codes = Codes(await database_factory("network"), REGISTRATION_KEY, ManualClock())
+    lost_commit.append(True)
+    with caplog.at_level(logging.INFO):
+        await codes.issue(ALICE, "192.0.2.1")
+    assert not lost_commit
+    (code,) = [record.__dict__["code"] for record in caplog.records if record.message == "code.issued"]
+    await codes.check(ALICE, "192.0.2.1", code)
 
 
 async def test_a_wrong_code_counts_once_when_the_outcome_of_its_commit_is_unknown(
