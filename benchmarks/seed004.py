@@ -290,7 +290,7 @@ BENCHMARK = Benchmark(
     how="""Idle devices, each on a connection of its own from an address of its own, logged in, on as many nodes as it
 takes: a process may open 20,000 files here. Memory of nodes is what is theirs alone (USS); that of the kernel is of its
 caches of sockets, divided by both ends, which are on this machine. A connection and its login have to be served before
-more than so many others come, or the network tells them to come back later, as it tells strangers.""",
+more than so many others come, or the network tells them to come back later, as it tells unauthenticated clients.""",
     measure=measure,
     calibrations=calibrations.COMMON,
     names=["tcp", "ws-json", "death"],

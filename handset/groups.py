@@ -226,7 +226,7 @@ class FleetGroups:
         """Send our key to a peer, if the network confirms that the peer is a participant."""
         fetched = await self._api(device).fetch(group)
         if all(participant.number != peer for participant in fetched.participants):
-            log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
+            log.warning("sender_key.not_a_participant", extra={"number": device.number, "peer": peer, "group": group})
             return
         number = device.number
         distribution: bytes | None = await self.sender.do(

@@ -24,9 +24,9 @@ from tidings.wire.unfinished import Unfinished
 log = logging.getLogger(__name__)
 
 OPEN = Gauge("tidings_network_connections", "Open connections")
-UNAUTHENTICATED = Gauge("tidings_network_strangers", "Live connections without a login")
+UNAUTHENTICATED = Gauge("tidings_network_unauthenticated_connections", "Live connections without a login")
 REFUSED = Counter(
-    "tidings_network_strangers_refused_total",
+    "tidings_network_unauthenticated_connections_refused_total",
     "Live connections refused or closed before a login",
     ["why"],
 )

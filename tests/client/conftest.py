@@ -29,7 +29,7 @@ class Registered:
     identity: e2ee.IdentityKeyPair
 
 
-def stranger(token: str = TOKEN) -> Registered:
+def unregistered_device(token: str = TOKEN) -> Registered:
     """Return a device that is not registered."""
     return Registered("15550001111", token, e2ee.IdentityKeyPair.generate())
 

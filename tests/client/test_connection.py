@@ -163,9 +163,9 @@ async def test_fetch_returns_bundles_for_registered_numbers_only(network: Networ
 
 async def test_a_fetch_of_many_numbers_is_split_into_several_calls(network: Network) -> None:
     await network.register(ANN, BEN)
-    strangers = [str(15550200000 + number) for number in range(600)]
+    unregistered = [str(15550200000 + number) for number in range(600)]
     async with client_of(network, ANN).running() as client:
-        assert list(await client.connection.fetch(ANN, [*strangers, BEN])) == [BEN]
+        assert list(await client.connection.fetch(ANN, [*unregistered, BEN])) == [BEN]
         with pytest.raises(NetworkRefusal) as refusal:
             await client.connection.check(ANN, ["1"] * 10_001)
         assert refusal.value.reason == device.TOO_LARGE

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from tests.client.conftest import TOKEN, register, stranger
+from tests.client.conftest import TOKEN, register, unregistered_device
 from tests.client.support import pieces
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
@@ -227,7 +227,7 @@ async def test_a_status_without_a_reason_maps_to_its_error(status: int, kind: ty
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:1/\r\n\r\n" % status
     async with serving(answer) as url, NetworkApi(url) as api:
         with pytest.raises(errors.ClientError) as raised:
-            await api.count_keys(stranger())
+            await api.count_keys(unregistered_device())
     assert type(raised.value) is kind
     if isinstance(raised.value, errors.NetworkRefusal):
         assert raised.value.status == status
@@ -237,7 +237,7 @@ async def test_a_status_without_a_reason_maps_to_its_error(status: int, kind: ty
     "answer", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"]
 )
 async def test_an_invalid_response_is_reported_without_the_token(answer: bytes) -> None:
-    device = stranger()
+    device = unregistered_device()
     async with serving(answer) as url, NetworkApi(url) as api:
         with pytest.raises(errors.NetworkAway) as up:
             await api.upload_blob(device, pieces(b"ciphertext"), 10)
@@ -301,15 +301,16 @@ def test_a_status_and_reason_map_to_a_retryable_or_a_final_error(
 
 @pytest.mark.parametrize("call", ["upload", "download", "keys"])
 async def test_a_call_refused_because_of_unauthenticated_clients_counts_as_away(network: Network, call: str) -> None:
-    """The network asks for a repetition: strangers behind the same address, such as a proxy's, were too fast."""
+    """The network requests a repetition: unauthenticated clients behind the same address, such as a proxy's, were too
+    fast."""
     await network.stop()
     await network.start(unauthenticated=UnauthenticatedSettings(rate=0.4, rate_each=0.4))
     url = f"http://127.0.0.1:{network.addresses.http[1]}"
     async with NetworkApi(url) as api:
         device = await register(api, ADA)
-    async with NetworkApi(url) as strangers:
+    async with NetworkApi(url) as other:
         with pytest.raises(errors.Unauthorized):
-            await strangers.count_keys(stranger())
+            await other.count_keys(unregistered_device())
     async with NetworkApi(url) as api:
         with pytest.raises(errors.NetworkAway):
             if call == "upload":

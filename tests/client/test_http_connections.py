@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tests.client.conftest import stranger
+from tests.client.conftest import unregistered_device
 from tests.client.support import pieces
 from tidings.client import errors, http
 from tidings.client.http import NetworkApi
@@ -113,7 +113,7 @@ async def test_a_call_that_may_have_taken_effect_is_not_repeated() -> None:
 
     async with Server(serve).running() as api:
         with pytest.raises(errors.NetworkAway) as raised:
-            await api.block(stranger(), BEN)
+            await api.block(unregistered_device(), BEN)
     assert type(raised.value) is errors.NetworkAway
     assert asked == 1
 
@@ -138,7 +138,7 @@ async def test_a_refusal_during_an_upload_stops_the_upload() -> None:
     async with server.running() as api:
         for _ in range(2):
             with pytest.raises(errors.NetworkFull):
-                await api.upload_blob(stranger(), endless(), 2**40)
+                await api.upload_blob(unregistered_device(), endless(), 2**40)
     assert server.connections == 2
     assert sent < 256 * MIB
 
@@ -155,7 +155,7 @@ async def test_a_download_reads_no_faster_than_its_reader() -> None:
             await writer.drain()
             written += MIB
 
-    async with Server(pour).running() as api, api.download_blob(stranger(), "x") as chunks:
+    async with Server(pour).running() as api, api.download_blob(unregistered_device(), "x") as chunks:
         size = len(await anext(chunks))
         for _ in range(3000):
             await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_a_silent_download_times_out(monkeypatch: pytest.MonkeyPatch) -> N
 
     async with Server(stall).running() as api:
         with pytest.raises(errors.NetworkSilent):
-            async with api.download_blob(stranger(), "x") as chunks:
+            async with api.download_blob(unregistered_device(), "x") as chunks:
                 async for _ in chunks:
                     pass
 
@@ -189,7 +189,7 @@ async def test_a_stalled_upload_times_out(monkeypatch: pytest.MonkeyPatch) -> No
 
     async with Server(stall).running() as api:
         with pytest.raises(errors.NetworkSilent):
-            await api.upload_blob(stranger(), pieces(bytes(64 * MIB)), 64 * MIB)
+            await api.upload_blob(unregistered_device(), pieces(bytes(64 * MIB)), 64 * MIB)
         over.set()
 
 
@@ -197,4 +197,4 @@ async def test_a_token_with_a_line_break_is_not_sent() -> None:
     server = answering(KEPT)
     async with server.running() as api:
         with pytest.raises(ValueError, match="header"):
-            await api.count_keys(stranger("a\r\nX: y"))
+            await api.count_keys(unregistered_device("a\r\nX: y"))

@@ -34,8 +34,8 @@ async def test_a_replayed_first_message_is_not_shown_after_its_session_is_gone(t
         async with world.running():
             await world.network.until_online(READER)
             again = msgspec.structs.replace(original, id="replay-2")
-            stranger = msgspec.structs.replace(original, id="replay-3", sender="15550999999")
-            await world.network.until_acked(world.network.deliver(again), world.network.deliver(stranger))
+            other_sender = msgspec.structs.replace(original, id="replay-3", sender="15550999999")
+            await world.network.until_acked(world.network.deliver(again), world.network.deliver(other_sender))
         assert [message.text for message in world.phone.shown] == ["pay 100", *(f"later {n}" for n in range(11))]
 
 

@@ -26,11 +26,11 @@ from tidings.http.listener_settings import UnauthenticatedSettings
 async def test_unauthenticated_requests_are_delayed_and_authenticated_ones_are_not() -> None:
     limits = UnauthenticatedSettings(rate=0.0, rate_each=10.0)
     request = b"GET / HTTP/1.1\r\n\r\n"
-    async with serve(limits=limits) as server, connected(server) as stranger, connected(server) as other:
+    async with serve(limits=limits) as server, connected(server) as unknown, connected(server) as other:
         # More than the burst of a full token bucket, after which the unauthenticated requests are delayed.
-        stranger[1].write(request * 400)
+        unknown[1].write(request * 400)
         while server.served < 150:
-            assert (await answer(stranger[0]))[0] == 200
+            assert (await answer(unknown[0]))[0] == 200
         before = server.served
         for authorization in (b"known", b"none", b"none"):
             other[1].write(b"GET / HTTP/1.1\r\nAuthorization: %b\r\n\r\n" % authorization)
@@ -203,7 +203,7 @@ def test_a_proxy_s_own_requests_have_a_separate_rate_limit() -> None:
     while (wait := ask("10.0.0.1", b"192.0.2.1")) <= 5.0:
         pass
     assert wait == math.inf
-    assert ask("10.0.0.1", b"192.0.2.3") > 0, "all strangers together are at their limit"
+    assert ask("10.0.0.1", b"192.0.2.3") > 0, "all unknown addresses together are at their limit"
     # A client that names a proxy's address in the header still counts as a client.
     assert ask("10.0.0.1", b"10.0.0.2") > 0
     assert ask("10.0.0.1") == 0

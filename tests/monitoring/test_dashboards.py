@@ -70,10 +70,10 @@ async def load(business: Business, seconds: float, rate: float = RATE) -> None:
     await client.open_loop(business, work, rate)
 
 
-async def guess(stranger: Business, times: int) -> None:
+async def guess(unauthenticated: Business, times: int) -> None:
     """Send wrong passwords, more of them than the Webapp checks."""
     for _ in range(times):
-        status, _ = await stranger.call("POST", "/v1/users/login", {}, authorization=b"Basic d3Jvbmc6d3Jvbmc=")
+        status, _ = await unauthenticated.call("POST", "/v1/users/login", {}, authorization=b"Basic d3Jvbmc6d3Jvbmc=")
         assert status in (401, 429)
 
 

@@ -88,12 +88,12 @@ async def test_only_clients_with_a_certificate_of_the_authority_are_admitted(
     port = await serve(tls.server("link", server, clients=Clients.REQUIRED, least=ssl.TLSVersion.TLSv1_3))
     client = OURS.files(tmp_path, "client", "webapp")
     assert await converse(port, tls.client("link", client)) == NAME
-    strangers = {
+    untrusted = {
         "no certificate": TlsFiles(authorities=client.authorities),
         "of another authority": TlsFiles(*_pair(THEIRS.files(tmp_path, "theirs", "webapp")), client.authorities),
         "expired": TlsFiles(*_pair(OURS.files(tmp_path, "old", "webapp", days=-1)), client.authorities),
     }
-    for files in strangers.values():
+    for files in untrusted.values():
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await converse(port, tls.client("link", files))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -275,10 +275,10 @@ async def test_handshakes_of_unauthenticated_clients_are_rate_limited(serve: Ser
     for _ in range(5):
         assert await converse(port, known) == NAME
     bare = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
-    for stranger in ("127.9.8.1", "127.9.8.2"):
+    for unknown in ("127.9.8.1", "127.9.8.2"):
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             reader, _ = await asyncio.open_connection(
-                "127.0.0.1", port, ssl=bare, server_hostname=NAME, local_addr=(stranger, 0)
+                "127.0.0.1", port, ssl=bare, server_hostname=NAME, local_addr=(unknown, 0)
             )
             assert not await reader.read()
     assert count("refused") - refused == 1

@@ -108,8 +108,8 @@ def test_a_message_is_judged_by_membership_and_epoch() -> None:
     assert judge(frame, group) == ("", "")
     assert readers(frame, group) == [bob]
     assert judge(frame, None)[0] == device.NO_SUCH_GROUP
-    stranger = device.Send(1, dave, chat.id, "m", device.GROUP, epoch=7)
-    assert judge(stranger, group)[0] == device.NOT_PARTICIPANT
+    outsider = device.Send(1, dave, chat.id, "m", device.GROUP, epoch=7)
+    assert judge(outsider, group)[0] == device.NOT_PARTICIPANT
     assert judge(device.Send(1, bob, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
 
 

@@ -51,7 +51,7 @@ def count_tries(result: str, *, digits: int = 6) -> float:
 
 def count_delayed() -> float:
     """Return the number of requests that waited for the rate limit of unauthenticated clients."""
-    return REGISTRY.get_sample_value("tidings_strangers_delayed_total") or 0.0
+    return REGISTRY.get_sample_value("tidings_unauthenticated_requests_delayed_total") or 0.0
 
 
 async def test_a_business_number_registers_only_with_the_registration_key(scene: Scene) -> None:

@@ -5,7 +5,7 @@ How to write one, in `test_<part>.py`:
     async def test_unread_answers_cost_a_bounded_amount_of_memory(target: Target, attack: Attack, form: Form) -> None:
         async with attack("unread answers", on="webapp", others=("webapp", "messages")) as strike:
             for _ in range(form.pick(short=20, long=60)):
-                _, writer = await target.dial("webapp", target.stranger())
+                _, writer = await target.dial("webapp", target.unknown_address())
                 writer.write(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
             await strike.last(form.pick(short=1.0, long=15.0))
         strike.figure("answers written ahead", measured=..., limit=16)
@@ -14,7 +14,8 @@ How to write one, in `test_<part>.py`:
   loopback with a business that is logged in, shared by all modules of the session. Default settings, SQLite
   (`--database=mariadb` for the other). A part that needs other settings, or ruins what it attacks, makes its own
   target: `async with scene.running(tmp_path, environment={...}) as own: Attack(own, figures, form)`.
-- `target.stranger()` is a loopback address that was not used before (127.x.y.z): the limits per address are fresh.
+- `target.unknown_address()` is a loopback address that was not used before (127.x.y.z): the limits per address are
+  fresh.
   `target.dial(place, address)` is a raw connection from it, closed after the test.
 - `attack` measures the resources of the process `on` during the attack, beyond those for `others` alone: the growth of
   its resident memory to its exact peak (limit 64 MiB), its CPU as a share of one core (limit 5 %), and the longest

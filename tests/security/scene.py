@@ -65,7 +65,7 @@ class Target:
         self.registration_key = REGISTRATION_KEY
         self._dialled: list[asyncio.StreamWriter] = []
 
-    def stranger(self) -> str:
+    def unknown_address(self) -> str:
         """Return a loopback address that this session has not used before, and very likely no other session
         either."""
         number = next(_unauthenticated)
@@ -77,7 +77,7 @@ class Target:
         address: local address; None for a new one.
         """
         host, port = self.places[place]
-        reader, writer = await asyncio.open_connection(host, port, local_addr=(address or self.stranger(), 0))
+        reader, writer = await asyncio.open_connection(host, port, local_addr=(address or self.unknown_address(), 0))
         self._dialled.append(writer)
         return reader, writer
 

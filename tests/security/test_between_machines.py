@@ -177,23 +177,23 @@ async def test_with_tls_taps_and_clients_without_a_certificate_read_nothing(
     assert all(len(bytes_) > 2000 for bytes_ in seen.values()), {way: len(bytes_) for way, bytes_ in seen.items()}
     figures.record("listening between machines", "secrets seen", len(found), 0)
 
-    await refuse_strangers(secured, tmp_path, figures)
+    await refuse_untrusted_clients(secured, tmp_path, figures)
     await begin_handshakes(secured, figures, form)
     await finish_handshakes(secured, figures, form)
 
 
-async def refuse_strangers(secured: Secured, tmp_path: Path, figures: Figures) -> None:
+async def refuse_untrusted_clients(secured: Secured, tmp_path: Path, figures: Figures) -> None:
     own = secured.files("webapp")
     link = secured.address("TIDINGS_COREAPP_ADDRESS")
     assert await greets(link, tls.client("link", own))
     theirs = Authority("Another authority").files(tmp_path, "theirs", "webapp")
-    strangers = {
+    untrusted = {
         "plaintext": None,
         "no certificate": tls.client("link", TlsFiles(authorities=own.authorities)),
         "another authority": tls.client("link", TlsFiles(theirs.chain, theirs.key, own.authorities)),
     }
-    let_in = [name for name, context in strangers.items() if await greets(link, context)]
-    figures.record("strangers with the link key", "let in", len(let_in), 0)
+    let_in = [name for name, context in untrusted.items() if await greets(link, context)]
+    figures.record("untrusted clients with the link key", "let in", len(let_in), 0)
     # A client that trusts another authority does not send the key.
     assert not await greets(link, tls.client("link", TlsFiles(own.chain, own.key, theirs.authorities)))
 

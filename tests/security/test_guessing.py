@@ -61,7 +61,7 @@ async def attacked(
     names: Sequence[str],
     bound: tuple[float, float],
 ) -> None:
-    hosts = [target.stranger() for _ in range(addresses)]
+    hosts = [target.unknown_address() for _ in range(addresses)]
     found: Counter[int] = Counter()
     before = await target.metric("webapp", "tidings_password_checks_total")
     async with attack(name, on="webapp", others=("webapp", "logins")) as strike:

@@ -123,9 +123,9 @@ async def test_unauthenticated_connections_that_only_ping_are_limited_and_closed
     target: Target, attack: Attack, form: Form
 ) -> None:
     async with attack("connections that only ping", on="network", others=OTHERS) as strike:
-        lines = await dial(target, TCP, [target.stranger()] * form.count(110, 400) + [""] * form.count(20, 600))
+        lines = await dial(target, TCP, [target.unknown_address()] * form.count(110, 400) + [""] * form.count(20, 600))
         reading = [asyncio.create_task(line.swallow()) for line in lines]
-        open_at_once = await target.metric("network", "tidings_network_strangers")
+        open_at_once = await target.metric("network", "tidings_network_unauthenticated_connections")
         strike.figure("without a login at once", open_at_once, 500)
         for _ in range(form.count(1, 14)):
             for line in lines:
@@ -187,7 +187,7 @@ async def test_wrong_logins_and_pings_use_few_resources(
     target: Target, attack: Attack, form: Form, carrier: str
 ) -> None:
     async with attack(f"wrong logins, {carrier}", on="network", others=OTHERS) as strike:
-        lines = await dial(target, carrier, [target.stranger()] * 20 + [""] * 20)
+        lines = await dial(target, carrier, [target.unknown_address()] * 20 + [""] * 20)
         reading = [asyncio.create_task(line.swallow()) for line in lines]
         await asyncio.gather(
             *(
@@ -220,7 +220,7 @@ async def test_repeated_connections_use_few_resources(target: Target, attack: At
         return tried
 
     async with attack("connecting again and again", on="network", others=OTHERS) as strike:
-        one, many = [target.stranger()], [target.stranger() for _ in range(100)]
+        one, many = [target.unknown_address()], [target.unknown_address() for _ in range(100)]
         tried = await asyncio.gather(connect(one), connect(many))
     strike.figure("connections tried in a second", sum(tried) / strike.seconds, None)
 
@@ -258,7 +258,7 @@ async def test_registration_code_requests_and_attempts_are_rate_limited(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 for path in ("/v1/codes", "/v1/registrations") * 10:
-                    group.create_task(ask(aiohttp.TCPConnector(local_addr=(target.stranger(), 0)), path))
+                    group.create_task(ask(aiohttp.TCPConnector(local_addr=(target.unknown_address(), 0)), path))
     # 64 tokens and 16 more in each second; a request may wait 5 s for its first token and costs four.
     handled = answered.get(202, 0) + answered.get(401, 0)
     strike.figure("codes issued and tried", handled, 64 + 5 * 16 + strike.seconds * 16 / 4)

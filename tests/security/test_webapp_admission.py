@@ -93,7 +93,7 @@ async def test_endless_bodies_use_few_resources(target: Target, attack: Attack, 
 
 @BOTH
 async def test_a_flood_of_requests_uses_few_resources(target: Target, attack: Attack, form: Form, place: str) -> None:
-    hosts = [target.stranger() for _ in range(20)]
+    hosts = [target.unknown_address() for _ in range(20)]
     connections = asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
     sent = request(PATHS[place], b"Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.e30.x")
 
@@ -113,7 +113,7 @@ async def test_a_flood_of_requests_uses_few_resources(target: Target, attack: At
 async def test_a_flood_of_connections_uses_few_resources(
     target: Target, attack: Attack, form: Form, place: str
 ) -> None:
-    host = target.stranger()
+    host = target.unknown_address()
 
     async def use() -> None:
         _, writer = await asyncio.open_connection(*target.places[place], local_addr=(host, 0))
@@ -129,7 +129,7 @@ async def test_idle_connections_use_few_resources(target: Target, attack: Attack
     heads = request(PATHS[place], *(b"X-%d: y" % number for number in range(60)))[:-2]
     async with attack("connections that stay", on=place, others=OTHERS[place]) as strike:
         for _ in range(form.count(15, 60)):
-            host = target.stranger()
+            host = target.unknown_address()
             with contextlib.suppress(OSError):
                 for _ in range(20):
                     _, writer = await target.dial(place, host)

@@ -20,7 +20,7 @@ from tests.system.webhook import Webhook
 
 pytestmark = pytest.mark.whole_system
 
-BUSINESS, STRANGER = "15550000000", "15550100002"
+BUSINESS, BEN = "15550000000", "15550100002"
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
@@ -28,13 +28,13 @@ class Scene:
     """Business, person at our terminal, and a device that was written from the documentation alone."""
 
     def __init__(
-        self, installation: Installation, business: Business, webhook: Webhook, ada: Session, stranger: DocumentedDevice
+        self, installation: Installation, business: Business, webhook: Webhook, ada: Session, ben: DocumentedDevice
     ) -> None:
         self.installation = installation
         self.business = business
         self.webhook = webhook
         self.ada = ada
-        self.stranger = stranger
+        self.ben = ben
 
     async def tell(self, to: str, text: str) -> str:
         body = {"to": to, "type": "text", "text": {"body": text}}
@@ -44,23 +44,23 @@ class Scene:
     async def both_write(self, about: str) -> None:
         """Send a message from each recipient to the business, which receives both."""
         self.ada.type(f"{about}, from Ada")
-        await self.stranger.write(BUSINESS, f"{about}, from a stranger")
-        for name in ("Ada", "a stranger"):
+        await self.ben.write(BUSINESS, f"{about}, from Ben")
+        for name in ("Ada", "Ben"):
             await self.heard(f"{about}, from {name}")
 
     async def both_are_told(self, about: str) -> None:
         """Send a message from the business to each recipient. Both show it, and the business gets their receipts."""
-        ids = [await self.tell(ADA, f"{about}, to Ada"), await self.tell(STRANGER, f"{about}, to a stranger")]
+        ids = [await self.tell(ADA, f"{about}, to Ada"), await self.tell(BEN, f"{about}, to Ben")]
         await self.ada.until(f"{about}, to Ada")
-        await self.stranger.until(lambda: f"{about}, to a stranger" in self.shown_by_the_stranger())
+        await self.ben.until(lambda: f"{about}, to Ben" in self.shown_by_ben())
         for message_id in ids:
             await self.webhook.until(lambda body, id=message_id: (id, "delivered") in statuses(body))  # type: ignore[misc]
 
     async def heard(self, text: str) -> None:
         await self.webhook.until(lambda body: text in texts([body]))
 
-    def shown_by_the_stranger(self) -> Sequence[str]:
-        return [content["text"]["body"] for _, _, content in self.stranger.shown]
+    def shown_by_ben(self) -> Sequence[str]:
+        return [content["text"]["body"] for _, _, content in self.ben.shown]
 
     async def restore(self) -> None:
         """Restore a backup that was made just before: all sessions are lost, keys and webhook stay."""
@@ -84,8 +84,8 @@ class Scene:
         assert (len(at_the_business), len(set(at_the_business))) == (heard, heard), at_the_business
         at_adas = [line for line in self.ada.lines if re.search(rf"\+{BUSINESS}: ", line)]
         assert (len(at_adas), len(set(at_adas))) == (shown, shown), at_adas
-        at_the_strangers = self.shown_by_the_stranger()
-        assert (len(at_the_strangers), len(set(at_the_strangers))) == (shown, shown), at_the_strangers
+        at_bens = self.shown_by_ben()
+        assert (len(at_bens), len(set(at_bens))) == (shown, shown), at_bens
 
 
 def statuses(body: dict[str, object]) -> Sequence[tuple[str, str]]:
@@ -104,19 +104,19 @@ async def scene(installation: Installation, webhook: tuple[Webhook, str], folder
     business = await installation.business()
     await business.set_webhook(url)
     key = json.loads((installation.data_dir / "secrets" / "network.json").read_text())["registration_key"]
-    stranger = DocumentedDevice(installation.common["TIDINGS_NETWORK_HTTP_URL"], STRANGER, kyber=True)
-    await stranger.register(key=key)
-    await stranger.connect()
+    ben = DocumentedDevice(installation.common["TIDINGS_NETWORK_HTTP_URL"], BEN, kyber=True)
+    await ben.register(key=key)
+    await ben.connect()
     try:
         async with at_the_terminal(handset(installation, folder / "ada")) as ada:
             await ada.until("Connected")
-            await business.check_contacts([ADA, STRANGER])
-            made = Scene(installation, business, sink, ada, stranger)
+            await business.check_contacts([ADA, BEN])
+            made = Scene(installation, business, sink, ada, ben)
             await made.both_are_told("hello")
             await made.both_write("hello yourself")
             yield made
     finally:
-        await stranger.disconnect()
+        await ben.disconnect()
 
 
 async def test_after_a_restore_first_messages_arrive_once_in_either_direction(
@@ -152,7 +152,7 @@ async def test_after_garbage_on_lost_sessions_the_first_valid_message_arrives_on
         await made.restore()
         for number in range(200):
             kind, version = ("prekey", b"\x44") if number % 2 else ("message", b"\x33")
-            await made.stranger.send_raw(BUSINESS, kind, to_text(version + b"garbage %d" % number))
+            await made.ben.send_raw(BUSINESS, kind, to_text(version + b"garbage %d" % number))
         await made.both_write("true")
         await made.both_are_told("answered")
         made.check(heard=4, shown=2)

@@ -156,7 +156,7 @@ def test_containers_get_the_database_peer_addresses_and_only_their_own_secrets(a
     assert seen["network"]["TIDINGS_REDIS_URL"] == "rediss://redis.example:6379"
     assert seen["coreapp"]["TIDINGS_SHARDS"] == "1"
     masters = [name for name, variables in seen.items() if "TIDINGS_MASTER_KEY" in variables]
-    assert masters == ["coreapp"], "the Webapp, which strangers reach, has no master key"
+    assert masters == ["coreapp"], "the Webapp, which unauthenticated clients reach, has no master key"
 
 
 def test_an_installation_without_standbys_has_no_redis(aws: None) -> None:

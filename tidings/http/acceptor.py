@@ -22,7 +22,7 @@ from tidings.net.unauthenticated import Refusal
 
 log = logging.getLogger(__name__)
 
-WAITED = Counter("tidings_strangers_waited_total", "Connections that waited before they were served")
+WAITED = Counter("tidings_unauthenticated_connections_waited_total", "Connections that waited before they were served")
 
 # Seconds that a connection may wait for a slot.
 PATIENCE = 10.0

@@ -16,10 +16,12 @@ from tidings.http.refusal_log import RefusalLog, UntrustedForwarders
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import Bounds, Network, Refusal, UnauthenticatedClients, UnauthenticatedConnection
 
-UNAUTHENTICATED = Gauge("tidings_strangers", "Open HTTP connections of unauthenticated clients")
-DELAYED = Counter("tidings_strangers_delayed_total", "Requests of unauthenticated clients that waited for a slot")
+UNAUTHENTICATED = Gauge("tidings_unauthenticated_connections", "Open HTTP connections of unauthenticated clients")
+DELAYED = Counter(
+    "tidings_unauthenticated_requests_delayed_total", "Requests of unauthenticated clients that waited for a slot"
+)
 REFUSED = Counter(
-    "tidings_strangers_refused_total", "Refused connections and requests of unauthenticated clients", ["what"]
+    "tidings_unauthenticated_refused_total", "Refused connections and requests of unauthenticated clients", ["what"]
 )
 
 SHED = Counter("tidings_requests_shed_total", "HTTP requests refused because too many waited")

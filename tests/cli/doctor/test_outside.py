@@ -162,8 +162,8 @@ async def test_the_network_check_distinguishes_healthy_unhealthy_and_other_serve
     gone = free_port()
     assert (await one(NetworkHttp(f"http://127.0.0.1:{gone}", None))).level is Level.ERROR
     assert (await one(NetworkTcp("127.0.0.1", gone, None))).level is Level.ERROR
-    authority, stranger = Authority(), Authority("another")
-    context = tls.client("network", stranger.files(tmp_path, "caller", "caller"))
+    authority, other_authority = Authority(), Authority("another")
+    context = tls.client("network", other_authority.files(tmp_path, "caller", "caller"))
     async with serving(tls=authority.server_context(tmp_path, "127.0.0.1")) as untrusted:
         refused = await one(NetworkHttp(f"https://127.0.0.1:{untrusted.port}", context))
         assert (refused.level, "TIDINGS_NETWORK_CA" in refused.remedy) == (Level.ERROR, True)

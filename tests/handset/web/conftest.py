@@ -126,7 +126,7 @@ class Pages:
         return f"{parts.scheme}://{parts.netloc}"
 
     @contextlib.asynccontextmanager
-    async def stranger(self) -> AsyncIterator[Browser]:
+    async def unauthenticated(self) -> AsyncIterator[Browser]:
         """Run a browser that has not entered."""
         async with httpx.AsyncClient(base_url=self.origin, follow_redirects=True, verify=False, timeout=30) as client:
             yield Browser(client)
@@ -134,7 +134,7 @@ class Pages:
     @contextlib.asynccontextmanager
     async def browser(self, link: str = "") -> AsyncIterator[Browser]:
         """Run a browser that has entered by the link."""
-        async with self.stranger() as browser:
+        async with self.unauthenticated() as browser:
             page = await browser.get(link or self.address.link)
             entered = await browser.send(page, page.root.one("form"), {})
             assert entered.status == 200, entered.text

@@ -117,7 +117,7 @@ async def test_chats_and_sessions_survive_a_restart(live_network: LiveNetwork, t
         await browser.until(CHAT, "✓ ?sent")
         cookies = dict(browser.client.cookies)
     await shop.send(ADA, "two")
-    async with serving(settings) as pages, pages.stranger() as browser:
+    async with serving(settings) as pages, pages.unauthenticated() as browser:
         browser.client.cookies.update(cookies)
         page = await browser.until(CHAT, r"\btwo\b")
         assert [m.one("div", class_="text").text for m in page.messages] == ["one", "mine", "two"]
@@ -204,7 +204,7 @@ async def test_a_number_keeps_its_preferences_among_many(live_network: LiveNetwo
 
 
 async def test_an_address_with_a_number_of_too_many_digits_is_not_found(pages: Pages) -> None:
-    async with pages.stranger() as browser:
+    async with pages.unauthenticated() as browser:
         response = await browser.client.get(f"/handset/1/files/{'9' * 5000}/1")
         assert response.status_code == 404
 

@@ -57,7 +57,7 @@ def check_headers(response: httpx.Response) -> str:
 
 
 async def test_a_link_opens_the_pages_once(pages: Pages) -> None:
-    async with pages.stranger() as browser:
+    async with pages.unauthenticated() as browser:
         for _ in range(2):
             # A preview of the link does not use it.
             page = await browser.get(pages.address.link)
@@ -70,7 +70,7 @@ async def test_a_link_opens_the_pages_once(pages: Pages) -> None:
         assert {"HttpOnly", "SameSite=strict", "Path=/handset"} <= set(attributes)
         assert "Domain" not in cookie
         assert (await browser.send(page, page.root.one("form"), {})).status == 403
-    async with pages.stranger() as browser:
+    async with pages.unauthenticated() as browser:
         assert (await browser.get(pages.address.link)).status == 403
 
 
@@ -84,11 +84,11 @@ async def test_a_page_makes_a_link_for_another_browser(pages: Pages, browser: Br
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_nothing_is_shown_without_a_session(pages: Pages, browser: Browser, path: str) -> None:
-    async with pages.stranger() as stranger:
+    async with pages.unauthenticated() as other:
         for cookie in ("", "x", "1.2.3", "ü"):
             port = pages.origin.rpartition(":")[2]
             headers = {"cookie": f"tidings_handset_{port}={cookie}".encode()} if cookie else {}
-            response = await stranger.client.get(path, headers=headers)
+            response = await other.client.get(path, headers=headers)
             assert response.status_code in (403, 404)
             assert ADA not in response.text
             check_headers(response)

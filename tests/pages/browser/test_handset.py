@@ -585,9 +585,9 @@ async def test_axe_finds_nothing_on_any_page(handsets: Scene, contexts: Contexts
     await page.get_by_role("button", name="Make a link").click()
     assert await axe.violations(page) == []
     link = await page.locator("code").inner_text()
-    stranger, watch = await contexts.open(bypass_csp=True)
+    unauthenticated, watch = await contexts.open(bypass_csp=True)
     watch.allow("status of 403")
-    page = await stranger.new_page()
+    page = await unauthenticated.new_page()
     for url in (link, handsets.handset_url):
         await page.goto(url)
         assert await axe.violations(page) == [], url
