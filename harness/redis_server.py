@@ -20,8 +20,8 @@ from harness.mariadb import free_port
 START_SECONDS = 20.0
 # Name of the master in the Sentinels.
 MASTER = "presence"
-# Slots of a Redis Cluster.
-SLOTS = 16_384
+# Hash slots of a Redis Cluster.
+HASH_SLOTS = 16_384
 
 
 def _client(port: int) -> redis.Redis:
@@ -231,7 +231,7 @@ def _follows(server: RedisServer) -> bool:
 
 
 class RedisCluster:
-    """Servers that form one Redis Cluster, each with a part of the slots."""
+    """Servers that form one Redis Cluster, each with a part of the hash slots."""
 
     def __init__(self, count: int = 3) -> None:
         self.servers: Sequence[RedisServer] = [RedisServer(clustered=True) for _ in range(count)]
@@ -242,13 +242,13 @@ class RedisCluster:
         return self.servers[0].url
 
     def start(self) -> None:
-        """Start, and wait until all slots are served. Raises `RuntimeError`, and `TimeoutError` for the slots."""
-        share = -(-SLOTS // len(self.servers))
+        """Start, and wait until all hash slots are served. Raises `RuntimeError` and `TimeoutError`."""
+        share = -(-HASH_SLOTS // len(self.servers))
         for index, server in enumerate(self.servers):
             server.start()
             first = index * share
             with server.client() as client:
-                client.execute_command("CLUSTER ADDSLOTSRANGE", first, min(first + share, SLOTS) - 1)
+                client.execute_command("CLUSTER ADDSLOTSRANGE", first, min(first + share, HASH_SLOTS) - 1)
                 client.execute_command("CLUSTER SET-CONFIG-EPOCH", index + 1)
                 if index:
                     client.execute_command("CLUSTER MEET", "127.0.0.1", self.servers[0].port)

@@ -128,7 +128,7 @@ class Routing:
         try:
             await _reach(server, membership)
             # Sequence numbers of all nodes follow the same time, even if this node's clock is changed.
-            numbers = NodeSequenceNumbers(membership.clock, last_seq, membership.slot)
+            numbers = NodeSequenceNumbers(membership.clock, last_seq, membership.node_index)
             mailboxes.is_shared = True
             router = SharedRouter(*parts, numbers=numbers, **options)
             self.node = ClusterNode(server, membership, links, router, directory, store)

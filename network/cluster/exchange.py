@@ -178,7 +178,7 @@ class Exchange:
         only for the first copy."""
         if not (self._recent_senders.has(sender) or self._recent_recipients.has(number)):
             return False
-        return self._take_first(Stream(sender, number, device.GROUP_SLOT))
+        return self._take_first(Stream(sender, number, device.GROUP_HASH_SLOT))
 
     def _take_first(self, stream: Stream) -> bool:
         """Return whether the mailbox must be read before the next envelope of this stream, whose recipient is here."""
@@ -199,7 +199,7 @@ class Exchange:
 
     def _choose(self, claims: Claims, frame: device.Send) -> str:
         """Return the node that delivers the envelope, empty when this node must handle it."""
-        node = holder(claims, device.slot_of(frame.sender, frame.kind, frame.group))
+        node = holder(claims, device.hash_slot_of(frame.sender, frame.kind, frame.group))
         unreachable = node == self.membership.me or node in self._silent or self.relocation_check.is_blind(node)
         return "" if unreachable else node
 
@@ -341,7 +341,7 @@ class Exchange:
         origin = self._origins.get(source)
         if origin is None:
             origin = self._origins[source] = NodeOrigin(functools.partial(self.outbox.put, source))
-        if self.presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
+        if self.presence.is_ours(frame.to, device.hash_slot_of(frame.sender, frame.kind, frame.group)):
             is_first = self._recent_recipients.has(frame.to) and self._recent_recipients.take_first(stream_of(frame))
             if read_first or is_first or self.presence.is_repeating(frame.to):
                 self.router.require_read_before(frame)

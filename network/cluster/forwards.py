@@ -28,12 +28,14 @@ class Stream(NamedTuple):
 
     sender: str
     to: str
-    slot: int  # Slot of the recipient for group messages, which have a partition of their group; -1 for others.
+    hash_slot: int  # of an envelope with a group; -1 for others
 
 
 def stream_of(frame: device.Send) -> Stream:
     """Return the stream that an envelope belongs to."""
-    return Stream(frame.sender, frame.to, device.slot_of(frame.sender, frame.kind, frame.group) if frame.group else -1)
+    return Stream(
+        frame.sender, frame.to, device.hash_slot_of(frame.sender, frame.kind, frame.group) if frame.group else -1
+    )
 
 
 @dataclasses.dataclass(slots=True)

@@ -39,7 +39,7 @@ class LocationCache:
 
     def learn(self, number: str, claims: Claims) -> None:
         """Cache claims that were found."""
-        is_whole = bool(claims) and all(owner(claims, slot) for slot in range(_partitions(claims)))
+        is_whole = bool(claims) and all(owner(claims, hash_slot) for hash_slot in range(_partitions(claims)))
         until = math.inf if is_whole else self._clock.monotonic() + AWAY_SECONDS
         self._found.put(number, _Found(claims, until))
 
@@ -56,7 +56,7 @@ def _partitions(claims: Claims) -> int:
     return max(claim.partitions for claim in claims.values())
 
 
-def holder(claims: Claims, slot: int) -> str:
-    """Return the node of the partition that a slot belongs to, empty for none."""
-    found: Claim | None = owner(claims, slot)
+def holder(claims: Claims, hash_slot: int) -> str:
+    """Return the node of the partition that a hash slot belongs to, empty for none."""
+    found: Claim | None = owner(claims, hash_slot)
     return found.node if found is not None else ""

@@ -16,7 +16,7 @@ from network.cluster import frames, scripts
 from network.cluster.frames import LinkAddress, Load
 from network.cluster.redis_client import RedisAway, RedisClient, Script
 from network.cluster.shared_clock import SharedClock
-from network.routing.sequence import SLOTS
+from network.routing.sequence import NODE_INDEXES
 from network.settings import Cluster
 from tidings.aio.clock import SystemClock
 from tidings.aio.membership import Membership
@@ -27,8 +27,8 @@ NODES = Gauge("tidings_network_nodes", "Nodes of the network that this node know
 IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
 
 HEARTBEAT = 1.0  # Seconds between two heartbeats.
-# Seconds that a slot of sequence numbers stays reserved for a silent node; a node may be suspended for that long.
-SLOT_SECONDS = 24 * 3600
+# Seconds that the index of a silent node stays reserved; a node may be suspended for that long.
+NODE_INDEX_SECONDS = 24 * 3600
 # Seconds that a node's link address stays in Redis without renewal.
 LINK_SECONDS = 60
 
@@ -52,7 +52,7 @@ class NodeMembership(Membership):
     """Service with this node's heartbeat and its view of the other nodes.
 
     me: incarnation of this process: the node's name and a random part.
-    slot: slot of its sequence numbers, unique in the cluster.
+    node_index: part of its sequence numbers, unique in the cluster.
     nodes: live incarnations as of the last heartbeat.
     loads: load of each of them, by incarnation.
     in_touch: whether Redis responded to the last heartbeat.
@@ -70,7 +70,7 @@ class NodeMembership(Membership):
         self._heartbeat_timeout = settings.heartbeat_timeout
         self._measure = measure
         self.me = f"{settings.node}.{secrets.token_hex(6)}"
-        self.slot = 0
+        self.node_index = 0
         self.nodes: frozenset[str] = frozenset({self.me})
         self.loads: Mapping[str, Load] = {}
         self.in_touch = False
@@ -84,10 +84,10 @@ class NodeMembership(Membership):
         self._servers: tuple[bytes, frozenset[str]] | None = None
 
     async def reserve(self) -> None:
-        """Reserve a slot. Raises `RedisAway`."""
+        """Reserve an index. Raises `RedisAway`."""
         while True:
-            self.slot = secrets.randbelow(SLOTS)
-            if await self._server.take(self._slot_key, self.me, SLOT_SECONDS):
+            self.node_index = secrets.randbelow(NODE_INDEXES)
+            if await self._server.take(self._node_index_key, self.me, NODE_INDEX_SECONDS):
                 break
 
     async def join(self, link: LinkAddress) -> None:
@@ -95,13 +95,13 @@ class NodeMembership(Membership):
         self.link = link
         await self.beat()
         self._change = _NONE
-        log.info("cluster.joined", extra={"node": self.me, "slot": self.slot, "nodes": len(self.nodes)})
+        log.info("cluster.joined", extra={"node": self.me, "slot": self.node_index, "nodes": len(self.nodes)})
 
     async def remove(self) -> None:
         """Leave the cluster; the others notice at their next heartbeat."""
         await self._server.leave(self._key, self.me)
         await self._server.delete_fields(self._loads_key, [self.me])
-        await self._server.remove(self._slot_key)
+        await self._server.remove(self._node_index_key)
         await self._server.remove(self._link_key(self.me))
 
     async def find_link(self, node: str) -> LinkAddress | None:
@@ -125,7 +125,7 @@ class NodeMembership(Membership):
         await self.beat()
         self._beats += 1
         if self._beats % 600 == 0:
-            await self._server.renew(self._slot_key, self.me, SLOT_SECONDS)
+            await self._server.renew(self._node_index_key, self.me, NODE_INDEX_SECONDS)
 
     def missed(self, error: Exception) -> None:
         if not isinstance(error, RedisAway):
@@ -175,8 +175,8 @@ class NodeMembership(Membership):
         return self._server.key("link", node)
 
     @property
-    def _slot_key(self) -> str:
-        return self._server.key("slot", str(self.slot))
+    def _node_index_key(self) -> str:
+        return self._server.key("slot", str(self.node_index))
 
 
 def _decode(name: bytes) -> str:

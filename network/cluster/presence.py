@@ -45,10 +45,10 @@ DevicePart = tuple[str, int]
 _NOBODY: Mapping[int, Claim] = {}
 
 
-def owner(claims: Claims, slot: int) -> Claim | None:
-    """Return the claim of the partition that a slot belongs to."""
+def owner(claims: Claims, hash_slot: int) -> Claim | None:
+    """Return the claim of the partition that a hash slot belongs to."""
     for partition, claim in claims.items():
-        if slot % claim.partitions == partition:
+        if hash_slot % claim.partitions == partition:
             return claim
     return None
 
@@ -91,9 +91,9 @@ class Presence:
         )
         self._questions: Batcher[str, Claims] = Batcher("presence", self._ask, max_size=BATCH, max_in_flight=4)
 
-    def is_ours(self, number: str, slot: int) -> bool:
-        """Return whether the partition with this slot is attached here or about to be."""
-        return number in self._claiming or owner(self._held.get(number, _NOBODY), slot) is not None
+    def is_ours(self, number: str, hash_slot: int) -> bool:
+        """Return whether the partition with this hash slot is attached here or about to be."""
+        return number in self._claiming or owner(self._held.get(number, _NOBODY), hash_slot) is not None
 
     def is_repeating(self, number: str) -> bool:
         """Return whether a claim of this number is being repeated, so that other nodes may find it already."""

@@ -77,7 +77,7 @@ class RedisClient:
             await _guard(self._client.initialize())
 
     def _make(self, kind: Any) -> Any:
-        # A cluster that moves slots redirects the command, which needs a second attempt.
+        # A cluster that moves hash slots redirects the command, which needs a second attempt.
         options = self._options(tries=1 if kind is RedisCluster else 0)
         return kind.from_url(self._settings.address.plain, **options)
 
@@ -101,7 +101,7 @@ class RedisClient:
 
     @property
     def primaries(self) -> frozenset[str]:
-        """Return the servers of a Redis Cluster that have slots, as known to this client; empty without a cluster."""
+        """Return the servers with hash slots of a Redis Cluster, as known to this client; empty without a cluster."""
         if not self._clustered:
             return frozenset()
         return frozenset(node.name for node in self._client.get_primaries())
@@ -223,6 +223,6 @@ async def _guard(call: Awaitable[Value], *passed: type[Exception]) -> Value:
         raise _Unknown from error
     except passed:
         raise
-    # The error of a Redis Cluster that cannot be reached, or lacks a slot, is not a `RedisError`.
+    # The error of a Redis Cluster that cannot be reached, or lacks a hash slot, is not a `RedisError`.
     except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
         raise RedisAway(type(error).__name__ + ": " + str(error)[:200]) from error

@@ -284,7 +284,7 @@ class Copies:
             elif may_be_live and (place := reservations.reserve_live(number)):
                 live[number] = place
             else:
-                stored.append((number, reservations.reserve(number, device.GROUP_SLOT)))
+                stored.append((number, reservations.reserve(number, device.GROUP_HASH_SLOT)))
         message = StoredGroupMessage(
             seq=max(live.values(), default=0),
             sender=frame.sender,
@@ -312,7 +312,7 @@ class Copies:
             if number not in copied:
                 # The release of a position without an envelope causes a read, too. Later messages may have a copy for
                 # this participant.
-                reservations.reserve(number, device.GROUP_SLOT)
+                reservations.reserve(number, device.GROUP_HASH_SLOT)
 
     async def _count(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]

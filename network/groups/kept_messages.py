@@ -101,7 +101,7 @@ class KeptMessages:
             return []
         found = await group_messages.list_listed(connection, sorted(seqs))
         rows = [
-            make_copy(message, number, reservations.reserve(number, device.GROUP_SLOT))
+            make_copy(message, number, reservations.reserve(number, device.GROUP_HASH_SLOT))
             for message in found
             for number in message.copies
         ]
@@ -197,5 +197,5 @@ def make_copy(message: StoredGroupMessage, recipient: str, seq: int) -> mailbox.
         message.group,
         recipient=recipient,
         kind=device.GROUP,
-        slot=device.GROUP_SLOT,
+        slot=device.GROUP_HASH_SLOT,
     )

@@ -96,14 +96,14 @@ class Transit(msgspec.Struct, eq=False):
             refs=frame.refs,
             trace=frame.trace,
             group=frame.group,
-            slot=self.slot,
+            slot=self.hash_slot,
         )
 
     @property
-    def slot(self) -> int:
-        """Return the recipient's slot that it belongs to."""
+    def hash_slot(self) -> int:
+        """Return the recipient's hash slot that it belongs to."""
         frame = self.frame
-        return device.slot_of(frame.sender, frame.kind, frame.group)
+        return device.hash_slot_of(frame.sender, frame.kind, frame.group)
 
 
 class RecipientConnection(Protocol):
@@ -162,8 +162,8 @@ class DeliveryQueue:
     backlog: bool = False
     # Whether a page of the mailbox is being read.
     reading: bool = False
-    # `seq` and slot of each envelope that is being stored, or whose transaction is running, and that was not delivered
-    # on this connection.
+    # `seq` and hash slot of each envelope that is being stored, or whose transaction is running, and that was not
+    # delivered on this connection.
     storing: dict[int, int] = dataclasses.field(default_factory=dict)
     # Highest `seq` that was given to the mailbox.
     youngest: int = 0
@@ -224,15 +224,15 @@ class DeliveryQueue:
         self.known, self.highest = _NONE, 0
         return transits
 
-    def expect(self, seq: int, slot: int) -> None:
+    def expect(self, seq: int, hash_slot: int) -> None:
         """Record that an envelope is being stored."""
-        self.expect_copy(seq, slot)
+        self.expect_copy(seq, hash_slot)
         if seq > self.youngest:
             self.youngest = seq
 
-    def expect_copy(self, seq: int, slot: int) -> None:
+    def expect_copy(self, seq: int, hash_slot: int) -> None:
         """Record that a transaction stores the original of a group copy, which is then delivered from memory."""
-        self.storing[seq] = slot
+        self.storing[seq] = hash_slot
         if self.gap is None or seq < self.gap:
             self.gap = seq
 
@@ -256,15 +256,15 @@ class DeliveryQueue:
         self.cursor = max(self.cursor, self.highest)
         self.known, self.highest = _NONE, 0
 
-    def has(self, slot: int) -> bool:
-        """Return whether this slot belongs to this partition."""
-        return slot % self.part.partitions == self.part.partition
+    def has(self, hash_slot: int) -> bool:
+        """Return whether this hash slot belongs to this partition."""
+        return hash_slot % self.part.partitions == self.part.partition
 
     @property
-    def slots(self) -> Sequence[int] | None:
-        """Return the slots of this partition, `None` for all."""
+    def hash_slots(self) -> Sequence[int] | None:
+        """Return the hash slots of this partition, `None` for all."""
         part = self.part
-        return None if part.partitions == 1 else range(part.partition, addresses.SLOTS, part.partitions)
+        return None if part.partitions == 1 else range(part.partition, addresses.HASH_SLOTS, part.partitions)
 
     @property
     def draining(self) -> bool:

@@ -73,26 +73,26 @@ class DeliveryQueues:
 
     def find_for(self, frame: device.Send) -> DeliveryQueue | None:
         """Return the queue that an envelope belongs to, `None` when it does not exist."""
-        slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
-        return self.find(frame.to, slot)
+        hash_slot = device.hash_slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
+        return self.find(frame.to, hash_slot)
 
-    def find(self, number: str, slot: int) -> DeliveryQueue | None:
-        """Return the queue of this recipient that has a slot, `None` when it does not exist."""
+    def find(self, number: str, hash_slot: int) -> DeliveryQueue | None:
+        """Return the queue of this recipient that has a hash slot, `None` when it does not exist."""
         queue = self._whole.get(number)
         if queue is None and (divided := self._divided.get(number)) is not None:
-            queue = divided.queues.get(slot % divided.partitions)
+            queue = divided.queues.get(hash_slot % divided.partitions)
         return queue
 
     def get_for(self, frame: device.Send) -> DeliveryQueue:
         """Return the queue that an envelope belongs to; create it if necessary."""
         queue = self._whole.get(frame.to)
         if queue is None:
-            slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
-            queue = self.get(frame.to, slot)
+            hash_slot = device.hash_slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
+            queue = self.get(frame.to, hash_slot)
         return queue
 
-    def get(self, number: str, slot: int) -> DeliveryQueue:
-        """Return the queue of this recipient that has a slot; create it if necessary."""
+    def get(self, number: str, hash_slot: int) -> DeliveryQueue:
+        """Return the queue of this recipient that has a hash slot; create it if necessary."""
         queue = self._whole.get(number)
         if queue is not None:
             return queue
@@ -100,7 +100,7 @@ class DeliveryQueues:
         if divided is None:
             queue = self._whole[number] = DeliveryQueue(number, self.page)
             return queue
-        partition = slot % divided.partitions
+        partition = hash_slot % divided.partitions
         queue = divided.queues.get(partition)
         if queue is None:
             part = device.Partition(partition, divided.partitions)
@@ -112,7 +112,7 @@ class DeliveryQueues:
         sent.
         """
         queue = transit.queue
-        return queue if transit.seq in queue.storing else self.get(queue.number, transit.slot)
+        return queue if transit.seq in queue.storing else self.get(queue.number, transit.hash_slot)
 
     def divide(self, number: str, partitions: int) -> None:
         """Give this recipient one queue per partition from now on.
@@ -128,8 +128,8 @@ class DeliveryQueues:
         if partitions > 1:
             self._divided[number] = DividedRecipient(partitions)
         for queue in former:
-            for seq, slot in queue.storing.items():
-                self.get(number, slot).expect(seq, slot)
+            for seq, hash_slot in queue.storing.items():
+                self.get(number, hash_slot).expect(seq, hash_slot)
             queue.storing = {}
 
     def drop_if_unused(self, queue: DeliveryQueue) -> None:
@@ -175,7 +175,7 @@ class DeliveryQueues:
     def put_away(self, transit: Transit) -> None:
         """Store an envelope that is not in flight."""
         transit.counted = True
-        transit.queue.expect(transit.seq, transit.slot)
+        transit.queue.expect(transit.seq, transit.hash_slot)
         self.store(transit)
 
     def store(self, transit: Transit) -> None:

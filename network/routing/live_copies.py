@@ -73,17 +73,17 @@ class LiveCopies:
 
         Later envelopes for the device wait until `hand_over` or `give_back`.
         """
-        queue = self.queues.find(number, device.GROUP_SLOT)
+        queue = self.queues.find(number, device.GROUP_HASH_SLOT)
         if queue is None or queue.session is None or self.count >= self.limits.undecided // PART:
             return 0
         seq = self.numbers.next()
-        queue.expect_copy(seq, device.GROUP_SLOT)
+        queue.expect_copy(seq, device.GROUP_HASH_SLOT)
         self.count += 1
         return seq
 
     def give_back(self, number: str, seq: int) -> None:
         """Cancel a reservation: the message was not stored."""
-        queue = self.queues.get(number, device.GROUP_SLOT)
+        queue = self.queues.get(number, device.GROUP_HASH_SLOT)
         del queue.storing[seq]
         self.count -= 1
         self.queues.pump(queue)
@@ -95,7 +95,7 @@ class LiveCopies:
         live = LiveMessage(self, message, size, len(message.copies))
         self._bytes.add(message.sender, size)
         for number, seq in message.copies.items():
-            queue = self.queues.get(number, device.GROUP_SLOT)
+            queue = self.queues.get(number, device.GROUP_HASH_SLOT)
             del queue.storing[seq]
             frame = make_frame(message, number, device.GROUP)
             transit = Transit(seq, frame, queue, message.expires_at, size, due=due, original=live)

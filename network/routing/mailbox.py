@@ -43,15 +43,15 @@ class SqlMailbox:
         return await self._any.submit(recipient)
 
     async def list_page(
-        self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
+        self, recipient: str, *, after: int, now: int, limit: int, hash_slots: Sequence[int] | None
     ) -> Sequence[Envelope]:
         """Return waiting envelopes of this number above a `seq`, in order. Expired ones may be left out.
 
         now: Unix milliseconds.
-        slots: slots to read; `None` for all.
+        hash_slots: hash slots to read; `None` for all.
         """
         return await self._read(
-            lambda c: mailbox.list_page(c, recipient, after=after, now=now, limit=limit, slots=slots)
+            lambda c: mailbox.list_page(c, recipient, after=after, now=now, limit=limit, hash_slots=hash_slots)
         )
 
     async def last_seq(self) -> int:

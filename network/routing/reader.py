@@ -61,7 +61,7 @@ class PageReader:
             # Most devices have no waiting envelopes when they log in; finding that out for many takes one query.
             if after or await self.store.has_any(queue.number):
                 page = await self.store.list_page(
-                    queue.number, after=after, now=now, limit=queue.page_size, slots=queue.slots
+                    queue.number, after=after, now=now, limit=queue.page_size, hash_slots=queue.hash_slots
                 )
         except Exception:
             log.exception("mailbox.read_failed", extra={"number": queue.number})

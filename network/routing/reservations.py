@@ -33,7 +33,7 @@ class Reservations:
     router: Router
     clock: Clock
     ttl: int  # Seconds.
-    # (recipient, slot, `seq`)
+    # (recipient, hash slot, `seq`)
     reserved: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)
     # Rows that the transaction has certainly stored, by `seq`: attached devices receive them without a read of their
     # mailboxes. Only rows of the attempt that succeeded may be in it.
@@ -53,13 +53,13 @@ class Reservations:
             self.router.live.hand_over(message)
         for seq, number in self.live.items():
             self.router.live.give_back(number, seq)
-        for number, slot, seq in self.reserved:
-            self.router.release(number, slot, seq, self.stored.get(seq))
+        for number, hash_slot, seq in self.reserved:
+            self.router.release(number, hash_slot, seq, self.stored.get(seq))
 
-    def reserve(self, recipient: str, slot: int) -> int:
+    def reserve(self, recipient: str, hash_slot: int) -> int:
         """Return a `seq` for an envelope that the transaction stores."""
-        seq = self.router.reserve(recipient, slot)
-        self.reserved.append((recipient, slot, seq))
+        seq = self.router.reserve(recipient, hash_slot)
+        self.reserved.append((recipient, hash_slot, seq))
         return seq
 
     def may_be_live(self, sender: str, size: int) -> bool:
@@ -78,8 +78,8 @@ class Reservations:
         now = self.clock.now_ms()
         rows = []
         for notice in notices:
-            slot = device.slot_of(notice.sender, notice.kind, notice.group)
-            seq = self.reserve(notice.recipient, slot)
+            hash_slot = device.hash_slot_of(notice.sender, notice.kind, notice.group)
+            seq = self.reserve(notice.recipient, hash_slot)
             rows.append(
                 mailbox.Envelope(
                     seq=seq,
@@ -92,7 +92,7 @@ class Reservations:
                     body=notice.body,
                     refs=list(notice.refs),
                     group=notice.group,
-                    slot=slot,
+                    slot=hash_slot,
                 )
             )
         await mailbox.insert(connection, rows)

@@ -333,7 +333,7 @@ class Router:
             elif transit.state == STORING and not transit.counted:
                 # The next login must wait until this envelope is in the mailbox.
                 transit.counted = True
-                queue.expect(transit.seq, transit.slot)
+                queue.expect(transit.seq, transit.hash_slot)
         self._online -= not self.is_online(queue.number)
         self._queues.put_away_held(queue)
         self._queues.drop_if_unused(queue)
@@ -413,20 +413,20 @@ class Router:
 
     # Calls by transactions outside of the router that store envelopes.
 
-    def reserve(self, number: str, slot: int) -> int:
+    def reserve(self, number: str, hash_slot: int) -> int:
         """Return a `seq` for an envelope that the caller is about to store; later ones wait until `release`."""
-        queue = self._queues.get(number, slot)
+        queue = self._queues.get(number, hash_slot)
         self._queues.put_away_held(queue)
         seq = self.numbers.next()
-        queue.expect(seq, slot)
+        queue.expect(seq, hash_slot)
         return seq
 
-    def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
+    def release(self, number: str, hash_slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
         """Release a reservation after its transaction, whether it committed or not.
 
         row: envelope that it has certainly stored; `None` when that is not known.
         """
-        queue = self._queues.get(number, slot)
+        queue = self._queues.get(number, hash_slot)
         del queue.storing[seq]
         session = queue.session
         if session is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidings.aio.clock import Clock
 
-# Nodes of one network number envelopes at the same time, each in its own slot: the lowest bits of the number.
-SLOTS = 1 << 15
+# Nodes of one network number envelopes at the same time, each with its own index in the lowest bits of the number.
+NODE_INDEXES = 1 << 15
 # Microseconds per sequence number of a node; a node that needs more numbers runs ahead of the clock.
 _UNIT = 16
 
@@ -28,16 +28,16 @@ class NodeSequenceNumbers:
     The order between two nodes is as exact as their clocks; the numbers of one node always keep its order.
     """
 
-    def __init__(self, clock: Clock, last_stored: int, slot: int) -> None:
-        """slot: below `SLOTS`, and unique among the nodes."""
+    def __init__(self, clock: Clock, last_stored: int, node_index: int) -> None:
+        """node_index: below `NODE_INDEXES`, and unique among the nodes."""
         self._clock = clock
-        self._slot = slot
-        self._last = last_stored // SLOTS
+        self._node_index = node_index
+        self._last = last_stored // NODE_INDEXES
 
     def next(self) -> int:
         """Return the number of the next time unit without one."""
         self._last = max(self._last + 1, int(self._clock.now() * 1_000_000) // _UNIT)
-        return self._last * SLOTS + self._slot
+        return self._last * NODE_INDEXES + self._node_index
 
 
 Numbers = SequenceNumbers | NodeSequenceNumbers

@@ -180,22 +180,22 @@ class SharedRouter(Router):
         if self._peers is None:
             return
         for transit in transits:
-            if not transit.acked and self._is_away(transit.frame.to, transit.slot):
+            if not transit.acked and self._is_away(transit.frame.to, transit.hash_slot):
                 self._peers.stored(transit.frame.to)
 
-    def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
+    def release(self, number: str, hash_slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
         """Release a reservation, and announce the stored envelope to the device's node."""
         if row is not None:
             self._before_copy(row.sender, number)
-        elif (queue := self._queues.find(number, slot)) is not None and queue.session is not None:
+        elif (queue := self._queues.find(number, hash_slot)) is not None and queue.session is not None:
             # Other nodes may have stored envelopes with lower numbers, and not announced them yet.
             queue.again = queue.backlog = True
-        super().release(number, slot, seq, row)
-        if self._peers is not None and self._is_away(number, slot):
+        super().release(number, hash_slot, seq, row)
+        if self._peers is not None and self._is_away(number, hash_slot):
             self._peers.stored(number, [] if row is None else [row])
 
-    def _is_away(self, number: str, slot: int) -> bool:
-        return not any(queue.session is not None and queue.has(slot) for queue in self._queues.of(number))
+    def _is_away(self, number: str, hash_slot: int) -> bool:
+        return not any(queue.session is not None and queue.has(hash_slot) for queue in self._queues.of(number))
 
     def _page_read(self, queue: DeliveryQueue, attachment: int, page: Sequence[mailbox.Envelope] | None) -> None:
         super()._page_read(queue, attachment, page)

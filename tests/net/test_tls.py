@@ -275,10 +275,10 @@ async def test_handshakes_of_unauthenticated_clients_are_rate_limited(serve: Ser
     for _ in range(5):
         assert await converse(port, known) == NAME
     bare = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
-    for unknown in ("127.9.8.1", "127.9.8.2"):
+    for address in ("127.9.8.1", "127.9.8.2"):
         with contextlib.suppress(ssl.SSLError, ConnectionError):
             reader, _ = await asyncio.open_connection(
-                "127.0.0.1", port, ssl=bare, server_hostname=NAME, local_addr=(unknown, 0)
+                "127.0.0.1", port, ssl=bare, server_hostname=NAME, local_addr=(address, 0)
             )
             assert not await reader.read()
     assert count("refused") - refused == 1

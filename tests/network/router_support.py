@@ -55,13 +55,13 @@ class SlowMailbox:
         return found
 
     async def list_page(
-        self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
+        self, recipient: str, *, after: int, now: int, limit: int, hash_slots: Sequence[int] | None
     ) -> Sequence[Envelope]:
         await self.pause()
         rows = sorted(
             (row.seq, row)
             for row in self.rows.values()
-            if row.recipient == recipient and row.seq > after and (slots is None or row.slot in slots)
+            if row.recipient == recipient and row.seq > after and (hash_slots is None or row.slot in hash_slots)
         )
         await self.pause()
         return [row for _, row in rows[:limit]]

@@ -82,14 +82,17 @@ def test_the_messagepack_example_encodes_the_frame_beside_it() -> None:
 
 def test_slots_and_partitions_of_the_example_match_the_code() -> None:
     text = section("Partitions")
-    (numbers,) = re.findall(r"The numbers (\d+) and (\d+) are in the slots", text)
-    slots = [addresses.slot_of(number) for number in numbers]
-    assert f"are in the slots {slots[0]} and {slots[1]}: of two partitions 0 has the one and 1 the other" in text
-    assert [slot % 2 for slot in slots] == [0, 1]
+    (numbers,) = re.findall(r"The numbers (\d+) and (\d+) are in the hash slots", text)
+    hash_slots = [addresses.hash_slot_of(number) for number in numbers]
+    assert (
+        f"are in the hash slots {hash_slots[0]} and {hash_slots[1]}: of two partitions 0 has the one and 1 the other"
+        in text
+    )
+    assert [hash_slot % 2 for hash_slot in hash_slots] == [0, 1]
     ((_, body),) = example_frames(text)
     login = msgspec.json.decode(body, type=device.FromDevice)
     assert device.Partition(login.partition, login.partitions, login.layout).is_valid
-    assert f"modulo {addresses.SLOTS}" in text
+    assert f"modulo {addresses.HASH_SLOTS}" in text
     assert f"{', '.join(str(count) for count in addresses.COUNTS[:-1])} or {addresses.COUNTS[-1]}" in section("`login`")
 
 

@@ -183,7 +183,7 @@ async def test_partitions_of_one_device_may_be_attached_to_different_nodes(netwo
         for sender in (ALICE, CAROL):
             client = await network.connect(sender, node=node)
             client.send(sender, BOB, f"{sender}-{node}")
-            part = parts[device.slot_of(sender, device.MESSAGE, "") % 2]
+            part = parts[device.hash_slot_of(sender, device.MESSAGE, "") % 2]
             (delivery,) = await part.deliveries(1)
             assert delivery.id == f"{sender}-{node}"
             part.ack(delivery)

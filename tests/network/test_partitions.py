@@ -29,14 +29,14 @@ class Part(Device):
         self.part = part
 
     def deliver(self, frame: device.Deliver, queue: object) -> int:
-        assert slot_of(frame) % self.part.partitions == self.part.partition
+        assert hash_slot_of(frame) % self.part.partitions == self.part.partition
         return super().deliver(frame, queue)  # type: ignore[arg-type]
 
 
-def slot_of(frame: device.Deliver | device.Send) -> int:
-    """Return the slot of a frame as docs/device-api.md defines it."""
+def hash_slot_of(frame: device.Deliver | device.Send) -> int:
+    """Return the hash slot of a frame as docs/device-api.md defines it."""
     of_group = frame.group and frame.kind in ("group", "group_changed", "delivered", "read")
-    return 0 if of_group else addresses.slot_of(frame.sender)
+    return 0 if of_group else addresses.hash_slot_of(frame.sender)
 
 
 def make_router(store: SlowMailbox, clock: ManualClock, limits: Limits | None = None) -> tuple[Router, SequenceNumbers]:
@@ -71,7 +71,7 @@ class History:
         self.all: list[Part] = []
         self.delivered: list[str] = []
         self.arrivals: dict[str, int] = {}
-        self.slots: dict[str, int] = {}
+        self.hash_slots: dict[str, int] = {}
         self.acknowledged: set[str] = set()
         self.sent = self.notices = 0
         self.running: set[asyncio.Task[None]] = set()
@@ -84,21 +84,21 @@ class History:
         )
         body = bytes(self.rng.choice([0, self.rng.randrange(3000)]))
         frame = device.Send(self.sent, peer, BUSINESS, id, kind, body, group=group)
-        self.slots[id] = slot_of(frame)
+        self.hash_slots[id] = hash_slot_of(frame)
         self.router.send(self.sender, frame)
         # This runs between the assignment of this number and of the next.
         self.arrivals[id] = self.numbers.next()
 
     async def notice(self, id: str, peer: str, kind: str) -> None:
         group = GROUP if kind == device.GROUP_CHANGED else ""
-        slot = device.slot_of(peer, kind, group)
-        self.slots[id] = slot
-        self.arrivals[id] = seq = self.router.reserve(BUSINESS, slot)
+        hash_slot = device.hash_slot_of(peer, kind, group)
+        self.hash_slots[id] = hash_slot
+        self.arrivals[id] = seq = self.router.reserve(BUSINESS, hash_slot)
         await self.store.pause()
-        row = Envelope(seq, peer, id, 0, 2**60, b"", [], group=group, recipient=BUSINESS, kind=kind, slot=slot)
+        row = Envelope(seq, peer, id, 0, 2**60, b"", [], group=group, recipient=BUSINESS, kind=kind, slot=hash_slot)
         self.store.rows[seq] = row
         await self.store.pause()
-        self.router.release(BUSINESS, slot, seq, self.rng.choice([None, row]))
+        self.router.release(BUSINESS, hash_slot, seq, self.rng.choice([None, row]))
 
     def log_in(self, partition: int) -> None:
         part = Partition(partition, self.partitions, self.layout)
@@ -189,8 +189,8 @@ async def test_envelopes_reach_their_partition_in_order_through_any_layout_chang
         seen = [id for _, id in connection.received]
         assert len(seen) == len(set(seen)), "once for each connection"
         assert seen == sorted(seen, key=history.arrivals.__getitem__), "in the order of arrival"
-    for slot in set(history.slots.values()):
-        first = list(dict.fromkeys(id for id in history.delivered if history.slots[id] == slot))
+    for hash_slot in set(history.hash_slots.values()):
+        first = list(dict.fromkeys(id for id in history.delivered if history.hash_slots[id] == hash_slot))
         assert first == sorted(first, key=history.arrivals.__getitem__), "nothing overtakes, whoever it is delivered to"
     for connection in history.here.values():
         history.router.detach(BUSINESS, connection)

@@ -44,15 +44,15 @@ async def test_every_envelope_arrives_in_order_on_each_connection_in_random_hist
         return bytes(rng.choice([0, rng.randrange(200), rng.randrange(10_000)]))
 
     async def notice(id: str) -> None:
-        slot = addresses.slot_of("15550000003")
-        arrivals[id] = seq = router.reserve(RECIPIENT, slot)
+        hash_slot = addresses.hash_slot_of("15550000003")
+        arrivals[id] = seq = router.reserve(RECIPIENT, hash_slot)
         await store.pause()
         store.rows[seq] = Envelope(
             seq, "15550000003", id, 0, 2**60, body(), [], recipient=RECIPIENT, kind=device.IDENTITY
         )
         stored = store.rows[seq]
         await store.pause()
-        router.release(RECIPIENT, slot, seq, rng.choice([None, stored]))
+        router.release(RECIPIENT, hash_slot, seq, rng.choice([None, stored]))
 
     async def copy(id: str) -> None:
         """Send a copy of a group message whose transaction may fail. It is stored when the recipient is not

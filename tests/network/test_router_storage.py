@@ -103,9 +103,9 @@ async def test_reading_large_envelopes_fetches_little_more_than_is_delivered() -
         read = pages = 0
 
         async def list_page(
-            self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
+            self, recipient: str, *, after: int, now: int, limit: int, hash_slots: Sequence[int] | None
         ) -> Sequence[Envelope]:
-            page = await super().list_page(recipient, after=after, now=now, limit=limit, slots=slots)
+            page = await super().list_page(recipient, after=after, now=now, limit=limit, hash_slots=hash_slots)
             self.read += len(page)
             self.pages += 1
             return page

@@ -26,7 +26,7 @@ READERS = tuple(f"1555011{index:04d}" for index in range(20))
 # Recipients of the bystanders' messages. The other numbers are for tests.
 BYSTANDERS_READERS = READERS[:10]
 
-_unauthenticated = itertools.count(1)
+_addresses = itertools.count(1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Target:
     def unknown_address(self) -> str:
         """Return a loopback address that this session has not used before, and very likely no other session
         either."""
-        number = next(_unauthenticated)
+        number = next(_addresses)
         return f"127.{1 + os.getpid() % 250}.{number // 250}.{1 + number % 250}"
 
     async def dial(self, place: str, address: str | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -81,19 +81,19 @@ async def test_expired_envelopes_are_listed_oldest_first_and_never_delivered(dat
         assert page == [dataclasses.replace(rows[3])]
 
 
-async def test_only_envelopes_of_the_given_slots_are_listed_in_order_and_in_pages(
+async def test_only_envelopes_of_the_given_hash_slots_are_listed_in_order_and_in_pages(
     database_factory: DatabaseFactory,
 ) -> None:
     database = await database_factory("network")
     rows = [dataclasses.replace(envelope(seq), slot=seq * 7 % 32) for seq in range(1, 200)]
     async with database.transaction() as connection:
         await mailbox.insert(connection, [*rows, dataclasses.replace(envelope(500, CAROL), slot=3)])
-        for slots in ([3], range(1, 32, 4), range(0, 32, 2), range(32)):
-            wanted = [row for row in rows if row.slot in slots]
+        for hash_slots in ([3], range(1, 32, 4), range(0, 32, 2), range(32)):
+            wanted = [row for row in rows if row.slot in hash_slots]
             found: list[Envelope] = []
             while len(found) < len(wanted):
                 after = found[-1].seq if found else 0
-                page = await mailbox.list_page(connection, BOB, after=after, now=NOW, limit=10, slots=slots)
+                page = await mailbox.list_page(connection, BOB, after=after, now=NOW, limit=10, hash_slots=hash_slots)
                 assert len(page) == min(10, len(wanted) - len(found))
                 found += page
             assert found == wanted

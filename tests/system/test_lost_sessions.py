@@ -84,8 +84,8 @@ class Scene:
         assert (len(at_the_business), len(set(at_the_business))) == (heard, heard), at_the_business
         at_adas = [line for line in self.ada.lines if re.search(rf"\+{BUSINESS}: ", line)]
         assert (len(at_adas), len(set(at_adas))) == (shown, shown), at_adas
-        at_bens = self.shown_by_ben()
-        assert (len(at_bens), len(set(at_bens))) == (shown, shown), at_bens
+        at_ben = self.shown_by_ben()
+        assert (len(at_ben), len(set(at_ben))) == (shown, shown), at_ben
 
 
 def statuses(body: dict[str, object]) -> Sequence[tuple[str, str]]:

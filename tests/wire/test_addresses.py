@@ -14,7 +14,7 @@ from tidings.wire import addresses
 
 DATA = Path(__file__).parent.parent / "data/wire"
 RECORDED: list[dict[str, Any]] = json.loads((DATA / "addresses.json").read_text())
-SLOTS: dict[str, int] = json.loads((DATA / "slots.json").read_text())
+HASH_SLOTS: dict[str, int] = json.loads((DATA / "slots.json").read_text())
 
 
 def decodes(text: str, type_: Any) -> bool:
@@ -42,12 +42,12 @@ def test_a_group_is_distinguished_from_a_number_by_its_text_alone(recorded: dict
     assert addresses.names_group(recorded["text"]) == recorded["group"]
 
 
-@pytest.mark.parametrize(("number", "slot"), SLOTS.items())
-def test_a_number_keeps_its_slot_and_its_shard_is_the_slot_modulo_the_count(number: str, slot: int) -> None:
-    assert addresses.slot_of(number) == slot
+@pytest.mark.parametrize(("number", "hash_slot"), HASH_SLOTS.items())
+def test_a_number_keeps_its_hash_slot_and_its_shard_is_that_modulo_the_count(number: str, hash_slot: int) -> None:
+    assert addresses.hash_slot_of(number) == hash_slot
     for count in addresses.COUNTS:
-        assert addresses.shard_of(number, count) == slot % count == zlib.crc32(number.encode()) % count
+        assert addresses.shard_of(number, count) == hash_slot % count == zlib.crc32(number.encode()) % count
 
 
-def test_every_slot_is_used() -> None:
-    assert set(SLOTS.values()) == set(range(addresses.SLOTS))
+def test_every_hash_slot_is_used() -> None:
+    assert set(HASH_SLOTS.values()) == set(range(addresses.HASH_SLOTS))

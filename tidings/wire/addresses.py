@@ -9,9 +9,9 @@ from typing import Annotated
 from msgspec import Meta
 
 MIN_DIGITS, MAX_DIGITS = 7, 15
-# Slots of numbers. A program that logs in one number's device in several partitions divides the slots among them.
-SLOTS = 32
-# Possible numbers of partitions: divisors of SLOTS, so that each partition has equally many slots.
+# Hash slots of numbers. A program that logs in one number's device in several partitions divides them among them.
+HASH_SLOTS = 32
+# Possible numbers of partitions: divisors of HASH_SLOTS, so that each partition has equally many of them.
 COUNTS = (1, 2, 4, 8, 16, 32)
 
 # Number of a device. `\Z` because `$` would match before a trailing line feed.
@@ -47,11 +47,11 @@ def names_group(address: str) -> bool:
     return "-" in address
 
 
-def slot_of(number: str) -> int:
-    """Return the slot of a number, which never changes: CRC-32 of its digits, modulo `SLOTS`."""
-    return zlib.crc32(number.encode()) % SLOTS
+def hash_slot_of(number: str) -> int:
+    """Return the hash slot of a number, which never changes: CRC-32 of its digits, modulo `HASH_SLOTS`."""
+    return zlib.crc32(number.encode()) % HASH_SLOTS
 
 
 def shard_of(number: str, count: int) -> int:
-    """Return the shard, or partition, of a number among `count` (one of `COUNTS`): its slot modulo `count`."""
-    return slot_of(number) % count
+    """Return the shard, or partition, of a number among `count` (one of `COUNTS`): its hash slot modulo `count`."""
+    return hash_slot_of(number) % count

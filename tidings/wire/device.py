@@ -65,7 +65,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MAX_ACKED = 100_000  # deliveries acknowledged by one frame
 Numbers = Annotated[list[Number], msgspec.Meta(max_length=MAX_ACKED)]
 MAX_LAYOUT = 2**53  # highest layout of a `Partition`
-GROUP_SLOT = 0  # slot of all envelopes that are from a group or about one
+GROUP_HASH_SLOT = 0  # hash slot of all envelopes that are from a group or about one
 
 
 def message_of(envelope_id: str, kind: str, refs: Sequence[str]) -> str:
@@ -75,7 +75,7 @@ def message_of(envelope_id: str, kind: str, refs: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """Part of a device that a program logs in: the envelopes whose slot, modulo `partitions`, is `partition`."""
+    """Part of a device that a program logs in: the envelopes whose hash slot, modulo `partitions`, is `partition`."""
 
     partition: int = 0
     partitions: int = 1  # number of partitions in this layout, one of `addresses.COUNTS`
@@ -99,9 +99,9 @@ class Partition:
 WHOLE = Partition()
 
 
-def slot_of(sender: str, kind: str, group: str) -> int:
-    """Return the slot of an envelope on the way to its recipient: that of its sender's number, or that of groups."""
-    return GROUP_SLOT if group and kind in _OF_GROUPS else addresses.slot_of(sender)
+def hash_slot_of(sender: str, kind: str, group: str) -> int:
+    """Return the hash slot of an envelope at its recipient: that of its sender's number, or that of groups."""
+    return GROUP_HASH_SLOT if group and kind in _OF_GROUPS else addresses.hash_slot_of(sender)
 
 
 class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):

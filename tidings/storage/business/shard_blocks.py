@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Largest number of shards of one number: the number of slots that recipients have.
+# Largest number of shards of one number: the number of hash slots of recipients.
 SIZE = 32
 
 

@@ -28,7 +28,7 @@ class Envelope(StoredMessage):
 
     recipient: Annotated[str, types.key(15)]
     kind: Annotated[str, types.key(16)]
-    # One of the 32 slots of the mailbox.
+    # Hash slot of the envelope, from 0 to 31.
     slot: Annotated[int, sa.SmallInteger] = 0
 
 
@@ -85,21 +85,25 @@ async def list_page(
     after: int,
     now: int,
     limit: int,
-    slots: Sequence[int] | None = None,
+    hash_slots: Sequence[int] | None = None,
 ) -> Sequence[Envelope]:
-    """List a recipient's envelopes with a `seq` above `after`, in order, of the given slots or of all slots.
+    """List a recipient's envelopes with a `seq` above `after`, in order, of the given hash slots or of all.
 
-    Expired envelopes are left out if `slots` is None. They are included otherwise, since leaving them out would require
-    reading all rows.
+    Expired envelopes are left out if `hash_slots` is None. They are included otherwise, since leaving them out would
+    require reading all rows.
     """
     waiting = (table.c.recipient == recipient) & (table.c.seq > after)
-    if slots is None:
+    if hash_slots is None:
         query = sa.select(table).where(waiting, table.c.expires_at > now)
     else:
-        # Rows of other slots are never read. Of the given slots only the index is read, except for the page itself.
+        # Rows of other hash slots are never read. Of the given ones only the index is read, except for the page itself.
         each = [
-            sa.select(table.c.seq).where(waiting, table.c.slot == slot).order_by(table.c.seq).limit(limit).subquery()
-            for slot in slots
+            sa.select(table.c.seq)
+            .where(waiting, table.c.slot == hash_slot)
+            .order_by(table.c.seq)
+            .limit(limit)
+            .subquery()
+            for hash_slot in hash_slots
         ]
         first = sa.union_all(*(sa.select(of_slot.c.seq) for of_slot in each)).subquery()
         page = sa.select(first.c.seq).order_by(first.c.seq).limit(limit).subquery()
