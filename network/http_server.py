@@ -54,8 +54,8 @@ class _Protocol(LimitedHttpProtocol):
         exchange.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
         super().begin(exchange)
 
-    def takes_upgrade(self, scope: Scope) -> bool:
-        return websocket_handshake.asks_for_websocket(scope)
+    def accepts_upgrade(self, scope: Scope) -> bool:
+        return websocket_handshake.is_websocket_upgrade(scope)
 
     def upgrade(self, scope: Scope, early: bytes) -> None:
         self.consume(REQUEST)

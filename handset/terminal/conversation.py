@@ -16,7 +16,7 @@ from handset.terminal.screen import Screen
 from tidings.client.errors import ClientError
 from tidings.wire import addresses
 
-FAREWELL_SECONDS = 5.0  # close grace period, in which the last messages reach the network
+CLOSE_GRACE_SECONDS = 5.0  # close grace period, in which the last messages reach the network
 
 HELP = """Type a line to send it.  /to NUMBER writes to another number,  /help  shows all commands,  /quit  leaves."""
 MORE_HELP = """/pick N                     answers with a row or a button of the last message that has some
@@ -63,7 +63,7 @@ class TerminalConversation:
             else:
                 self.console.write("! not sent: the line contains bytes that are no text.")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(CLOSE_GRACE_SECONDS):
                 await self.fleet.wait_until_sent()
 
     async def _obey(self, line: str) -> None:

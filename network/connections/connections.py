@@ -92,16 +92,16 @@ class Connections:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def enter(self, host: str, tokens: float) -> UnauthenticatedConnection | None:
+    def take_slot(self, host: str, tokens: float) -> UnauthenticatedConnection | None:
         """Return a slot for a connection about to be opened, `None` when this address may have none now.
 
         tokens: rate-limit tokens that the connection costs.
         """
         return self.backend.unauthenticated.admit(host, tokens)
 
-    def speaks_for(self, host: str, forwarded: str | None) -> str:
+    def client_of(self, host: str, forwarded: str | None) -> str:
         """Return the client's address: the peer's, or the one that a trusted proxy names in `X-Forwarded-For`."""
-        return self.backend.unauthenticated.speaks_for(host, forwarded.encode() if forwarded else None)
+        return self.backend.unauthenticated.client_of(host, forwarded.encode() if forwarded else None)
 
     def session(self, slot: UnauthenticatedConnection) -> DeviceSession:
         """Return the handler of a connection about to be opened; the connection gives the slot back."""

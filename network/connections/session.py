@@ -240,7 +240,7 @@ class DeviceSession:
         for number in list(self.devices):
             self.backend.router.detach(number, self)
         if self._unauthenticated is not None:
-            self._unauthenticated.slot.left()
+            self._unauthenticated.slot.release()
         # At INFO, unauthenticated clients could fill the log.
         log.log(
             logging.DEBUG if self._is_new else logging.INFO,

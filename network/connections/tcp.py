@@ -61,9 +61,9 @@ class TcpListener:
         self._acceptor.start()
         return bound
 
-    def enter(self, host: str) -> UnauthenticatedConnection | None:
+    def take_slot(self, host: str) -> UnauthenticatedConnection | None:
         """Return a slot for a connection from this address, `None` to refuse the connection."""
-        return self.connections.enter(host, 1.0 if self.tls is None else HANDSHAKE)
+        return self.connections.take_slot(host, 1.0 if self.tls is None else HANDSHAKE)
 
     async def serve(self, accepted: socket.socket, slot: UnauthenticatedConnection) -> None:
         """Set up an accepted connection; afterwards it belongs to its protocol."""
@@ -85,13 +85,13 @@ class TcpListener:
             if self.tls is None:
                 await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             else:
-                if not self._handshakes.enter(slot.key):
+                if not self._handshakes.try_take(slot.key):
                     raise ConnectionRefusedError("too many handshakes are in progress")
-                await self._handshakes.shake(make, accepted, self.tls, slot.key)
+                await self._handshakes.perform(make, accepted, self.tls, slot.key)
         except (OSError, asyncio.CancelledError):
             # The peer disconnected, does not use TLS, or took too long for the handshake.
             accepted.close()
-            slot.left()
+            slot.release()
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -114,7 +114,7 @@ class _Acceptor(SocketServer):
         self._last_word = framed(device.Closing(reason=device.OVERLOADED)) if is_plain else b""
 
     def taken(self, connection: socket.socket, host: str) -> None:
-        slot = self._listener.enter(host)
+        slot = self._listener.take_slot(host)
         if slot is not None:
             slot.close = self.begin(self._listener.serve(connection, slot)).cancel
             return

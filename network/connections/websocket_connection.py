@@ -383,8 +383,8 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             return
         peer = websocket.client.host if websocket.client is not None else ""
         # Some proxies add a second header line instead of extending the first.
-        host = connections.speaks_for(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
-        slot = connections.enter(host, UPGRADE)
+        host = connections.client_of(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
+        slot = connections.take_slot(host, UPGRADE)
         if slot is None:
             refusal = errors.Crowded("too many connections without a login", retry_after=1)
             await websocket.send_denial_response(http.answer(refusal))
@@ -404,6 +404,6 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             opened = handshake.hand_over(connection)
         finally:
             if not opened:
-                slot.left()
+                slot.release()
 
     return routes

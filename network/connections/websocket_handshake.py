@@ -32,7 +32,7 @@ class InvalidHandshake(Exception):
     """The request is no valid opening handshake; the text is the reason."""
 
 
-def asks_for_websocket(scope: Scope) -> bool:
+def is_websocket_upgrade(scope: Scope) -> bool:
     """Return whether a request for another protocol asks for a WebSocket."""
     return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"])
 

@@ -43,7 +43,7 @@ def test_requests_through_a_proxy_to_a_path_with_a_known_secret_are_not_delayed(
     limiter = ConnectionLimiter(
         limits, ManualClock(), connections=100, trusted=PROXY, recognise_path=lambda path: path == "/callbacks/secret"
     )
-    admitted = limiter.enter("127.0.0.1", lambda: None)
+    admitted = limiter.admit("127.0.0.1", lambda: None)
     assert isinstance(admitted, AdmittedConnection)
 
     def ask(address: bytes, path: str) -> float:
@@ -58,13 +58,13 @@ def test_requests_through_a_proxy_to_a_path_with_a_known_secret_are_not_delayed(
 def test_costly_requests_of_others_refuse_a_client_for_at_most_five_seconds() -> None:
     clock = ManualClock()
     limiter = ConnectionLimiter(UnauthenticatedSettings(rate=16.0, rate_each=0.0), clock, connections=100)
-    admitted = [limiter.enter(f"192.0.2.{n}", lambda: None) for n in range(20)]
+    admitted = [limiter.admit(f"192.0.2.{n}", lambda: None) for n in range(20)]
     others = [one for one in admitted if isinstance(one, AdmittedConnection)]
     assert len(others) == 20
     dispatched = [other for other in others * 20 if limiter.admit_request(other, []) < math.inf]
     for other in dispatched:
         limiter.consume(other, 3.0)
-    client = limiter.enter("192.0.2.100", lambda: None)
+    client = limiter.admit("192.0.2.100", lambda: None)
     assert isinstance(client, AdmittedConnection)
     assert limiter.admit_request(client, []) == math.inf
     clock.advance(5.1)
@@ -83,7 +83,7 @@ async def test_a_request_whose_delay_would_be_too_long_is_refused() -> None:
 def test_a_flood_of_bodies_delays_later_requests_of_its_address_by_5_seconds_at_most() -> None:
     clock = ManualClock()
     limiter = ConnectionLimiter(UnauthenticatedSettings(), clock, connections=100)
-    sender, other = (limiter.enter("203.0.113.7", lambda: None) for _ in range(2))
+    sender, other = (limiter.admit("203.0.113.7", lambda: None) for _ in range(2))
     assert isinstance(sender, AdmittedConnection)
     assert isinstance(other, AdmittedConnection)
     for _ in range(600):
@@ -154,24 +154,22 @@ async def test_a_request_refused_for_held_memory_is_not_executed(monkeypatch: py
     "lines", [[b"192.0.2.1,192.0.2.2"], [b"192.0.2.1", b"192.0.2.2"], [b"192.0.2.2", b"127.0.0.1"]]
 )
 def test_forwarded_for_headers_on_several_lines_are_combined(lines: list[bytes]) -> None:
-    entrance = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=1, trusted=PROXY)
-    admitted = entrance.enter("127.0.0.1", lambda: None)
+    limiter = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=1, trusted=PROXY)
+    admitted = limiter.admit("127.0.0.1", lambda: None)
     assert isinstance(admitted, connection_limiter.AdmittedConnection)
-    entrance.admit_request(admitted, [(b"x-forwarded-for", line) for line in lines])
+    limiter.admit_request(admitted, [(b"x-forwarded-for", line) for line in lines])
     assert admitted.payer == "192.0.2.2"
 
 
 def test_an_untrusted_proxy_logs_one_warning_per_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    entrance = ConnectionLimiter(
-        UnauthenticatedSettings(rate=0.0, rate_each=0.0), clock, connections=100, trusted=PROXY
-    )
+    limiter = ConnectionLimiter(UnauthenticatedSettings(rate=0.0, rate_each=0.0), clock, connections=100, trusted=PROXY)
 
     def ask(peer: str, *headers: tuple[bytes, bytes]) -> None:
-        admitted = entrance.enter(peer, lambda: None)
+        admitted = limiter.admit(peer, lambda: None)
         assert isinstance(admitted, connection_limiter.AdmittedConnection)
-        entrance.admit_request(admitted, headers)
-        entrance.left(admitted)
+        limiter.admit_request(admitted, headers)
+        limiter.release_slot(admitted)
 
     def warnings() -> list[tuple[str, int]]:
         found = [vars(record) for record in caplog.records if record.message == "forwarded.not_trusted"]
@@ -191,13 +189,13 @@ def test_an_untrusted_proxy_logs_one_warning_per_ten_minutes(caplog: pytest.LogC
 
 def test_a_proxy_s_own_requests_have_a_separate_rate_limit() -> None:
     limits = UnauthenticatedSettings(rate=10.0, rate_each=10.0)
-    entrance = ConnectionLimiter(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])
+    limiter = ConnectionLimiter(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])
 
     def ask(peer: str, *forwarded: bytes) -> float:
-        admitted = entrance.enter(peer, lambda: None)
+        admitted = limiter.admit(peer, lambda: None)
         assert isinstance(admitted, connection_limiter.AdmittedConnection)
-        wait = entrance.admit_request(admitted, [(b"x-forwarded-for", one) for one in forwarded])
-        entrance.left(admitted)
+        wait = limiter.admit_request(admitted, [(b"x-forwarded-for", one) for one in forwarded])
+        limiter.release_slot(admitted)
         return wait
 
     while (wait := ask("10.0.0.1", b"192.0.2.1")) <= 5.0:
@@ -324,7 +322,7 @@ async def test_requests_beyond_the_dispatch_queue_limit_are_refused(server: Serv
 
 
 async def test_few_disconnected_clients_are_closed_per_event_loop_iteration(server: Server) -> None:
-    server.limiter.farewells = dispatch_limit.DispatchLimit(each=1, waiting=math.inf)
+    server.limiter.closings = dispatch_limit.DispatchLimit(each=1, waiting=math.inf)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(20):
             reader, writer = await stack.enter_async_context(connected(server))
@@ -342,14 +340,14 @@ async def test_requests_of_disconnected_clients_are_not_dispatched(server: Serve
     paths: list[str] = []
     server.on_path = paths.append
     # No request is dispatched until the test allows it.
-    server.limiter.dispatch_limit, server.limiter.farewells = (
+    server.limiter.dispatch_limit, server.limiter.closings = (
         dispatch_limit.DispatchLimit(each=0),
         dispatch_limit.DispatchLimit(each=0),
     )
     async with connected(server) as (reader, writer), connected(server) as (_, leaving):
         leaving.write(b"GET /gone" + KNOWN)
         leaving.write_eof()
-        await soon(lambda: (len(server.limiter.dispatch_limit), len(server.limiter.farewells)) == (1, 1))
+        await soon(lambda: (len(server.limiter.dispatch_limit), len(server.limiter.closings)) == (1, 1))
         waiting, server.limiter.dispatch_limit = server.limiter.dispatch_limit, dispatch_limit.DispatchLimit()
         waiting._each = 1
         waiting._next()

@@ -37,13 +37,13 @@ class Limiter:
         self.table = table
         self.closed: list[str] = []
 
-    def enter(self, host: str, name: str = "") -> UnauthenticatedConnection:
-        found = self.table.enter(host, lambda: self.closed.append(name))
+    def take_slot(self, host: str, name: str = "") -> UnauthenticatedConnection:
+        found = self.table.take_slot(host, lambda: self.closed.append(name))
         assert isinstance(found, UnauthenticatedConnection)
         return found
 
     def refusal(self, host: str) -> str:
-        found = self.table.enter(host, lambda: None)
+        found = self.table.take_slot(host, lambda: None)
         assert isinstance(found, Refusal)
         assert found.retry_after > 0
         return found.reason
@@ -67,49 +67,49 @@ def test_limits_apply_per_ipv4_address_or_ipv6_64_prefix(one: str, other: str, s
 
 def test_each_address_has_its_own_slots(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(2, 0, 0), together=OPEN))
-    first, _ = limiter.enter("192.0.2.1"), limiter.enter("::ffff:192.0.2.1")
+    first, _ = limiter.take_slot("192.0.2.1"), limiter.take_slot("::ffff:192.0.2.1")
     assert limiter.refusal("192.0.2.1") == ADDRESS
-    limiter.enter("192.0.2.2")
-    limiter.table.left(first)
-    limiter.table.left(first)
-    limiter.enter("192.0.2.1")
+    limiter.take_slot("192.0.2.2")
+    limiter.table.release(first)
+    limiter.table.release(first)
+    limiter.take_slot("192.0.2.1")
     assert limiter.refusal("192.0.2.1") == ADDRESS
     assert len(limiter.table) == 3
 
 
 def test_a_login_frees_its_slot_and_makes_the_address_known_for_an_hour(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(1, 0, 0), together=Bounds(3, 0, 0)))
-    limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
+    limiter.table.mark_authenticated(limiter.take_slot("192.0.2.1"))
     assert len(limiter.table) == 0
-    held = [limiter.enter("192.0.2.1") for _ in range(3)]
+    held = [limiter.take_slot("192.0.2.1") for _ in range(3)]
     assert limiter.refusal("192.0.2.1") == ALL
     for one in held:
-        limiter.table.left(one)
+        limiter.table.release(one)
     clock.advance(3599)
     assert limiter.table.is_known("192.0.2.1")
     clock.advance(1)
-    limiter.enter("192.0.2.1")
+    limiter.take_slot("192.0.2.1")
     assert limiter.refusal("192.0.2.1") == ADDRESS
 
 
 def test_unknown_addresses_do_not_exhaust_the_limits_of_known_ones(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(2, 1, 5)))
-    limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
+    limiter.table.mark_authenticated(limiter.take_slot("192.0.2.1"))
     for host in ("192.0.2.2", "192.0.2.3"):
-        limiter.enter(host)
+        limiter.take_slot(host)
         while limiter.table.take(host) is None:
             pass
     assert limiter.refusal("192.0.2.4") == ALL
-    limiter.enter("192.0.2.1")
+    limiter.take_slot("192.0.2.1")
     assert [limiter.table.take("192.0.2.1") for _ in range(5)] == [None] * 5
     assert limiter.table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
 
 
 def test_replace_closes_connections_of_unknown_addresses_before_known_ones(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=OPEN, together=OPEN))
-    limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
-    limiter.enter("192.0.2.1", "known")
-    limiter.enter("192.0.2.2", "unknown")
+    limiter.table.mark_authenticated(limiter.take_slot("192.0.2.1"))
+    limiter.take_slot("192.0.2.1", "known")
+    limiter.take_slot("192.0.2.2", "unknown")
     assert not limiter.table.replace()
     clock.advance(1)
     assert [limiter.table.replace() for _ in range(3)] == [True, True, False]
@@ -118,13 +118,13 @@ def test_replace_closes_connections_of_unknown_addresses_before_known_ones(clock
 
 def test_without_free_slots_the_oldest_idle_connection_is_closed(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=OPEN, together=Bounds(3, 0, 0)))
-    limiter.enter("192.0.2.1", "busy").busy = True
-    limiter.enter("192.0.2.2", "oldest")
+    limiter.take_slot("192.0.2.1", "busy").busy = True
+    limiter.take_slot("192.0.2.2", "oldest")
     clock.advance(0.5)
-    limiter.enter("192.0.2.3", "young")
+    limiter.take_slot("192.0.2.3", "young")
     assert limiter.refusal("192.0.2.4") == ALL
     clock.advance(0.5)
-    limiter.enter("192.0.2.4")
+    limiter.take_slot("192.0.2.4")
     assert limiter.closed == ["oldest"]
     assert limiter.refusal("192.0.2.5") == ALL
     assert len(limiter.table) == 3
@@ -132,8 +132,8 @@ def test_without_free_slots_the_oldest_idle_connection_is_closed(clock: ManualCl
 
 def test_connections_of_a_trusted_proxy_count_only_towards_the_total(clock: ManualClock) -> None:
     limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(1, 0, 0), together=Bounds(2, 0, 0), trusted=[PROXY]))
-    limiter.enter("10.0.0.1")
-    limiter.enter("10.0.0.1")
+    limiter.take_slot("10.0.0.1")
+    limiter.take_slot("10.0.0.1")
     assert limiter.refusal("10.0.0.1") == ALL
 
 
@@ -234,7 +234,7 @@ def test_a_trusted_proxy_forwards_for_the_last_address_that_is_not_a_proxy(
     clock: ManualClock, peer: str, header: bytes | None, whose: str
 ) -> None:
     table = UnauthenticatedClients(clock, each=OPEN, together=OPEN, trusted=[PROXY])
-    assert table.speaks_for(peer, header) == whose
+    assert table.client_of(peer, header) == whose
 
 
 class Settings(Variables):

@@ -41,7 +41,7 @@ _RESET = struct.pack("ii", 1, 0)
 class AdmittedProtocol(asyncio.Protocol):
     """Protocol of an accepted connection."""
 
-    def arrive(self, admitted: AdmittedConnection) -> None:
+    def set_admitted(self, admitted: AdmittedConnection) -> None:
         """Hand over the admitted connection; called before `connection_made`.
 
         From `connection_made` on, the protocol itself reports to admission when requests are served and when it closes.
@@ -177,12 +177,12 @@ class HttpAcceptor(SocketServer):
 
     def _enter(self, arrival: _Arrival) -> Refusal | None:
         key = unauthenticated.key_of(arrival.host)
-        if self._tls is not None and not self._handshakes.enter(key):
+        if self._tls is not None and not self._handshakes.try_take(key):
             return Refusal(unauthenticated.ADDRESS, self._handshakes.seconds)
-        admitted = self._limiter.enter(arrival.host, arrival.close)
+        admitted = self._limiter.admit(arrival.host, arrival.close)
         if isinstance(admitted, Refusal):
             if self._tls is not None:
-                self._handshakes.leave(key, "refused")
+                self._handshakes.release(key, "refused")
             return admitted
         arrival.connecting = self.begin(self._connect(arrival, admitted))
         return None
@@ -191,7 +191,7 @@ class HttpAcceptor(SocketServer):
         def make() -> asyncio.Protocol:
             protocol = self._make()
             arrival.protocol = weakref.ref(protocol)
-            protocol.arrive(admitted)
+            protocol.set_admitted(admitted)
             return protocol
 
         connection, context = arrival.connection, self._tls
@@ -200,12 +200,12 @@ class HttpAcceptor(SocketServer):
             if context is None:
                 await self._loop.connect_accepted_socket(make, connection)
             else:
-                await self._handshakes.shake(make, connection, context, unauthenticated.key_of(arrival.host))
+                await self._handshakes.perform(make, connection, context, unauthenticated.key_of(arrival.host))
         except (OSError, asyncio.CancelledError) as error:
             log.debug("http.no_connection", extra={"error": repr(error)[:200]})
             connection.close()
             if not admitted.is_served:
-                self._limiter.left(admitted)
+                self._limiter.release_slot(admitted)
 
     def _room(self) -> None:
         if self._waiting and self._next is None:

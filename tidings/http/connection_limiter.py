@@ -45,7 +45,7 @@ MAX_HELD = 8 * 1024 * 1024
 # Bytes of these that each connection may hold whatever the others hold: a head and the body of a login.
 HELD_EACH = 16 * 1024
 # Disconnected clients whose connections are closed per event-loop iteration: 2 ms of work.
-_FAREWELLS = 64
+_CLOSED_PER_ITERATION = 64
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -61,15 +61,15 @@ class AdmittedConnection:
     # Address from whose bucket `consumed` was consumed.
     payer: str
     # Proxied only: whether the request in progress is the proxy's own, such as a health probe.
-    unnamed: bool = False
+    by_proxy_itself: bool = False
     # Proxied only: whether the request in progress has logged in.
-    vouched: bool = False
+    request_authenticated: bool = False
     # Tokens to be refunded when it logs in.
     consumed: float = 0.0
     # Bytes of it that are held in memory.
     held: int = 0
     is_served: bool = False
-    has_left: bool = False
+    is_released: bool = False
 
     @property
     def is_authenticated(self) -> bool:
@@ -98,7 +98,7 @@ class ConnectionLimiter:
         self.dispatch_limit = DispatchLimit()
         self.refusals = RefusalLimit()
         # Closes connections whose clients have disconnected.
-        self.farewells = DispatchLimit(_FAREWELLS, math.inf)
+        self.closings = DispatchLimit(_CLOSED_PER_ITERATION, math.inf)
         # Waiting connections are bounded by the acceptor.
         self.refusal_log = RefusalLog(clock)
         self._forwarders = UntrustedForwarders(clock)
@@ -106,7 +106,7 @@ class ConnectionLimiter:
         # Separate buckets, so that requests that wait do not keep connections out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)
         # Requests of the trusted proxies themselves: a flood from unauthenticated clients delays no health probe.
-        self._unnamed: TokenBuckets[str] = TokenBuckets(
+        self._of_proxies: TokenBuckets[str] = TokenBuckets(
             clock, rate=limits.rate, burst=limits.rate * _FULL, remembered=unauthenticated.REMEMBERED
         )
         self._arrival = _HANDSHAKE if self.tls else 1.0
@@ -119,8 +119,8 @@ class ConnectionLimiter:
     def __len__(self) -> int:
         return self._open
 
-    def enter(self, host: str, close: Callable[[], None]) -> AdmittedConnection | Refusal:
-        """Admit a connection, which counts as open until `left`. Returns a `Refusal` when there is no slot.
+    def admit(self, host: str, close: Callable[[], None]) -> AdmittedConnection | Refusal:
+        """Admit a connection, which counts as open until `release_slot`. Returns a `Refusal` when there is no slot.
 
         close: called when its slot is given to another connection.
         """
@@ -132,7 +132,7 @@ class ConnectionLimiter:
             refusal = self._arrivals.take(host, self._arrival)
             if refusal is not None:
                 return refusal
-            slot = self._unauthenticated.enter(host, close)
+            slot = self._unauthenticated.take_slot(host, close)
             if isinstance(slot, Refusal):
                 self._arrivals.refund(host, self._arrival)
                 return slot
@@ -149,34 +149,34 @@ class ConnectionLimiter:
         """Record that a connection was closed because there was no slot for it."""
         REFUSED.labels("connection").inc()
         self.refusal_log.refused(unauthenticated.key_of(host), reason)
-        for tell in self.on_refusal:
-            tell()
+        for notify in self.on_refusal:
+            notify()
 
     def shed(self) -> None:
         """Count a request, authenticated or not, that was refused because too many waited to be dispatched."""
         SHED.inc()
 
-    def left(self, admitted: AdmittedConnection) -> None:
+    def release_slot(self, admitted: AdmittedConnection) -> None:
         """Release the slot of a connection that is closed or has left HTTP. Without effect the second time."""
-        if admitted.has_left:
+        if admitted.is_released:
             return
-        admitted.has_left = True
+        admitted.is_released = True
         self._open -= 1
-        self.release(admitted)
+        self.release_bytes(admitted)
         if admitted.slot is not None:
-            self._unauthenticated.left(admitted.slot)
+            self._unauthenticated.release(admitted.slot)
             UNAUTHENTICATED.set(len(self._unauthenticated))
         self._room()
 
     def mark_authenticated(self, admitted: AdmittedConnection) -> None:
         """Record that the connection sent a valid token, password or key, and refund its tokens.
 
-        May come after `left`, as for a connection that was upgraded and then logged in.
+        May come after `release_slot`, as for a connection that was upgraded and then logged in.
         """
         self._refund(admitted, admitted.consumed)
         admitted.consumed = 0.0
-        admitted.vouched = admitted.proxied
-        self.release(admitted)
+        admitted.request_authenticated = admitted.proxied
+        self.release_bytes(admitted)
         if admitted.slot is not None:
             self._arrivals.refund(admitted.host, self._arrival)
             self._arrivals.know(admitted.host)
@@ -198,12 +198,12 @@ class ConnectionLimiter:
             elif name == b"x-forwarded-for":
                 # Some proxies append another header instead of extending the existing one.
                 forwarded = value if forwarded is None else forwarded + b"," + value
-        admitted.vouched = False
+        admitted.request_authenticated = False
         if forwarded is not None and not admitted.proxied:
             self._forwarders.seen(admitted.host)
         if admitted.proxied:
-            admitted.payer, admitted.consumed = self._unauthenticated.speaks_for(admitted.host, forwarded), 0.0
-            admitted.unnamed = forwarded is None
+            admitted.payer, admitted.consumed = self._unauthenticated.client_of(admitted.host, forwarded), 0.0
+            admitted.by_proxy_itself = forwarded is None
         if (authorization is not None and self.recognise(authorization)) or self.recognise_path(path):
             self.mark_authenticated(admitted)
             return 0.0
@@ -224,14 +224,14 @@ class ConnectionLimiter:
         if admitted.slot is not None:
             admitted.slot.busy = is_whole
 
-    def ended(self, admitted: AdmittedConnection) -> None:
+    def end_request(self, admitted: AdmittedConnection) -> None:
         """Record that the request was answered."""
-        self.release(admitted)
-        admitted.vouched = False
+        self.release_bytes(admitted)
+        admitted.request_authenticated = False
         if admitted.slot is not None:
             admitted.slot.busy = False
 
-    def given_up(self, admitted: AdmittedConnection) -> None:
+    def refund_request(self, admitted: AdmittedConnection) -> None:
         """Refund the tokens of a request whose connection closed before it was dispatched."""
         self._refund(admitted, REQUEST)
 
@@ -248,7 +248,7 @@ class ConnectionLimiter:
         Bytes that would wait longer than `LONGEST_WAIT` consume no tokens: the wait limits their rate, and after a
         flood of bodies the requests of others at that address are refused for no longer.
 
-        is_held: the bytes stay in memory until `release`.
+        is_held: the bytes stay in memory until `release_bytes`.
         """
         if is_held:
             admitted.held += size
@@ -270,28 +270,28 @@ class ConnectionLimiter:
         """
         return self._held > MAX_HELD and admitted.held > HELD_EACH
 
-    def release(self, admitted: AdmittedConnection) -> None:
+    def release_bytes(self, admitted: AdmittedConnection) -> None:
         """Record that none of its bytes are held any longer."""
         self._held -= admitted.held
         admitted.held = 0
 
     def _reserve(self, admitted: AdmittedConnection, tokens: float) -> float:
-        if not admitted.unnamed:
+        if not admitted.by_proxy_itself:
             return self._unauthenticated.reserve(admitted.payer, tokens)
         proxy = unauthenticated.key_of(admitted.host)
-        wait = self._unnamed.wait(proxy, tokens)
-        self._unnamed.add(proxy, tokens)
+        wait = self._of_proxies.wait(proxy, tokens)
+        self._of_proxies.add(proxy, tokens)
         return wait
 
     def _refund(self, admitted: AdmittedConnection, tokens: float) -> None:
-        if admitted.unnamed:
-            self._unnamed.add(unauthenticated.key_of(admitted.host), -tokens)
+        if admitted.by_proxy_itself:
+            self._of_proxies.add(unauthenticated.key_of(admitted.host), -tokens)
         else:
             self._unauthenticated.refund(admitted.payer, tokens)
 
     def _room(self) -> None:
-        for tell in self.on_room:
-            tell()
+        for notify in self.on_room:
+            notify()
 
 
 def _table(

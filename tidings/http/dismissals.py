@@ -142,7 +142,7 @@ class Dismissals:
         if self.context is not None and (
             self._in_progress[key] >= HANDSHAKES_EACH
             or not self.handshakes.has_room(key)
-            or not self.handshakes.enter(key)
+            or not self.handshakes.try_take(key)
         ):
             return False
         self._in_progress[key] += 1
@@ -154,7 +154,7 @@ class Dismissals:
             if self.context is None:
                 await self._loop.connect_accepted_socket(lambda: dismissal, connection)
             else:
-                await self.handshakes.shake(lambda: dismissal, connection, self.context, key)
+                await self.handshakes.perform(lambda: dismissal, connection, self.context, key)
             await service.wait_for(dismissal.has_data, _LINGER)
             dismissal.respond()
             await service.wait_for(dismissal.is_closed, _LINGER)

@@ -78,7 +78,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
 
     # Admission.
 
-    def arrive(self, admitted: AdmittedConnection) -> None:
+    def set_admitted(self, admitted: AdmittedConnection) -> None:
         self.admitted = admitted
 
     def evict(self) -> None:
@@ -103,7 +103,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
     @property
     def is_recognised(self) -> bool:
         """Return whether the request in progress, or an earlier one of the same client, has logged in."""
-        return self.admitted.is_authenticated or self.admitted.vouched
+        return self.admitted.is_authenticated or self.admitted.request_authenticated
 
     def consume(self, tokens: float) -> None:
         """Consume tokens for a request that costs more than others."""
@@ -130,14 +130,14 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         self._has_hung_up = True
         if self.scheme == "https":
             return False
-        self.limiter.farewells.take(self.transport.close)
+        self.limiter.closings.take(self.transport.close)
         return not self.transport.is_closing()
 
     # Unauthenticated clients.
 
     def _count(self, size: int) -> None:
         """Count received bytes of an unauthenticated client; refuse it or pause reading when it exceeds its limits."""
-        if self.admitted.vouched or not self.is_open():
+        if self.admitted.request_authenticated or not self.is_open():
             return
         is_dropped = not self.is_in_head and self.exchange is not None and self.exchange.is_complete
         wait = self.limiter.received(self.admitted, size, is_held=not is_dropped)
@@ -179,7 +179,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         self._admission_timer = None
         if self.transport.is_closing():
             # The connection was refused since.
-            self.limiter.given_up(self.admitted)
+            self.limiter.refund_request(self.admitted)
             return
         self.limiter.serve(self.admitted, is_whole=not exchange.has_more)
         self._dispatch(exchange)
@@ -190,12 +190,12 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
 
     def completed(self, exchange: HttpExchange) -> None:
         if self._is_unauthenticated and not self.pipeline:
-            self.limiter.ended(self.admitted)
+            self.limiter.end_request(self.admitted)
         super().completed(exchange)
 
     def released(self) -> None:
         if self._admission_timer is not None:
-            self.limiter.given_up(self.admitted)
+            self.limiter.refund_request(self.admitted)
         for timer in (self._read_timer, self._admission_timer):
             if timer is not None:
                 timer.cancel()
@@ -203,7 +203,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
         if self._delayed_refusal is not None:
             # Otherwise the request would be kept until its refusal is due.
             self._delayed_refusal.cancel()
-        self.limiter.left(self.admitted)
+        self.limiter.release_slot(self.admitted)
 
     # Dispatch of requests.
 

@@ -80,7 +80,7 @@ class HttpProtocol(asyncio.Protocol):
     """Server's side of an HTTP/1.1 connection, for uvicorn's setting `http`.
 
     Requests are parsed as they arrive and served one after the other. Subclasses may override `begin`, `received`,
-    `completed`, `released`, `may_read`, `is_brief`, `takes_upgrade`, `upgrade` and `refusal`.
+    `completed`, `released`, `may_read`, `is_brief`, `accepts_upgrade`, `upgrade` and `refusal`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class HttpProtocol(asyncio.Protocol):
         self.headers: Headers = []
         self._awaits_continue = False
         self.is_in_head = True
-        # Whether the request whose head was received asks for another protocol; its scope, if `takes_upgrade` has
+        # Whether the request whose head was received asks for another protocol; its scope, if `accepts_upgrade` has
         # agreed.
         self._is_upgrade = False
         self._upgrade_scope: Scope | None = None
@@ -154,7 +154,7 @@ class HttpProtocol(asyncio.Protocol):
         """Return whether all responses are so short that the client must read them within the time limit."""
         return False
 
-    def takes_upgrade(self, scope: Scope) -> bool:
+    def accepts_upgrade(self, scope: Scope) -> bool:
         """Return whether to call `upgrade` for a request for another protocol; else it is served over HTTP."""
         return False
 
@@ -395,7 +395,7 @@ class HttpProtocol(asyncio.Protocol):
             "state": self._app_state.copy(),
         }
         self._is_upgrade = parser.should_upgrade()
-        if self._is_upgrade and self.takes_upgrade(scope):
+        if self._is_upgrade and self.accepts_upgrade(scope):
             self._upgrade_scope = scope
             return
         is_alive = version == "1.1" and parser.should_keep_alive()

@@ -59,7 +59,7 @@ class RateLimitedServer(SocketServer):
                     connection,
                     ssl=self._context,
                     ssl_handshake_timeout=self._handshake_seconds,
-                    ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+                    ssl_shutdown_timeout=tls.CLOSE_SECONDS,
                 )
         except (OSError, asyncio.CancelledError):
             # The peer has disconnected.

@@ -33,7 +33,7 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 CIPHERS_WITHOUT_CURVES = "DHE+AESGCM"
 # Seconds until a handshake is aborted, and seconds to wait for the peer's close_notify.
 HANDSHAKE_SECONDS = 10.0
-GOODBYE_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
 # Seconds between two checks of the files by `CertificateWatch`, and between two warnings about the same expiry.
 INTERVAL = 60.0
 REMINDER_SECONDS = 86_400.0

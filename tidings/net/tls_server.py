@@ -68,8 +68,8 @@ class Handshakes:
         """Return whether another handshake may start. key: of its address."""
         return len(self._begun_by) < self.of_all and self._begun_by.count(key) < self.of_one
 
-    def enter(self, key: str) -> bool:
-        """Take a slot until `leave`. Returns false when none is free, or the rate for unknown addresses is exceeded."""
+    def try_take(self, key: str) -> bool:
+        """Take a slot until `release`. Returns false if none is free or the rate for unknown addresses is exceeded."""
         if not self.has_room(key) or (not self._known.get(key) and self._begun.take("")):
             self._results["refused"].inc()
             return False
@@ -77,7 +77,7 @@ class Handshakes:
         self._under_way.set(len(self._begun_by))
         return True
 
-    def leave(self, key: str, result: str) -> None:
+    def release(self, key: str, result: str) -> None:
         """Release the slot. result: `done`, `failed`, `late` or `refused`."""
         self._results[result].inc()
         if result == "done":
@@ -85,7 +85,7 @@ class Handshakes:
         self._begun_by.remove(key)
         self._under_way.set(len(self._begun_by))
 
-    async def shake(
+    async def perform(
         self, make: Callable[[], asyncio.BaseProtocol], connection: socket.socket, context: ssl.SSLContext, key: str
     ) -> None:
         """Perform a handshake that has its slot, then release the slot. Raises `OSError`."""
@@ -96,7 +96,7 @@ class Handshakes:
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=self.seconds,
-                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+                ssl_shutdown_timeout=tls.CLOSE_SECONDS,
             )
             result = "done"
         except ConnectionAbortedError:
@@ -107,7 +107,7 @@ class Handshakes:
             self.note(key, error)
             raise
         finally:
-            self.leave(key, result)
+            self.release(key, result)
 
     def note(self, key: str, error: Exception) -> None:
         """Log why a handshake has failed, which the client does not learn: at most once in `NOTE_SECONDS`."""
@@ -143,7 +143,7 @@ class TlsServer(SocketServer):
     def taken(self, connection: socket.socket, host: str) -> None:
         key, now = key_of(host), self._loop.time()
         self._make_room(key, now)
-        if self._handshakes.enter(key):
+        if self._handshakes.try_take(key):
             self._slots[self.begin(self._secure(connection, key))] = key, now
         else:
             connection.close()
@@ -164,7 +164,7 @@ class TlsServer(SocketServer):
     def _over(self, task: asyncio.Task[None], result: str) -> None:
         """Release the slot; no effect if the handshake was aborted."""
         if task in self._slots:
-            self._handshakes.leave(self._slots.pop(task)[0], result)
+            self._handshakes.release(self._slots.pop(task)[0], result)
 
     async def _secure(self, connection: socket.socket, key: str) -> None:
         result = "failed"
@@ -174,7 +174,7 @@ class TlsServer(SocketServer):
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=self._handshakes.seconds,
-                ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+                ssl_shutdown_timeout=tls.CLOSE_SECONDS,
             )
             result = "done"
         except ConnectionAbortedError:

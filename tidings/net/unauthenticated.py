@@ -109,7 +109,7 @@ class UnauthenticatedConnection:
         if self.busy:
             self.expire(LATE_SECONDS, close)
             return
-        self.left()
+        self.release()
         self.clients.count(LATE)
         close()
 
@@ -121,9 +121,9 @@ class UnauthenticatedConnection:
         if self.on_login is not None:
             self.on_login()
 
-    def left(self) -> None:
+    def release(self) -> None:
         """Release its slot because it is closed. Without effect the second time."""
-        self.clients.left(self)
+        self.clients.release(self)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -168,7 +168,7 @@ class UnauthenticatedClients:
     def admit(self, host: str, cost: float = 0.0) -> UnauthenticatedConnection | None:
         """Return the slot of a connection that costs tokens; `None` when no slot or too few tokens are available."""
         found = self.take(host, cost) if cost else None
-        slot = found or self.enter(host, lambda: None)
+        slot = found or self.take_slot(host, lambda: None)
         if isinstance(slot, Refusal):
             self.count(slot.reason)
             return None
@@ -180,10 +180,10 @@ class UnauthenticatedClients:
         if self.refused is not None:
             self.refused.labels(why).inc()
 
-    def enter(self, host: str, close: Callable[[], object]) -> UnauthenticatedConnection | Refusal:
-        """Return the slot of a connection, which it has until `mark_authenticated` or `left`, or the refusal.
+    def take_slot(self, host: str, close: Callable[[], object]) -> UnauthenticatedConnection | Refusal:
+        """Return the slot of a connection, which it has until `mark_authenticated` or `release`, or the refusal.
 
-        close: called when the slot is given to another connection; `left` has been applied by then.
+        close: called when the slot is given to another connection; `release` has been applied by then.
         """
         key = key_of(host)
         known = self.is_known(host)
@@ -205,14 +205,14 @@ class UnauthenticatedClients:
 
     def mark_authenticated(self, slot: UnauthenticatedConnection) -> None:
         """Record that the connection has logged in: its slot is released, and its address is known."""
-        self.left(slot)
+        self.release(slot)
         self.know(slot.key)
 
     def know(self, host: str) -> None:
         """Record a login from this address."""
         self._known.put(key_of(host), self.clock.monotonic() + KNOWN)
 
-    def left(self, slot: UnauthenticatedConnection) -> None:
+    def release(self, slot: UnauthenticatedConnection) -> None:
         """Release the slot of a closed connection. Without effect the second time."""
         if slot not in slot.slots:
             return
@@ -254,7 +254,7 @@ class UnauthenticatedClients:
         """Return whether this is the address of a trusted proxy."""
         return is_within(host, self._trusted)
 
-    def speaks_for(self, host: str, forwarded: bytes | None) -> str:
+    def client_of(self, host: str, forwarded: bytes | None) -> str:
         """Return the address of the client that a request comes from, as `client_of`."""
         return client_of(host, forwarded, self._trusted)
 
@@ -264,7 +264,7 @@ class UnauthenticatedClients:
             if slot.since > limit:
                 return False
             if not slot.busy:
-                self.left(slot)
+                self.release(slot)
                 self.count(EVICTED)
                 slot.close()
                 return True
@@ -325,7 +325,7 @@ class UnauthenticatedLinks:
 
     def opened(self, connection: LinkConnection) -> None:
         """Limit a new connection; evict the oldest when there are too many."""
-        slot = self._clients.enter(connection.host, functools.partial(connection.abort, EVICTED))
+        slot = self._clients.take_slot(connection.host, functools.partial(connection.abort, EVICTED))
         assert isinstance(slot, UnauthenticatedConnection)
         slot.expire(self._seconds, functools.partial(connection.abort, LATE))
         connection.limit(frame=FRAME, unread=UNREAD)
@@ -341,7 +341,7 @@ class UnauthenticatedLinks:
         """Drop a closed connection. Does nothing for an authenticated one."""
         slot = self._slots.pop(connection, None)
         if slot is not None:
-            slot.left()
+            slot.release()
 
     def refuse(self, connection: LinkConnection, why: str) -> None:
         """Close a connection that sent something other than the right key."""
