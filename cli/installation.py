@@ -211,7 +211,7 @@ class Installation:
         if self._settings.handset_web:
             await self.supervisor.prepare(self._child("handset", "--web", entry="link"))
         self._print_line("migrating the tables ...")
-        await tables.upgrade(self._settings.families, print_line=_silent)
+        await tables.upgrade(self._settings.families, print_line=_ignore_line)
         database = Database(self._settings.business, "business")
         try:
             await accounts.require_number(database, self._settings.account)
@@ -351,5 +351,5 @@ def _dialled(address: Any) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _silent(line: str) -> None:
+def _ignore_line(line: str) -> None:
     pass

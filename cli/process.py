@@ -121,14 +121,16 @@ def run(
     configure_logging(name, settings)
     unread_variables.report(os.environ)
     private_files.mend(settings.data_dir)
-    for way in settings.ways():
-        if way.is_open:
-            logger.warning("plaintext.allowed", extra={"part": way.part, "address": way.variable, "host": way.host})
+    for endpoint in settings.endpoints():
+        if endpoint.is_open:
+            logger.warning(
+                "plaintext.allowed", extra={"part": endpoint.part, "address": endpoint.variable, "host": endpoint.host}
+            )
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     with (
         process_records.kept(name, settings.data_dir, os.environ),
         profiling(settings.profile),
-        tracing.kept(name, __version__, wanted=settings.traces),
+        tracing.enabled(name, __version__, wanted=settings.traces),
     ):
         run_loop(_serve(name, settings, serve, options.ready_fd))
     return 0

@@ -24,7 +24,7 @@ class DirectorySettings(env.Variables):
 class StoredSettings(DirectorySettings):
     """Data directory and the database of the business."""
 
-    business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+    business: Annotated[DatabaseSettings, settings.database("business")] = env.COMPUTED
 
     @property
     def is_missing(self) -> bool:
@@ -36,8 +36,8 @@ class StoredSettings(DirectorySettings):
 class TableSettings(settings.InstallationSettings):
     """Databases of the business and of the network."""
 
-    business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
-    network: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
+    business: Annotated[DatabaseSettings, settings.database("business")] = env.COMPUTED
+    network: Annotated[DatabaseSettings, settings.database("network")] = env.COMPUTED
 
     @property
     def families(self) -> Mapping[str, DatabaseSettings]:
@@ -47,7 +47,7 @@ class TableSettings(settings.InstallationSettings):
 class AdministratorSettings(settings.InstallationSettings):
     """Database server and the administrator that creates its users."""
 
-    server: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+    server: Annotated[DatabaseSettings, settings.database("business")] = env.COMPUTED
 
 
 class NumberSettings(TableSettings):
@@ -59,7 +59,7 @@ class NumberSettings(TableSettings):
 class CoreappSettings(NumberSettings):
     """Databases, business number and the secrets of a Coreapp. Reading the settings creates missing secrets."""
 
-    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
+    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.COMPUTED
 
 
 class LeaseSettings(env.Variables):
@@ -77,18 +77,18 @@ class TopSettings(env.Variables):
     """Addresses of the metrics of this environment's processes."""
 
     api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
-    api_tls: Annotated[bool, env.made(lambda data: not env.is_loopback(data["api_address"][0]), env.parse_flag)] = (
+    api_tls: Annotated[bool, env.computed(lambda data: not env.is_loopback(data["api_address"][0]), env.parse_flag)] = (
         env.variable("TIDINGS_API_TLS", None)
     )
     coreapp_metrics: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     network_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     # `tidings up` needs only the address, from which it makes the URL for its other processes.
-    network_http: Annotated[str, env.made(lambda data: network_access.url_at(data["network_address"]), str)] = (
+    network_http: Annotated[str, env.computed(lambda data: network_access.url_at(data["network_address"]), str)] = (
         env.variable("TIDINGS_NETWORK_HTTP_URL", None)
     )
     plaintext: exposure.Allowed = exposure.ALLOWED
     api_key: OptionalKey = API_KEY
-    tls_files: exposure.InstallationFiles = env.MADE
+    tls_files: exposure.InstallationFiles = env.COMPUTED
 
 
 class PageSettings(env.Variables):

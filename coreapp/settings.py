@@ -77,8 +77,8 @@ def _names(value: str) -> ConversationNames:
 class Settings(settings.ProcessSettings):
     """Settings of one Coreapp process."""
 
-    database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
-    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
+    database: Annotated[DatabaseSettings, settings.database("business")] = env.COMPUTED
+    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.COMPUTED
     # unique name of the process
     node: Annotated[str, env.text(lambda name: name[:64])] = env.variable(
         "COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}"
@@ -88,7 +88,7 @@ class Settings(settings.ProcessSettings):
     # address at which Webapps connect
     link_address: env.Address = env.variable("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
     # host of that address in the shard map, by which Webapps call this process
-    advertised_host: Annotated[str, env.made(_own_host)] = env.variable("TIDINGS_COREAPP_ADVERTISED_HOST", None)
+    advertised_host: Annotated[str, env.computed(_own_host)] = env.variable("TIDINGS_COREAPP_ADVERTISED_HOST", None)
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     # key for the metrics where other machines can reach them; empty for none
     api_key: OptionalKey = API_KEY
@@ -99,7 +99,7 @@ class Settings(settings.ProcessSettings):
     # whether the network's TCP side uses TLS as well
     network_tcp_tls: Annotated[bool, network_access.tcp_tls("network_http")] = network_access.TCP_TLS
     # TLS files for connections to the network
-    network_files: network_access.NetworkFiles = env.MADE
+    network_files: network_access.NetworkFiles = env.COMPUTED
     # number of shards at the first start; `POST /v1/account/shards` changes it later
     shards: Annotated[int, env.text(_shards)] = env.variable("TIDINGS_SHARDS", 1)
     # seconds of silence after which another Coreapp may take over a shard
@@ -107,7 +107,9 @@ class Settings(settings.ProcessSettings):
     # seconds between two heartbeats
     heartbeat_seconds: Annotated[
         float,
-        env.made(lambda data: min(5.0, data["lease_seconds"] / 6), lambda value: env.parse_number(value, 0.05, 600.0)),
+        env.computed(
+            lambda data: min(5.0, data["lease_seconds"] / 6), lambda value: env.parse_number(value, 0.05, 600.0)
+        ),
     ] = env.variable("TIDINGS_HEARTBEAT_SECONDS", None)
     # largest number of rows in the job queue
     job_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_JOB_QUEUE_LIMIT", 20_000)
@@ -148,7 +150,7 @@ class Settings(settings.ProcessSettings):
     # directory of files, the same for every Webapp and Coreapp
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     # bucket of files, the same for all processes; `media_dir` then holds only files in transfer
-    media_bucket: MediaBucket = env.MADE
+    media_bucket: MediaBucket = env.COMPUTED
     # fail free-form messages to recipients who did not write within 24 hours
     reengagement_window: env.Flag = env.variable("TIDINGS_REENGAGEMENT_WINDOW", True)
     # leave a message to a recipient who has blocked the business at `sent` instead of failing it
@@ -170,9 +172,9 @@ class Settings(settings.ProcessSettings):
     # register the number with the registration key at the first start; otherwise wait for a registration code
     auto_register: env.Flag = env.variable("TIDINGS_AUTO_REGISTER", True)
     # destinations that webhook posts may reach
-    outgoing_webhooks: OutgoingWebhooks = env.MADE
+    outgoing_webhooks: OutgoingWebhooks = env.COMPUTED
     # destinations that media links may reach
-    outgoing_media: OutgoingMedia = env.MADE
+    outgoing_media: OutgoingMedia = env.COMPUTED
     # bytes that stay free on the disk of `media_dir`
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     # concurrent uploads to the network, and concurrent downloads from it
@@ -202,20 +204,20 @@ class Settings(settings.ProcessSettings):
         """Return whether ended callbacks, their attempts and the times of messages are kept."""
         return self.history_hours > 0
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the connections whose exposure without TLS is checked at the start: link, metrics and network."""
         secured, variable = bool(self.tls_files.chain), "TIDINGS_COREAPP_METRICS_ADDRESS"
         return (
             exposure.Endpoint(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
-            exposure.metrics_way(variable, self.metrics_address[0], self.plaintext),
+            exposure.metrics_endpoint(variable, self.metrics_address[0], self.plaintext),
             *self.network_ways(),
         )
 
     def network_ways(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP and TCP connections, whose exposure without TLS is checked at the start."""
         return (
-            network_access.http_way(self.network_http),
-            network_access.tcp_way(self.network_tcp[0], secured=self.network_tcp_tls),
+            network_access.http_endpoint(self.network_http),
+            network_access.tcp_endpoint(self.network_tcp[0], secured=self.network_tcp_tls),
         )
 
     @pydantic.model_validator(mode="after")

@@ -55,7 +55,7 @@ class FleetGroups:
 
     def __post_init__(self) -> None:
         self._asked: UseLimit[tuple[str, str, str, str]] = UseLimit(
-            self.context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_KEY_REQUESTS
+            self.context.clock, limit=1, period=sender_keys.KEY_REQUEST_SECONDS, remembered=10 * MAX_KEY_REQUESTS
         )
         self._key_requests: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()

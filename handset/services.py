@@ -45,7 +45,7 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
         application = Robots(ShownLog(settings.log_path, clock, limit=settings.log_limit), prefixes=settings.prefixes)
         try:
             await schema.prepare(database, migrate=settings.embedded)
-            tls = network_access.make_context(settings.network_files, *settings.ways())
+            tls = network_access.make_context(settings.network_files, *settings.endpoints())
             async with NetworkApi(settings.http_url, tls=tls) as api:
                 await _run(settings, context, api, application=application, stop=stop, ready=ready)
         finally:

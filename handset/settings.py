@@ -37,14 +37,14 @@ def _database(data: Mapping[str, Any]) -> DatabaseSettings:
     return settings.database_at(url, data["variables"], "TIDINGS_HANDSET_DB_URL", pool_size=3)
 
 
-HandsetDatabase = Annotated[DatabaseSettings, env.made(_database)]
+HandsetDatabase = Annotated[DatabaseSettings, env.computed(_database)]
 
 
 class NetworkUrlSettings(env.Variables):
     """URL of the network's HTTP side: by default that of the network on this machine."""
 
     network_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
-    http_url: Annotated[str, env.made(lambda data: network_access.url_at(data["network_address"]), _http_url)] = (
+    http_url: Annotated[str, env.computed(lambda data: network_access.url_at(data["network_address"]), _http_url)] = (
         env.variable("TIDINGS_NETWORK_HTTP_URL", None)
     )
 
@@ -96,13 +96,13 @@ def _blocked(data: Mapping[str, Any]) -> str:
 class RobotsSettings(NetworkUrlSettings, settings.ProcessSettings):
     """Settings of a process with robots."""
 
-    database: HandsetDatabase = env.MADE
-    secrets: Annotated[HandsetSecrets, process_secrets.secrets_of(HandsetSecrets)] = env.MADE
+    database: HandsetDatabase = env.COMPUTED
+    secrets: Annotated[HandsetSecrets, process_secrets.secrets_of(HandsetSecrets)] = env.COMPUTED
     # of the network's TCP side
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     tcp_tls: Annotated[bool, network_access.tcp_tls("http_url")] = network_access.TCP_TLS  # use TLS on the TCP side
     # TLS files for the TCP and the HTTP side.
-    network_files: network_access.NetworkFiles = env.MADE
+    network_files: network_access.NetworkFiles = env.COMPUTED
     # robots of each kind, with each prefix
     per_kind: Annotated[int, env.integer(1, MAX_PER_KIND)] = env.variable("TIDINGS_ROBOTS_PER_KIND", 100)
     # behaviours to run
@@ -111,7 +111,7 @@ class RobotsSettings(NetworkUrlSettings, settings.ProcessSettings):
     log_path: Annotated[Path, settings.below_data_dir("robots.jsonl")] = env.variable("TIDINGS_ROBOTS_LOG", None)
     # bytes of one such file; 0 for no limit
     log_limit: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_ROBOTS_LOG_MB", "16")
-    block: Annotated[str, env.made(_blocked)] = env.MADE  # number that robots of the blocking kind block
+    block: Annotated[str, env.computed(_blocked)] = env.COMPUTED  # number that robots of the blocking kind block
     # One-time pre-keys that each robot keeps on the network.
     prekeys: Annotated[int, env.integer(0, 100)] = env.variable("TIDINGS_ROBOTS_PREKEYS", 5)
     # connections over which the robots are logged in
@@ -124,10 +124,10 @@ class RobotsSettings(NetworkUrlSettings, settings.ProcessSettings):
     # let a test act as the recipients, through a socket in the data directory
     testing: env.Flag = switch.TESTING
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP and TCP side."""
-        tcp = network_access.tcp_way(self.tcp_address[0], secured=self.tcp_tls)
-        return (network_access.http_way(self.http_url), tcp)
+        tcp = network_access.tcp_endpoint(self.tcp_address[0], secured=self.tcp_tls)
+        return (network_access.http_endpoint(self.http_url), tcp)
 
 
 def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
@@ -141,19 +141,19 @@ def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
 class WebSettings(NetworkUrlSettings, settings.ProcessSettings):
     """Settings of a process that serves handsets as pages."""
 
-    database: HandsetDatabase = env.MADE
+    database: HandsetDatabase = env.COMPUTED
     # The registration key is empty when this installation has none. A registration code is requested then.
-    secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
-    network_files: network_access.NetworkFiles = env.MADE
+    secrets: Annotated[HandsetSecrets, env.computed(_terminal_secrets)] = env.COMPUTED
+    network_files: network_access.NetworkFiles = env.COMPUTED
     # Where the pages are served: over TLS with a self-signed certificate, unless only this machine reaches them.
     address: env.Address = env.variable("TIDINGS_HANDSET_WEB_ADDRESS", "127.0.0.1:9099")
     # Names by which browsers on other machines may address the pages.
     hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
     log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP side, which includes the WebSocket."""
-        return (network_access.http_way(self.http_url),)
+        return (network_access.http_endpoint(self.http_url),)
 
 
 def _pin(value: str) -> str:
@@ -165,10 +165,10 @@ def _pin(value: str) -> str:
 class TerminalSettings(NetworkUrlSettings, settings.InstallationSettings):
     """Settings of a handset in a terminal. Its tables are always migrated automatically."""
 
-    database: HandsetDatabase = env.MADE
+    database: HandsetDatabase = env.COMPUTED
     # The registration key is empty when this installation has none. A registration code is requested then.
-    secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
-    network_files: network_access.NetworkFiles = env.MADE
+    secrets: Annotated[HandsetSecrets, env.computed(_terminal_secrets)] = env.COMPUTED
+    network_files: network_access.NetworkFiles = env.COMPUTED
     # directory in which `/save` stores received files
     files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)
     log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
@@ -177,6 +177,6 @@ class TerminalSettings(NetworkUrlSettings, settings.InstallationSettings):
     # Name in the profile, which each message carries. Empty for none.
     name: Annotated[str, env.text(lambda name: name[:128])] = env.variable("TIDINGS_HANDSET_NAME")
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP side, which includes the WebSocket."""
-        return (network_access.http_way(self.http_url),)
+        return (network_access.http_endpoint(self.http_url),)

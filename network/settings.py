@@ -33,11 +33,11 @@ class Limits(env.Variables):
     # Deliveries to one device that it has not acknowledged; further envelopes wait.
     window: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_NETWORK_WINDOW", 1000)
     # The same in bytes; the last delivery may exceed it.
-    window_bytes: Annotated[int, env.made(lambda data: data["write_buffer"] // 4)] = env.MADE
+    window_bytes: Annotated[int, env.computed(lambda data: data["write_buffer"] // 4)] = env.COMPUTED
     # The same in bytes for all devices of one connection. Envelopes in flight must fit into `write_buffer`, or a device
     # with a full mailbox would be disconnected at every login. An envelope takes up to 1.7 times its size as JSON, so
     # this is half of `write_buffer`.
-    session_bytes: Annotated[int, env.made(lambda data: data["write_buffer"] // 2)] = env.MADE
+    session_bytes: Annotated[int, env.computed(lambda data: data["write_buffer"] // 2)] = env.COMPUTED
     # Envelopes for one device that wait in memory behind its window or its backlog; one more, and all of them are
     # stored.
     held: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_NETWORK_HELD", 1000)
@@ -134,7 +134,7 @@ class BlobSettings(env.Variables):
     # Directory for blobs alone; created when it does not exist.
     directory: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_NETWORK_BLOB_DIR")
     # Bucket for blobs alone, instead of the directory.
-    bucket: BlobBucket = env.MADE
+    bucket: BlobBucket = env.COMPUTED
     # Bytes of all blobs together; beyond it uploads are refused with 507.
     quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_BLOB_QUOTA_MB", str(10 * 1024))
     # Bytes of one device; also at most as much as is still free. Beyond it uploads are refused with 507.
@@ -178,7 +178,7 @@ def _node_address(value: str) -> tuple[str, int]:
 
 
 def _password(variable: str) -> Any:
-    return env.made(lambda data: secret_sources.given(data["variables"], variable))
+    return env.computed(lambda data: secret_sources.given(data["variables"], variable))
 
 
 def _drain(data: Mapping[str, Any]) -> float:
@@ -236,7 +236,7 @@ def _certificate(listener: str) -> Any:
         own: TlsFiles = data["tls_files"]
         return TlsFiles(chain, key, own.authorities) if chain else own
 
-    return env.made(make)
+    return env.computed(make)
 
 
 def _delay(value: str) -> tuple[float, float]:
@@ -249,14 +249,14 @@ def _delay(value: str) -> tuple[float, float]:
 class Settings(settings.ProcessSettings):
     """Settings of the network process."""
 
-    database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
-    secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.MADE
-    blobs: Annotated[BlobSettings, env.made(read_blobs)] = env.MADE
+    database: Annotated[DatabaseSettings, settings.database("network")] = env.COMPUTED
+    secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.COMPUTED
+    blobs: Annotated[BlobSettings, env.computed(read_blobs)] = env.COMPUTED
     http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     # Certificates of the listeners; a listener without one does not use TLS.
-    http_certificate: Annotated[TlsFiles, _certificate("HTTP")] = env.MADE
-    tcp_certificate: Annotated[TlsFiles, _certificate("TCP")] = env.MADE
+    http_certificate: Annotated[TlsFiles, _certificate("HTTP")] = env.COMPUTED
+    tcp_certificate: Annotated[TlsFiles, _certificate("TCP")] = env.COMPUTED
     # Seconds, (least, most), added to each call to simulate a distant network.
     delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
     # Seconds that an envelope waits for its recipient at most.
@@ -271,12 +271,12 @@ class Settings(settings.ProcessSettings):
     metrics_address: Annotated[tuple[str, int] | None, env.text(env.parse_address)] = env.variable(
         "TIDINGS_NETWORK_METRICS_ADDRESS", None
     )
-    unauthenticated: listener_settings.UnauthenticatedLimits = env.MADE
+    unauthenticated: listener_settings.UnauthenticatedLimits = env.COMPUTED
     trusted_proxies: listener_settings.TrustedProxies = listener_settings.TRUSTED_PROXIES
     # Names allowed in `Host` and in a WebSocket's `Origin`; empty for any.
     http_hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
-    limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
-    cluster: Annotated[Cluster, env.made(lambda data: Cluster.part(data["variables"]))] = env.MADE
+    limits: Annotated[Limits, env.computed(lambda data: Limits.part(data["variables"]))] = env.COMPUTED
+    cluster: Annotated[Cluster, env.computed(lambda data: Cluster.part(data["variables"]))] = env.COMPUTED
     # Processes that share both addresses, each a node.
     workers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_NETWORK_WORKERS", 1)
     # HTTP port of the first worker alone; the other workers use the following ones. 0 for none.
@@ -284,17 +284,19 @@ class Settings(settings.ProcessSettings):
     # Let other processes listen on both addresses too; the system spreads connections over all of them.
     reuse_port: env.Flag = env.variable("TIDINGS_NETWORK_REUSE_PORT", False)
     # Seconds over which devices are disconnected when the process stops.
-    drain: Annotated[float, env.made(_drain, _read_seconds)] = env.variable("TIDINGS_NETWORK_DRAIN_S", None)
-    quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
-    rate_limits: Annotated[DeviceRateLimits, env.made(lambda data: DeviceRateLimits.part(data["variables"]))] = env.MADE
+    drain: Annotated[float, env.computed(_drain, _read_seconds)] = env.variable("TIDINGS_NETWORK_DRAIN_S", None)
+    quotas: Annotated[Quotas, env.computed(lambda data: Quotas.part(data["variables"]))] = env.COMPUTED
+    rate_limits: Annotated[DeviceRateLimits, env.computed(lambda data: DeviceRateLimits.part(data["variables"]))] = (
+        env.COMPUTED
+    )
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the network paths that need encryption or exposure checks: the listeners, the metrics and Redis."""
         listeners = (
             ("HTTP", self.http_address, self.http_certificate),
             ("TCP", self.tcp_address, self.tcp_certificate),
         )
-        ways = [
+        endpoints = [
             exposure.Endpoint(
                 exposure.NETWORK, f"TIDINGS_NETWORK_{name}_ADDRESS", address[0], bool(files.chain), exposure.OWN
             )
@@ -302,18 +304,18 @@ class Settings(settings.ProcessSettings):
         ]
         if self.metrics_address is not None:
             variable = "TIDINGS_NETWORK_METRICS_ADDRESS"
-            ways.append(exposure.metrics_way(variable, self.metrics_address[0], self.plaintext))
+            endpoints.append(exposure.metrics_endpoint(variable, self.metrics_address[0], self.plaintext))
         if self.cluster.url:
             address = self.cluster.address
-            ways += [
+            endpoints += [
                 exposure.Endpoint(exposure.REDIS, "TIDINGS_REDIS_URL", host, address.is_secure, "rediss://")
                 for host, _ in address.hosts
             ]
             # With a Redis on this machine, all nodes are processes of this machine.
             apart = next((host for host, _ in address.hosts if not env.is_loopback(host)), address.hosts[0][0])
             host, name = self.cluster.node_address[0] or apart, "TIDINGS_NETWORK_NODE_ADDRESS"
-            ways.append(exposure.Endpoint(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
-        return ways
+            endpoints.append(exposure.Endpoint(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
+        return endpoints
 
     @pydantic.model_validator(mode="after")
     def _monitoring_is_no_operator(self) -> Self:

@@ -39,7 +39,7 @@ def _coreapp(raw: str) -> tuple[str, int]:
 
 
 def _burst(rate: str) -> Any:
-    return env.made(lambda data: max(data[rate], 1.0), lambda value: env.parse_number(value, 1.0))
+    return env.computed(lambda data: max(data[rate], 1.0), lambda value: env.parse_number(value, 1.0))
 
 
 def _first_password(data: Mapping[str, Any]) -> FirstPassword:
@@ -121,8 +121,8 @@ class Settings(settings.ProcessSettings):
     address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
     node: str = env.variable("WEBAPP_HOSTNAME", socket.gethostname())  # node name for operators; the port is appended
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER  # business number that this installation sends from
-    database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
-    secrets: Annotated[WebappSecrets, env.made(_secrets)] = env.MADE
+    database: Annotated[DatabaseSettings, settings.database("business")] = env.COMPUTED
+    secrets: Annotated[WebappSecrets, env.computed(_secrets)] = env.COMPUTED
     api_key: OptionalKey = API_KEY  # grants access to health and metrics in addition to tokens; empty for none
     # requests per second; 0 for no limit
     messages_rate: Annotated[float, env.number()] = env.variable("TIDINGS_MESSAGES_RATE", 80.0)
@@ -144,7 +144,7 @@ class Settings(settings.ProcessSettings):
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
     # open at the same time; `unauthenticated` limits the unauthenticated ones among them
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_API_CONNECTIONS", 10_000)
-    unauthenticated: listener_settings.UnauthenticatedLimits = env.MADE
+    unauthenticated: listener_settings.UnauthenticatedLimits = env.COMPUTED
     # networks of proxies whose forwarding headers are trusted
     trusted_proxies: listener_settings.TrustedProxies = listener_settings.TRUSTED_PROXIES
     # names allowed in `Host`; empty for any
@@ -152,17 +152,17 @@ class Settings(settings.ProcessSettings):
     # number by host name, at which login takes bare user names and only tokens of that number are accepted
     number_hosts: Annotated[Mapping[str, str], env.text(_number_hosts)] = env.variable("TIDINGS_NUMBER_HOSTS", "")
     # serve HTTPS
-    tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
+    tls: Annotated[bool, env.computed(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     # host names and addresses in a generated certificate
-    tls_names: Annotated[tuple[str, ...], env.made(_tls_names)] = env.MADE
+    tls_names: Annotated[tuple[str, ...], env.computed(_tls_names)] = env.COMPUTED
     # first password of the administrator
-    first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN
-    outgoing_webhooks: OutgoingWebhooks = env.MADE  # limits on the targets of webhooks
+    first_password: Annotated[FirstPassword, env.computed(_first_password)] = env.HIDDEN
+    outgoing_webhooks: OutgoingWebhooks = env.COMPUTED  # limits on the targets of webhooks
     # largest number of statuses in one webhook of v1, shown for numbers that do not set their own
     statuses_per_post: settings.StatusesPerPost = settings.STATUSES_PER_POST
     # directory of files, the same for every Webapp and Coreapp
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
-    media_bucket: MediaBucket = env.MADE  # bucket of files instead of the directory, the same for all
+    media_bucket: MediaBucket = env.COMPUTED  # bucket of files instead of the directory, the same for all
     # bytes that stay free in the directory
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     # uploads of files in progress at the same time
@@ -233,7 +233,7 @@ class Settings(settings.ProcessSettings):
             switch.require_loopback("TIDINGS_API_ADDRESS", self.address[0])
         return self
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the API's listener, and the link to the only Coreapp if its address is set."""
         api = exposure.Endpoint("api", "TIDINGS_API_ADDRESS", self.address[0], self.tls, "TIDINGS_API_TLS=1")
         if self.coreapp is None:

@@ -24,8 +24,8 @@ class FilesSettings(TableSettings):
     """Locations of the business's media and the network's blobs."""
 
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
-    media_bucket: MediaBucket = env.MADE  # in the place of the directory, if one is set
-    blobs: Annotated[BlobSettings, env.made(read_blobs)] = env.MADE
+    media_bucket: MediaBucket = env.COMPUTED  # in the place of the directory, if one is set
+    blobs: Annotated[BlobSettings, env.computed(read_blobs)] = env.COMPUTED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

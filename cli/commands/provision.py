@@ -20,7 +20,7 @@ from cli.role_files import ROLES, Made
 from tidings.e2ee.master_keys import key_id
 from tidings.secrets import api_key, first_password, secret_sources
 from tidings.secrets.process_secrets import KEY_LENGTH
-from tidings.secrets.secret_files import ChangedMeanwhile, SecretFiles, UnusableFile
+from tidings.secrets.secret_files import ConcurrentChange, SecretFiles, UnusableFile
 from tidings.secrets.secret_sources import SecretUnavailable
 
 # Variables by which an operator sets a password instead of a random one.
@@ -142,7 +142,7 @@ def change_keys(files: SecretFiles, variables: Mapping[str, str]) -> None:
 def _replace(files: SecretFiles, field: str, keys: Sequence[str], kept: dict[str, str]) -> None:
     try:
         files.replace(field, " ".join(keys), present=kept[field])
-    except ChangedMeanwhile as error:
+    except ConcurrentChange as error:
         raise CommandFailure(f"{error}: is another `tidings provision` running?") from None
     kept[field] = " ".join(keys)
 

@@ -24,7 +24,7 @@ MAX_DAYS = 3_650
 class TokenSettings(NumberSettings):
     """Databases, business number and the secrets of a Webapp."""
 
-    secrets: Annotated[WebappSecrets, process_secrets.secrets_of(WebappSecrets)] = env.MADE
+    secrets: Annotated[WebappSecrets, process_secrets.secrets_of(WebappSecrets)] = env.COMPUTED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

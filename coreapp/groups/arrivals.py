@@ -188,7 +188,7 @@ class Arrivals:
             # They joined in this batch.
             records = self._records[sender] = self._events.peers.of(sender)
         try:
-            record = sender_keys.take_up(records.get(group.id), content.distribution)
+            record = sender_keys.add_key(records.get(group.id), content.distribution)
         except e2ee.E2EEError as error:
             log.warning("sender_key.unusable", extra={"group": group.id, "from": sender, "error": repr(error)})
             _count_key("unusable").inc()

@@ -40,7 +40,7 @@ class KeyRequests:
     key_messages: KeyMessages
 
     def __post_init__(self) -> None:
-        clock, period = self.context.clock, sender_keys.ASK_SECONDS
+        clock, period = self.context.clock, sender_keys.KEY_REQUEST_SECONDS
         self._requests: UseLimit[tuple[str, str]] = UseLimit(clock, limit=1, period=period, remembered=REMEMBERED)
         self._answers: UseLimit[tuple[str, str]] = UseLimit(clock, limit=1, period=period, remembered=REMEMBERED)
         # By group and author: the waiting messages in order of arrival, each with the end of its wait in monotonic

@@ -62,7 +62,7 @@ class OwnGroupKey:
 
 def without(holders: Mapping[str, str], members: Iterable[str]) -> Sequence[str]:
     """Return the members who do not have the key and to whom it is not being sent."""
-    return sender_keys.lacking({member for member, job in holders.items() if job != LACKS}, members)
+    return sender_keys.members_without_key({member for member, job in holders.items() if job != LACKS}, members)
 
 
 def under_way(holders: Mapping[str, str]) -> bool:

@@ -29,7 +29,7 @@ class KeyChanges:
         effects.registered.add(delivery.sender)
         record = self.store.in_memory(delivery.sender)
         before = record.remote_identity if record is not None else None
-        if not sessions.goes_on(record, delivery.body):
+        if not sessions.has_identity(record, delivery.body):
             self._start_over(delivery.sender, effects)
         if len(delivery.body) == IDENTITY_KEY:
             self.learn(delivery, delivery.body, effects, before=before)

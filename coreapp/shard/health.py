@@ -42,7 +42,7 @@ class Databases:
         """Return the parts that are unreachable or refuse writes: `core.DATABASE` for either database, and
         `core.NETWORK` if the network does not even report the state of its database.
         """
-        alive, of_network = await asyncio.gather(self._database.is_alive(), self._of_network.answer())
+        alive, of_network = await asyncio.gather(self._database.is_alive(), self._of_network.result())
         found = {of_network} if alive else {of_network, core.DATABASE}
         return sorted(found - {""})
 

@@ -21,7 +21,7 @@ from handset.attachments.pointers import AttachmentPointer
 from handset.devices.device import Device
 from tidings import e2ee
 from tidings.client import attachments
-from tidings.client.attachments import Progress, silent
+from tidings.client.attachments import Progress, ignore_progress
 from tidings.client.errors import FileChanged, FileLost
 from tidings.client.http import NetworkApi
 from tidings.media import kinds, reading
@@ -46,7 +46,7 @@ _DETECTED = (
 
 
 async def save(
-    api: NetworkApi, device: Device, pointer: AttachmentPointer, folder: Path, *, progress: Progress = silent
+    api: NetworkApi, device: Device, pointer: AttachmentPointer, folder: Path, *, progress: Progress = ignore_progress
 ) -> Path:
     """Download a file to a folder, under its name or its name with a number.
 
@@ -70,7 +70,7 @@ async def fetch(
     pointer: AttachmentPointer,
     *,
     folder: Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> AsyncGenerator[bytes]:
     """Yield the chunks of a file, starting once the whole blob was authenticated.
 
@@ -100,7 +100,7 @@ async def upload(
     *,
     caption: str = "",
     kind: str = "",
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> composing.Content:
     """Encrypt and upload a file, and compose the message that points to it.
 

@@ -85,7 +85,7 @@ async def load_prekeys(
             continue
         number = delivery.device.number
         record = batch.get((number, delivery.frame.sender))
-        if not sessions.goes_on(record, first.identity_key) or sessions.needs_setup(record, first):
+        if not sessions.has_identity(record, first.identity_key) or sessions.needs_setup(record, first):
             named = (first.signed_prekey_id, first.prekey_id, first.kyber_prekey_id)
             wanted.update((number, key_id) for key_id in named if key_id is not None)
     if not wanted:

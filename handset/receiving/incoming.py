@@ -74,7 +74,7 @@ class DeliveryHandler:
             await self._follow_group(connection, delivery)
         elif kind == IDENTITY:
             record = self.batch.sessions.get(delivery.peer_key)
-            if not sessions.goes_on(record, frame.body):
+            if not sessions.has_identity(record, frame.body):
                 await self._new_identity(connection, device, frame.sender)
                 self.batch.sessions.drop(delivery.peer_key)
         else:
@@ -106,7 +106,7 @@ class DeliveryHandler:
         if frame.kind == MESSAGE:
             return sessions.read(record, frame.body)
         first = e2ee.PreKeySignalMessage.parse(frame.body)
-        if record is not None and not sessions.goes_on(record, first.identity_key):
+        if record is not None and not sessions.has_identity(record, first.identity_key):
             # Trust on first use. The application is notified when a later key differs.
             await self._new_identity(connection, device, frame.sender)
             record = None

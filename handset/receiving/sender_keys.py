@@ -98,7 +98,7 @@ class SenderKeyStore:
         key = (number, given.group, sender)
         try:
             await self.load(connection, [key])
-            record = sender_keys.take_up(self._loaded.get(key), given.distribution)
+            record = sender_keys.add_key(self._loaded.get(key), given.distribution)
         except e2ee.E2EEError as error:
             log.warning(
                 "sender_key.refused",
@@ -183,7 +183,7 @@ class SenderKeyStore:
             self._changed.add(key)
             await groups.delete_holders(connection, number, group.id)
             holders, version = set(), version + 1
-        missing = frozenset(sender_keys.lacking({*holders, number}, there))
+        missing = frozenset(sender_keys.members_without_key({*holders, number}, there))
         epoch = LEAVING if missing else 0
         await groups.save_group(
             connection, dataclasses.replace(known, subject=group.subject[:100], epoch=epoch, version=version)

@@ -136,7 +136,7 @@ async def run_terminal(
         with lock.only_one(settings.data_dir, fleet), keyboard.opened(typed) as lines:
             shown_log = ShownLog(own_number.log_path(settings.data_dir, digits), clock)
             await schema.prepare(database, migrate=True)
-            tls = network_access.make_context(settings.network_files, *settings.ways())
+            tls = network_access.make_context(settings.network_files, *settings.endpoints())
             async with NetworkApi(settings.http_url, tls=tls) as api:
                 console = TerminalConsole(lines, write, stop)
                 terminal = Terminal(digits, context, settings, api=api, console=console, shown_log=shown_log)

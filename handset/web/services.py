@@ -114,7 +114,7 @@ async def run_web(settings: WebSettings, stop: asyncio.Event, ready: Callable[[P
         try:
             await schema.prepare(database, migrate=True)
             _empty(uploads)
-            tls = network_access.make_context(settings.network_files, *settings.ways())
+            tls = network_access.make_context(settings.network_files, *settings.endpoints())
             async with NetworkApi(settings.http_url, tls=tls) as api:
                 streams = EventStreams()
                 book = PhoneBook(

@@ -296,7 +296,7 @@ async def test_a_server_that_is_no_message_network_is_named_as_such() -> None:
 def test_a_status_and_reason_map_to_a_retryable_or_a_final_error(
     status: int, reason: str, kind: type[errors.ClientError]
 ) -> None:
-    assert type(errors.of_answer(status, reason, "")) is kind
+    assert type(errors.from_response(status, reason, "")) is kind
 
 
 @pytest.mark.parametrize("call", ["upload", "download", "keys"])

@@ -14,17 +14,17 @@ def test_an_accepted_sender_key_reads_later_messages_once_each() -> None:
     own = sender_keys.replace(None)
     own.encrypt(b"before")
     given = own.distribution()
-    record = sender_keys.take_up(None, given)
+    record = sender_keys.add_key(None, given)
     body = own.encrypt(b"after")
     assert sender_keys.read(record, body) == b"after"
-    assert sender_keys.take_up(record, given) is record
+    assert sender_keys.add_key(record, given) is record
     with pytest.raises(e2ee.DuplicateMessage):
         sender_keys.read(record, body)
 
 
 def test_a_message_without_a_known_sender_key_raises_no_session() -> None:
     own, other = sender_keys.replace(None), sender_keys.replace(None)
-    record = sender_keys.take_up(None, other.distribution())
+    record = sender_keys.add_key(None, other.distribution())
     for known in (None, record):
         with pytest.raises(e2ee.NoSession):
             sender_keys.read(known, own.encrypt(b"x"))
@@ -38,8 +38,8 @@ def test_a_message_without_a_known_sender_key_raises_no_session() -> None:
 
 def test_a_new_sender_key_replaces_that_of_a_restarted_sender() -> None:
     first, second = sender_keys.replace(None), sender_keys.replace(None)
-    record = sender_keys.take_up(None, first.distribution())
-    again = sender_keys.take_up(record, second.distribution())
+    record = sender_keys.add_key(None, first.distribution())
+    again = sender_keys.add_key(record, second.distribution())
     assert again is not record
     assert sender_keys.read(again, second.encrypt(b"new")) == b"new"
     assert sender_keys.read(record, first.encrypt(b"old")) == b"old"
@@ -47,22 +47,22 @@ def test_a_new_sender_key_replaces_that_of_a_restarted_sender() -> None:
 
 def test_an_invalid_sender_key_changes_nothing() -> None:
     own = sender_keys.replace(None)
-    record = sender_keys.take_up(None, own.distribution())
+    record = sender_keys.add_key(None, own.distribution())
     before = record.to_bytes()
     with pytest.raises(e2ee.E2EEError):
-        sender_keys.take_up(record, b"nonsense")
+        sender_keys.add_key(record, b"nonsense")
     assert record.to_bytes() == before
 
 
 def test_a_replaced_sender_key_keeps_its_id_and_is_unreadable_with_the_old_key() -> None:
     old = sender_keys.replace(None)
-    record = sender_keys.take_up(None, old.distribution())
+    record = sender_keys.add_key(None, old.distribution())
     new = sender_keys.replace(old)
     assert (new.distribution_id, new.is_portable) == (old.distribution_id, True)
     body = new.encrypt(b"x")
     with pytest.raises(e2ee.NoSession):
         sender_keys.read(record, body)
-    assert sender_keys.read(sender_keys.take_up(record, new.distribution()), new.encrypt(b"y")) == b"y"
+    assert sender_keys.read(sender_keys.add_key(record, new.distribution()), new.encrypt(b"y")) == b"y"
 
 
 NAMES = st.sets(st.sampled_from(["ann", "ben", "cat", "dot"]))
@@ -73,6 +73,6 @@ def test_after_distribution_exactly_the_members_hold_the_sender_key(holders: set
     if sender_keys.must_be_replaced(holders, members):
         assert holders - members
         holders = set()
-    given = sender_keys.lacking(holders, sorted(members))
+    given = sender_keys.members_without_key(holders, sorted(members))
     assert given == sorted(members - holders)
     assert holders | set(given) == members

@@ -72,10 +72,10 @@ def test_a_changed_identity_is_trusted_and_replaces_the_earlier_sessions() -> No
     _, late = pair.alices.encrypt(b"late")
     other = Party(103)
     _, body = sessions.initiate(other.identity, 103, pair.bob.bundle()).encrypt(b"I am new")
-    assert not sessions.goes_on(pair.bobs, other.identity.public)
+    assert not sessions.has_identity(pair.bobs, other.identity.public)
     record, plaintext = read_first(pair.bob, pair.bobs, body)
     assert (record is pair.bobs, plaintext) == (False, b"I am new")
-    assert sessions.goes_on(record, other.identity.public)
+    assert sessions.has_identity(record, other.identity.public)
     with pytest.raises(e2ee.E2EEError):
         sessions.read(record, late)
 

@@ -250,8 +250,8 @@ def test_webhooks_and_media_links_have_separate_allow_lists() -> None:
 
 
 class Process(env.Variables):
-    outgoing_webhooks: settings.OutgoingWebhooks = env.MADE
-    outgoing_media: settings.OutgoingMedia = env.MADE
+    outgoing_webhooks: settings.OutgoingWebhooks = env.COMPUTED
+    outgoing_media: settings.OutgoingMedia = env.COMPUTED
 
 
 @pytest.mark.parametrize(

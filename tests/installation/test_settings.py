@@ -23,7 +23,7 @@ class Process(env.Variables):
     e: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("E", "SQLITE")
     f: Annotated[int, env.integer(unit=env.MIB)] = env.variable("F", "3")
     g: Annotated[float, env.number()] = env.variable("G", 0.5)
-    follows: Annotated[int, env.made(lambda data: data["a"] + 1)] = env.MADE
+    follows: Annotated[int, env.computed(lambda data: data["a"] + 1)] = env.COMPUTED
 
 
 def test_all_invalid_variables_are_reported_at_once_without_follow_up_errors() -> None:
@@ -63,8 +63,8 @@ def test_an_invalid_port_is_refused(port: str) -> None:
 
 
 class Databases(settings.InstallationSettings):
-    business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
-    network: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
+    business: Annotated[DatabaseSettings, settings.database("business")] = env.COMPUTED
+    network: Annotated[DatabaseSettings, settings.database("network")] = env.COMPUTED
 
 
 def databases(directory: Path, **variables: str) -> Databases:

@@ -49,7 +49,7 @@ def test_opentelemetry_is_not_imported_without_traces() -> None:
     code = (
         "import sys, cli.process, coreapp.services;"
         "from tidings.observability import tracing\n"
-        "with tracing.kept('x', '1', wanted=False): assert tracing.TRACES.tracer is None\n"
+        "with tracing.enabled('x', '1', wanted=False): assert tracing.TRACES.tracer is None\n"
         "assert tracing.start('x', '00-' + '1' * 32 + '-' + '1' * 16 + '-01', kind=tracing.Kind.CLIENT) is None\n"
         # Other libraries, for example the Redis client, may check whether the API is installed.
         "ours = ('opentelemetry.sdk.', 'opentelemetry.exporter', 'tidings.observability.opentelemetry')\n"
@@ -102,7 +102,7 @@ def test_an_unreachable_trace_receiver_does_not_delay_process_exit(monkeypatch: 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setattr("tidings.observability.opentelemetry_tracer.CLOSE_SECONDS", 0.2)
-    with tracing.kept("webapp", "1", wanted=True):
+    with tracing.enabled("webapp", "1", wanted=True):
         assert TRACES.tracer is not None
         span = TRACES.tracer.start("x", kind=Kind.SERVER)
         assert span is not None

@@ -38,11 +38,11 @@ OLD = {
 
 
 class Holder(settings.InstallationSettings):
-    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
+    secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.COMPUTED
 
 
 class WebappHolder(settings.InstallationSettings):
-    secrets: Annotated[WebappSecrets, process_secrets.secrets_of(WebappSecrets)] = env.MADE
+    secrets: Annotated[WebappSecrets, process_secrets.secrets_of(WebappSecrets)] = env.COMPUTED
 
 
 def of_coreapp(directory: Path, **variables: str) -> CoreappSecrets:
@@ -290,7 +290,7 @@ def test_a_damaged_secrets_json_of_an_earlier_release_is_not_split(tmp_path: Pat
 def test_replace_changes_a_secret_in_every_file_that_contains_it(tmp_path: Path) -> None:
     of_coreapp(tmp_path)
     before = files(tmp_path)
-    with pytest.raises(secret_files.ChangedMeanwhile):
+    with pytest.raises(secret_files.ConcurrentChange):
         SecretFiles(tmp_path).replace("settings_key", "new", present="other")
     assert files(tmp_path) == before
     present = before["coreapp"]["settings_key"]

@@ -39,7 +39,7 @@ class Queue(Protocol):
 
 
 @dataclasses.dataclass(slots=True)
-class Through:
+class Throughput:
     """Throughput of all queues of one name."""
 
     # Items that have left any of them, including queues that no longer exist.
@@ -62,7 +62,7 @@ class QueueMetrics(Collector):
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str, str], Callable[[], QueueReading]] = {}
-        self._through: dict[str, Through] = {}
+        self._throughput: dict[str, Throughput] = {}
 
     def watch(self, queue: str, read: Callable[[], QueueReading], *, shard: str = "", number: str = "") -> None:
         """Read a queue with `read` at each scrape, until `remove`."""
@@ -72,15 +72,15 @@ class QueueMetrics(Collector):
         """Remove a queue and its metrics."""
         self._read.pop((queue, shard, number), None)
 
-    def join(self, name: str, queue: Queue) -> Through:
+    def join(self, name: str, queue: Queue) -> Throughput:
         """Include a queue in the metrics of its name while it exists. It must add the items that leave it to
-        `Through.left`."""
-        through = self._through.get(name)
-        if through is None:
-            through = self._through[name] = Through()
-            self._read[name, "", ""] = through.read
-        through.queues.add(queue)
-        return through
+        `Throughput.left`."""
+        throughput = self._throughput.get(name)
+        if throughput is None:
+            throughput = self._throughput[name] = Throughput()
+            self._read[name, "", ""] = throughput.read
+        throughput.queues.add(queue)
+        return throughput
 
     def collect(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("tidings_queue_depth", "Items that wait in a queue", labels=LABELS)

@@ -40,7 +40,7 @@ class Blobs(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
 
-def silent(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Ignore progress: the default callback."""
 
 
@@ -53,7 +53,7 @@ async def upload(
     mime_type: str,
     sha256: str = "",
     filename: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> tuple[FilePointer, int]:
     """Upload a file of `size` bytes; return its pointer and its expiry in Unix milliseconds.
 
@@ -86,7 +86,7 @@ async def download(
     pointer: Pointer,
     *,
     folder: Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> AsyncGenerator[bytes]:
     """Yield the chunks of a file, the first one after its whole blob has been authenticated.
 
@@ -104,7 +104,7 @@ async def download(
                 done += len(chunk)
                 if done > total:
                     raise e2ee.InvalidMessage("the file is longer than the message states")
-                if received.takes(chunk):
+                if received.buffer(chunk):
                     await asyncio.to_thread(received.flush)
                 progress(done, total)
         while not received.is_over:
@@ -190,7 +190,7 @@ class _ReceivedBlob:
     ) -> None:
         self._blob.close()
 
-    def takes(self, chunk: bytes) -> bool:
+    def buffer(self, chunk: bytes) -> bool:
         """Buffer the next bytes of the blob. Returns whether `flush` is due."""
         self._held += chunk
         return len(self._held) >= CHUNK

@@ -113,7 +113,7 @@ _BY_REASON: dict[str, type[NetworkRefusal]] = {
 _BY_STATUS: dict[int, type[NetworkRefusal]] = {401: Unauthorized, 403: Unauthorized}
 
 
-def of_answer(status: int, reason: str, detail: str) -> ClientError:
+def from_response(status: int, reason: str, detail: str) -> ClientError:
     """Return the error for an unsuccessful HTTP response of the network."""
     if status == 507:
         return NetworkFull(detail or "the network has no room")

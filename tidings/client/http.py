@@ -343,4 +343,4 @@ def _failure(status: int, content: bytes) -> ClientError:
         failure = _Error(
             detail=f"the server does not answer like a message network: HTTP {status}" if status < 500 else ""
         )
-    return errors.of_answer(status, failure.reason, failure.detail)
+    return errors.from_response(status, failure.reason, failure.detail)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 
 from tidings import e2ee
 
-# Seconds between two key requests to one participant about one group, and between two answers to one.
-ASK_SECONDS = 3600.0
+# Seconds between two key requests to one participant about one group, and between two responses to one.
+KEY_REQUEST_SECONDS = 3600.0
 
 
 def read(record: e2ee.SenderKeyRecord | None, body: bytes, spend: e2ee.Spend = e2ee.unlimited) -> bytes:
@@ -29,7 +29,7 @@ def read(record: e2ee.SenderKeyRecord | None, body: bytes, spend: e2ee.Spend = e
     return record.decrypt(body, spend)
 
 
-def take_up(record: e2ee.SenderKeyRecord | None, distribution: bytes) -> e2ee.SenderKeyRecord:
+def add_key(record: e2ee.SenderKeyRecord | None, distribution: bytes) -> e2ee.SenderKeyRecord:
     """Return the sender's record with this key added, or a new record when the distribution id differs.
 
     The caller must know that the key arrived inside a session with the sender, and use it only while the sender is in
@@ -57,7 +57,7 @@ def must_be_replaced(holders: Collection[str], members: Collection[str]) -> bool
     return not set(holders) <= set(members)
 
 
-def lacking(holders: Collection[str], members: Iterable[str]) -> list[str]:
+def members_without_key(holders: Collection[str], members: Iterable[str]) -> list[str]:
     """Return the members that lack our key.
 
     holders: numbers that have received it, or will before the next message

@@ -110,12 +110,12 @@ def replace(fresh: e2ee.SessionRecord, before: e2ee.SessionRecord | None) -> Non
 
     Messages in flight on `before` stay readable, unless it has another identity.
     """
-    if before is not None and goes_on(before, fresh.remote_identity):
+    if before is not None and has_identity(before, fresh.remote_identity):
         fresh.supersede(before)
 
 
-def goes_on(record: e2ee.SessionRecord | None, identity_key: bytes) -> bool:
-    """Return whether a session remains valid for a peer with this identity key (33 typed bytes)."""
+def has_identity(record: e2ee.SessionRecord | None, identity_key: bytes) -> bool:
+    """Return whether there is a session, and its peer has this identity key (33 typed bytes)."""
     return record is not None and record.remote_identity == identity_key
 
 
@@ -145,5 +145,5 @@ def _respond(
         raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
     one_time = prekeys.one_time(first.prekey_id) if first.prekey_id is not None else None
     kyber = prekeys.kyber(first.kyber_prekey_id) if first.kyber_prekey_id is not None else None
-    existing = record if goes_on(record, first.identity_key) else None
+    existing = record if has_identity(record, first.identity_key) else None
     return e2ee.SessionRecord.respond(existing, own, first, signed, one_time, kyber, allow_downgrade=allow_downgrade)

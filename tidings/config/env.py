@@ -111,7 +111,7 @@ def text(check: Callable[[str], Any]) -> PlainValidator:
     return PlainValidator(lambda value: check(value) if isinstance(value, str) else value)
 
 
-def made(make: Callable[[Mapping[str, Any]], Any], read: Callable[[str], Any] | None = None) -> PlainValidator:
+def computed(make: Callable[[Mapping[str, Any]], Any], read: Callable[[str], Any] | None = None) -> PlainValidator:
     """Return a validator for a field that is computed from the fields before it, unless it is given.
 
     make: computes the value from the fields before it.
@@ -125,13 +125,13 @@ def made(make: Callable[[Mapping[str, Any]], Any], read: Callable[[str], Any] | 
             return make(info.data)
         except KeyError:
             # A field before it is wrong, and reported.
-            raise PydanticCustomError(_FOLLOWS, "not made") from None
+            raise PydanticCustomError(_FOLLOWS, "not computed") from None
 
     return PlainValidator(check)
 
 
-MADE: Any = Field(default=None, validate_default=True)
-# Like `MADE`, and not printed.
+COMPUTED: Any = Field(default=None, validate_default=True)
+# Like `COMPUTED`, and not printed.
 HIDDEN: Any = Field(default=None, validate_default=True, repr=False)
 
 

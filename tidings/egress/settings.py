@@ -63,5 +63,5 @@ def read(variables: Mapping[str, str], purpose: Purpose) -> OutgoingSettings:
     return OutgoingSettings(tuple(allowed), proxy, name)
 
 
-OutgoingWebhooks = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], "webhooks"))]
-OutgoingMedia = Annotated[OutgoingSettings, env.made(lambda data: read(data["variables"], "media"))]
+OutgoingWebhooks = Annotated[OutgoingSettings, env.computed(lambda data: read(data["variables"], "webhooks"))]
+OutgoingMedia = Annotated[OutgoingSettings, env.computed(lambda data: read(data["variables"], "media"))]

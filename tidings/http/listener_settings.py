@@ -40,7 +40,7 @@ class UnauthenticatedSettings(env.Variables):
 
 
 UnauthenticatedLimits = Annotated[
-    UnauthenticatedSettings, env.made(lambda data: UnauthenticatedSettings.part(data["variables"]))
+    UnauthenticatedSettings, env.computed(lambda data: UnauthenticatedSettings.part(data["variables"]))
 ]
 
 # Proxies that forward requests of others; limits for unauthenticated clients do not apply to the proxy's address.

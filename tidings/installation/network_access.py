@@ -21,7 +21,7 @@ def _files(data: Mapping[str, Any]) -> TlsFiles:
 
 
 # Type of a settings field.
-NetworkFiles = Annotated[TlsFiles, env.made(_files)]
+NetworkFiles = Annotated[TlsFiles, env.computed(_files)]
 
 
 def tcp_tls(url: str) -> Any:
@@ -31,7 +31,7 @@ def tcp_tls(url: str) -> Any:
 
     url: name of the field with the HTTP side's URL.
     """
-    return env.made(lambda data: data[url].startswith("https:"), env.parse_flag)
+    return env.computed(lambda data: data[url].startswith("https:"), env.parse_flag)
 
 
 TCP_TLS: Any = env.variable("TIDINGS_NETWORK_TCP_TLS", None)
@@ -43,19 +43,19 @@ def url_at(address: tuple[str, int]) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}" if env.is_loopback(host) else DEFAULT_URL
 
 
-def http_way(url: str) -> exposure.Endpoint:
+def http_endpoint(url: str) -> exposure.Endpoint:
     """Return the connection to the network's HTTP side."""
     host = urlsplit(url).hostname or ""
     return exposure.Endpoint(exposure.NETWORK, "TIDINGS_NETWORK_HTTP_URL", host, url.startswith("https:"), REMEDY)
 
 
-def tcp_way(host: str, *, secured: bool) -> exposure.Endpoint:
+def tcp_endpoint(host: str, *, secured: bool) -> exposure.Endpoint:
     """Return the connection to the network's TCP side."""
     return exposure.Endpoint(
         exposure.NETWORK, "TIDINGS_NETWORK_TCP_ADDRESS", host, secured, "TIDINGS_NETWORK_TCP_TLS=1"
     )
 
 
-def make_context(files: TlsFiles, *ways: exposure.Endpoint) -> tls.FileContext | None:
-    """Return the context that verifies the network; `None` when no way to it has TLS. Raises `UnusableCertificate`."""
-    return tls.client("network", files) if any(way.secured for way in ways) else None
+def make_context(files: TlsFiles, *endpoints: exposure.Endpoint) -> tls.FileContext | None:
+    """Return the context that verifies the network; `None` when no endpoint has TLS. Raises `UnusableCertificate`."""
+    return tls.client("network", files) if any(endpoint.secured for endpoint in endpoints) else None

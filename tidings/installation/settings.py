@@ -41,7 +41,7 @@ def _business_number(value: str) -> str:
 
 def below_data_dir(name: str) -> PlainValidator:
     """Return the validator of a path that a variable sets; by default `name` in the data directory."""
-    return env.made(lambda data: data["data_dir"] / name, env.parse_path)
+    return env.computed(lambda data: data["data_dir"] / name, env.parse_path)
 
 
 # Made when it does not exist. Processes that write to it check whether they can.
@@ -92,7 +92,7 @@ class _OriginalVariables(_PoolVariables):
 
     engine: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("WA_DB_ENGINE", "SQLITE")
     username: str = env.variable("WA_DB_USERNAME", "root")
-    password: Annotated[str, env.made(lambda data: secret_sources.given(data["variables"], "WA_DB_PASSWORD"))] = (
+    password: Annotated[str, env.computed(lambda data: secret_sources.given(data["variables"], "WA_DB_PASSWORD"))] = (
         env.HIDDEN
     )
     hostname: str = env.variable("WA_DB_HOSTNAME", "127.0.0.1")
@@ -129,8 +129,8 @@ def database_at(
         host = describe_url(address).partition("://")[2].partition("/")[0]
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         # Without a host it is a socket in the file system.
-        way = exposure.Endpoint(exposure.DATABASE, name, host or "localhost", tls is not None, "WA_DB_SSL_CA")
-        exposure.require([way], exposure.read_allowed(variables))
+        endpoint = exposure.Endpoint(exposure.DATABASE, name, host or "localhost", tls is not None, "WA_DB_SSL_CA")
+        exposure.require([endpoint], exposure.read_allowed(variables))
         rest = [(key, value) for key, value in asked if key not in _SSL]
         address += f"?{urlencode(rest)}" if rest else ""
     return DatabaseSettings(url=address, pool_size=pool_size, commit_delay=commit_delay, tls=tls)
@@ -159,7 +159,7 @@ def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> 
 
 def database(family: str) -> PlainValidator:
     """Return the validator of a field with the database of a process that has a data directory."""
-    return env.made(lambda data: read_database(data["variables"], data["data_dir"], family))
+    return env.computed(lambda data: read_database(data["variables"], data["data_dir"], family))
 
 
 class LogSettings(env.Variables):
@@ -174,19 +174,19 @@ class InstallationSettings(LogSettings):
 
     data_dir: DataDir = env.variable("TIDINGS_DATA_DIR", "data")
     # Certificate of this process for internal connections, and the authorities that verify the others'.
-    tls_files: exposure.InstallationFiles = env.MADE
+    tls_files: exposure.InstallationFiles = env.COMPUTED
     # Parts (`exposure.PARTS`) that may use plaintext over a network.
     plaintext: exposure.Allowed = exposure.ALLOWED
     # Name in the certificates of all Coreapps; empty if each certificate names its own host.
     coreapp_tls_name: str = env.variable("TIDINGS_COREAPP_TLS_NAME")
 
-    def ways(self) -> Sequence[exposure.Endpoint]:
+    def endpoints(self) -> Sequence[exposure.Endpoint]:
         """Return the internal addresses of the installation that this process listens on and calls."""
         return ()
 
     @pydantic.model_validator(mode="after")
     def _plaintext_is_asked_for(self) -> Self:
-        exposure.require(self.ways(), self.plaintext)
+        exposure.require(self.endpoints(), self.plaintext)
         return self
 
 
@@ -198,4 +198,4 @@ class ProcessSettings(InstallationSettings):
     # Path to which a profile of the process is written; empty for none.
     profile: str = env.variable("TIDINGS_PROFILE", shown=False)
     # Export traces, as OpenTelemetry's own variables configure it.
-    traces: tracing.Wanted = env.MADE
+    traces: tracing.Wanted = env.COMPUTED

@@ -21,7 +21,7 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys, key_id
 from tidings.keys import wrapping
 from tidings.secrets.process_secrets import KEY_LENGTH, SecretKeys
-from tidings.secrets.secret_files import ChangedMeanwhile, SecretFiles
+from tidings.secrets.secret_files import ConcurrentChange, SecretFiles
 from tidings.storage.business import key_checks, sealed_rows
 from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.database import Database
@@ -149,7 +149,7 @@ class Rotation:
         """Replace the keys in our own files, unless another rotation has changed them, whose key would be lost."""
         try:
             self.files.replace(f"{self.name}_key", _text(keys), present=_text(present))
-        except ChangedMeanwhile as error:
+        except ConcurrentChange as error:
             raise CannotRotate(f"{error}: is another `tidings keys` running?") from None
 
     async def _seal(self, keys: Sequence[bytes]) -> int:

@@ -19,11 +19,11 @@ DATA_KEY_ID = 1
 Progress = Callable[[int, int], None]
 
 
-def _silent(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     pass
 
 
-async def wrap_data_keys(database: Database, masters: MasterKeys, progress: Progress = _silent) -> int:
+async def wrap_data_keys(database: Database, masters: MasterKeys, progress: Progress = _ignore_progress) -> int:
     """Wrap every data key under the current master key, one commit per key. Returns the number of keys wrapped.
 
     Calls `progress(done, total)` after each key. Raises `UnknownMasterKey` and `CorruptState`.
@@ -40,7 +40,7 @@ async def wrap_data_keys(database: Database, masters: MasterKeys, progress: Prog
 
 
 async def seal_settings(
-    database: Database, safe: SecretSealer, progress: Progress = _silent, *, unsealed_only: bool = False
+    database: Database, safe: SecretSealer, progress: Progress = _ignore_progress, *, unsealed_only: bool = False
 ) -> int:
     """Seal all secret settings of the business under the current settings key, in the way of `wrap_data_keys`.
 

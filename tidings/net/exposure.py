@@ -62,19 +62,19 @@ class LinkCalls:
 ON_THIS_MACHINE = LinkCalls()
 
 
-def require(ways: Iterable[Endpoint], allowed: frozenset[str]) -> None:
+def require(endpoints: Iterable[Endpoint], allowed: frozenset[str]) -> None:
     """Raise `env.mistake` for what is in plaintext and not allowed."""
     wrong = [
-        f"{way.variable}: {way.host} is not on this machine and TLS is not configured: set {way.remedy}, "
-        f"or allow plaintext with {VARIABLE}={way.part}"
-        for way in ways
-        if way.is_open and way.part in PARTS and way.part not in allowed
+        f"{endpoint.variable}: {endpoint.host} is not on this machine and TLS is not configured: "
+        f"set {endpoint.remedy}, or allow plaintext with {VARIABLE}={endpoint.part}"
+        for endpoint in endpoints
+        if endpoint.is_open and endpoint.part in PARTS and endpoint.part not in allowed
     ]
     if wrong:
         raise env.mistake("; ".join(dict.fromkeys(wrong)))
 
 
-def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Endpoint:
+def metrics_endpoint(variable: str, host: str, allowed: frozenset[str]) -> Endpoint:
     """Return the metrics listener: with TLS unless plaintext is allowed, by a generated certificate if none is set."""
     return Endpoint(METRICS, variable, host, METRICS not in allowed, f"{VARIABLE} without {METRICS}")
 
@@ -120,4 +120,4 @@ def read_allowed(variables: Mapping[str, str]) -> frozenset[str]:
 
 Allowed = Annotated[frozenset[str], env.text(_parse_allowed)]
 ALLOWED: Any = env.variable(VARIABLE, frozenset(), shown=False)
-InstallationFiles = Annotated[TlsFiles, env.made(_installation_files)]
+InstallationFiles = Annotated[TlsFiles, env.computed(_installation_files)]

@@ -80,7 +80,7 @@ class DirectoryStore:
         stored: StoredObject | None = None
         try:
             async for chunk in chunks:
-                if draft.takes(chunk):
+                if draft.buffer(chunk):
                     await to_the_end(draft.flush)
             stored = await to_the_end(draft.keep)
             return stored
@@ -206,7 +206,7 @@ class DirectoryStore:
 
 
 class Draft:
-    """A file that is being written. All methods except `takes` may access the disk.
+    """A file that is being written. All methods except `buffer` may access the disk.
 
     Call `write` for each chunk, then `keep`; without `keep` nothing is left. Raises as `DirectoryStore.write`.
     """
@@ -234,10 +234,10 @@ class Draft:
             self.discard()
 
     def write(self, chunk: bytes) -> None:
-        if self.takes(chunk):
+        if self.buffer(chunk):
             self.flush()
 
-    def takes(self, chunk: bytes) -> bool:
+    def buffer(self, chunk: bytes) -> bool:
         """Buffer the next bytes; returns whether `flush` is due. Raises `FileTooLarge`."""
         self._size += len(chunk)
         if self._size > self._limit:

@@ -109,5 +109,5 @@ def _require_endpoint(url: str, name: str, allowed: frozenset[str]) -> None:
     exposure.require([exposure.Endpoint(exposure.FILES, name, host, secured, "an https:// URL")], allowed)
 
 
-MediaBucket = Annotated[S3Settings | None, env.made(lambda data: read_s3(data["variables"], MEDIA))]
-BlobBucket = Annotated[S3Settings | None, env.made(lambda data: read_s3(data["variables"], BLOBS))]
+MediaBucket = Annotated[S3Settings | None, env.computed(lambda data: read_s3(data["variables"], MEDIA))]
+BlobBucket = Annotated[S3Settings | None, env.computed(lambda data: read_s3(data["variables"], BLOBS))]

@@ -101,11 +101,11 @@ def _is_installed(package: str) -> bool:
 
 
 # Type of a settings field.
-Wanted = Annotated[bool, env.made(lambda data: are_wanted(data["variables"]))]
+Wanted = Annotated[bool, env.computed(lambda data: are_wanted(data["variables"]))]
 
 
 @contextlib.contextmanager
-def kept(process: str, version: str, *, wanted: bool) -> Iterator[None]:
+def enabled(process: str, version: str, *, wanted: bool) -> Iterator[None]:
     """Provide a tracer within the block, if one is wanted. The SDK reads its variables itself."""
     if not wanted:
         yield

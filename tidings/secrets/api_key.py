@@ -45,7 +45,7 @@ def _optional(variable: str) -> Any:
     def find(data: Mapping[str, Any]) -> ApiKey:
         return read(secret_sources.given(data["variables"], variable))
 
-    return env.made(find, read)
+    return env.computed(find, read)
 
 
 OptionalKey = Annotated[ApiKey, _optional(VARIABLE)]
@@ -53,4 +53,4 @@ OptionalOperatorKey = Annotated[ApiKey, _optional(OPERATOR_VARIABLE)]
 # Operator key of the Coreapps (`tidings.secrets.operator_key`) that the console uses, and key of its one-time link.
 OptionalConsoleKey = Annotated[ApiKey, _optional(CONSOLE_VARIABLE)]
 OptionalLinkKey = Annotated[ApiKey, _optional(LINK_VARIABLE)]
-API_KEY: Any = env.MADE
+API_KEY: Any = env.COMPUTED

@@ -124,7 +124,7 @@ def read(kind: type[OfProcess], variables: Mapping[str, str], data_dir: Path) ->
 
 def secrets_of(kind: type[_Hidden]) -> PlainValidator:
     """Return the validator of a settings field with the secrets of a process that has a data directory."""
-    return env.made(lambda data: read(kind, data["variables"], data["data_dir"]))
+    return env.computed(lambda data: read(kind, data["variables"], data["data_dir"]))
 
 
 class _Reader:

@@ -50,7 +50,7 @@ def derive(master_key: bytes) -> bytes:
     return HKDF(hashes.SHA256(), _KEY_LENGTH, salt=bytes(_KEY_LENGTH), info=info).derive(master_key)
 
 
-class ChangedMeanwhile(Exception):
+class ConcurrentChange(Exception):
     """Another process has changed the secret since it was read."""
 
 
@@ -97,14 +97,14 @@ class SecretFiles:
     def replace(self, field: str, value: str, *, present: str) -> list[Path]:
         """Replace a secret in every file that has it. Returns these files, the Coreapp's first.
 
-        Raises `ChangedMeanwhile` when the present value is another one.
+        Raises `ConcurrentChange` when the present value is another one.
 
         present: the present value, as it was read.
         """
         changed: list[Path] = []
         with self._alone():
             if (self._read("coreapp") or {}).get(field, "").split() != present.split():
-                raise ChangedMeanwhile(f"{self.path('coreapp')}: {field} was changed meanwhile")
+                raise ConcurrentChange(f"{self.path('coreapp')}: {field} was changed meanwhile")
             for process in sorted(OWNERS, key=lambda name: name != "coreapp"):
                 found = self._read(process)
                 if found is not None and field in found:

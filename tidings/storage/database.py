@@ -198,7 +198,7 @@ class Database:
         Therefore a write that met an outage makes the result false for `FAILURE_SECONDS` or until the next commit, and
         the probes of the next `SUSPICION_SECONDS` are writes that change nothing.
         """
-        answers = await self._probe.answer(timeout)
+        answers = await self._probe.result(timeout)
         return answers and asyncio.get_running_loop().time() >= self._failed_at + FAILURE_SECONDS
 
     async def _answers(self, timeout: float) -> bool:

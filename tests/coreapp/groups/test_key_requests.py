@@ -26,7 +26,7 @@ def test_a_message_does_not_wait_for_an_earlier_one_that_cannot_be_read() -> Non
     context = mock.Mock(clock=ManualClock(), owns=lambda number: False)
     events = mock.Mock(requests=KeyRequests(context, mock.Mock()))
     author = e2ee.SenderKeyRecord.create()
-    ours = sender_keys.take_up(None, author.distribution())
+    ours = sender_keys.add_key(None, author.distribution())
     damaged, readable = message(1, b"damaged"), message(2, author.encrypt(b"hello"))
     with pytest.raises(KeyOnItsWay):
         Arrivals(events, {}, ReceiptSteps({})).decrypt(damaged, e2ee.unlimited)

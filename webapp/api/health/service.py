@@ -56,7 +56,7 @@ class HealthCheck:
         probe = self._probes.get(account)
         if probe is None:
             probe = self._probes[account] = Probe(functools.partial(self._check, account), 0.0, "health")
-        return await probe.soon(_SOON, _RECENT)
+        return await probe.result_within(_SOON, _RECENT)
 
     async def _check(self, account: str) -> Mapping[str, Any]:
         coreapps: Coreapps = self._coreapps.of(account) if account else self._coreapps
