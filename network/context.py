@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from network.directory.directory import Directory
-from network.routing.mailboxes import Mailboxes
+from network.routing.mailbox_usage import MailboxUsages
 from network.routing.reservations import Reservations
 from network.routing.router import Router
 from network.settings import Settings
@@ -21,7 +21,7 @@ class NetworkContext:
     database: Database
     clock: Clock
     directory: Directory
-    mailboxes: Mailboxes
+    mailbox_usages: MailboxUsages
     router: Router
 
     def now(self) -> int:

@@ -100,5 +100,5 @@ class Expiry:
             seen, removed = await self.context.database.persist(work, patience=20)
         for row in removed:
             if row.kind not in device.NOTICES:
-                self.context.mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+                self.context.mailbox_usages.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
         return seen, len(removed)

@@ -22,7 +22,7 @@ from network.devices.registrations import Registrations
 from network.directory.directory import Directory
 from network.errors import CannotJoin
 from network.routing.mailbox import SqlMailbox
-from network.routing.mailboxes import Mailboxes
+from network.routing.mailbox_usage import MailboxUsages
 from network.routing.router import Router
 from network.routing.sequence import NodeSequenceNumbers, SequenceNumbers
 from network.routing.shared_router import SharedRouter
@@ -111,8 +111,8 @@ class Routing:
         settings, clock = self.settings, self.clock
         store = SqlMailbox(self.database)
         directory = Directory(self.database, settings.rate_limits, clock, trusted=settings.trusted_proxies)
-        mailboxes = Mailboxes(store, settings.quotas, clock, weight_of=directory.rate_limits.weight_of)
-        parts, last_seq = (store, directory.recipients, mailboxes), await store.last_seq()
+        mailbox_usages = MailboxUsages(store, settings.quotas, clock, weight_of=directory.rate_limits.weight_of)
+        parts, last_seq = (store, directory.recipients, mailbox_usages), await store.last_seq()
         options: dict[str, Any] = {
             "clock": clock,
             "limits": settings.limits,
@@ -129,7 +129,7 @@ class Routing:
             await _reach(server, membership)
             # Sequence numbers of all nodes follow the same time, even if this node's clock is changed.
             numbers = NodeSequenceNumbers(membership.clock, last_seq, membership.node_index)
-            mailboxes.is_shared = True
+            mailbox_usages.is_shared = True
             router = SharedRouter(*parts, numbers=numbers, **options)
             self.node = ClusterNode(server, membership, links, router, directory, store)
             router.join(self.node.exchange)
@@ -145,7 +145,9 @@ class Routing:
         return context
 
     def _with(self, directory: Directory, router: Router) -> NetworkContext:
-        self.context = NetworkContext(self.settings, self.database, self.clock, directory, router.mailboxes, router)
+        self.context = NetworkContext(
+            self.settings, self.database, self.clock, directory, router.mailbox_usages, router
+        )
         return self.context
 
     def share(self, connections: Connections, registrations: Registrations) -> None:

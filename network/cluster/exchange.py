@@ -121,7 +121,7 @@ class Exchange:
 
     # Calls by the router.
 
-    def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
+    def take_over(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
         """Take over an envelope that another node delivers or may deliver. Returns False if this node is to deliver it.
 
         here: whether its recipient is attached to this node.
@@ -147,7 +147,7 @@ class Exchange:
         node = self._choose(claims, frame)
         if not node:
             self._store(forward)
-        elif storing or self.relocation_check.is_behind(frame.to):
+        elif storing or self.relocation_check.has_unannounced(frame.to):
             self._ask(forward, storing=storing)
         else:
             self._forward(forward, node)
@@ -200,7 +200,7 @@ class Exchange:
     def _choose(self, claims: Claims, frame: device.Send) -> str:
         """Return the node that delivers the envelope, empty when this node must handle it."""
         node = holder(claims, device.hash_slot_of(frame.sender, frame.kind, frame.group))
-        unreachable = node == self.membership.me or node in self._silent or self.relocation_check.is_blind(node)
+        unreachable = node == self.membership.me or node in self._silent or self.relocation_check.must_read_all(node)
         return "" if unreachable else node
 
     # Before an envelope is forwarded or delivered, the older ones of its stream are sent the same way. They were given
@@ -268,7 +268,7 @@ class Exchange:
 
     def _look_up(self, number: str, *, storing: bool = False) -> None:
         """Start to locate a recipient. Raises `BatcherFull`."""
-        if storing or self.relocation_check.is_behind(number):
+        if storing or self.relocation_check.has_unannounced(number):
             self.relocation_check.settled(number).add_done_callback(functools.partial(self._settled, number))
         else:
             self.presence.find(number).add_done_callback(functools.partial(self._found, number))
@@ -278,7 +278,7 @@ class Exchange:
         if not answer.cancelled() and not answer.result():
             # Store these envelopes too, behind the one that is being stored.
             self._proceed(number, {})
-        elif claims is not None and not self.relocation_check.is_behind(number):
+        elif claims is not None and not self.relocation_check.has_unannounced(number):
             self._proceed(number, claims)
         else:
             try:
@@ -291,7 +291,7 @@ class Exchange:
         if not answer.cancelled() and answer.exception() is None:
             claims = answer.result()
             self._locations.learn(number, claims)
-        if claims and self.relocation_check.is_behind(number):
+        if claims and self.relocation_check.has_unannounced(number):
             self._look_up(number)
         else:
             self._proceed(number, claims)
@@ -341,12 +341,12 @@ class Exchange:
         origin = self._origins.get(source)
         if origin is None:
             origin = self._origins[source] = NodeOrigin(functools.partial(self.outbox.put, source))
-        if self.presence.is_ours(frame.to, device.hash_slot_of(frame.sender, frame.kind, frame.group)):
+        if self.presence.is_claimed_here(frame.to, device.hash_slot_of(frame.sender, frame.kind, frame.group)):
             is_first = self._recent_recipients.has(frame.to) and self._recent_recipients.take_first(stream_of(frame))
             if read_first or is_first or self.presence.is_repeating(frame.to):
                 self.router.require_read_before(frame)
             self.router.send_here(origin, frame)
-        elif self.router.is_storing(frame) or self.relocation_check.is_behind(frame.to):
+        elif self.router.is_storing(frame) or self.relocation_check.has_unannounced(frame.to):
             # Envelopes in flight when the device detached come before this one, wherever the device is now.
             report = functools.partial(self._report_moved, source, frame.n)
             self.relocation_check.settled(frame.to).add_done_callback(report)

@@ -229,15 +229,15 @@ class ClusterNode(OtherNodes):
         count = await self.router.announce(frame.id, frame.body)
         self._outbox.put(source, frames.Noted(frame.n, count))
 
-    def _expel(self, place: DevicePart, token: int) -> None:
+    def _expel(self, device_part: DevicePart, token: int) -> None:
         """Expel the device, unless it has attached here again since."""
-        if self.presence.token_of(place) == token:
-            self._lost(place)
+        if self.presence.token_of(device_part) == token:
+            self._lost(device_part)
 
     # Claims that other nodes end.
 
-    def _replaced(self, place: DevicePart, former: Claim) -> None:
-        self._expel_there(former.node, frames.Expel(*place, former.token))
+    def _replaced(self, device_part: DevicePart, former: Claim) -> None:
+        self._expel_there(former.node, frames.Expel(*device_part, former.token))
 
     def _expel_there(self, node: str, frame: frames.Expel) -> None:
         if not self._outbox.put(node, frame):
@@ -256,8 +256,8 @@ class ClusterNode(OtherNodes):
             if node in self.membership.nodes:
                 self._expel_there(node, frame)
 
-    def _lost(self, place: DevicePart) -> None:
-        self.router.expel_part(*place, device.REPLACED)
+    def _lost(self, device_part: DevicePart) -> None:
+        self.router.expel_part(*device_part, device.REPLACED)
 
     # Changes of membership, and returns of Redis.
 

@@ -66,9 +66,9 @@ class Presence:
 
     server: RedisClient
     membership: NodeMembership
-    # Called with (place, claim) when a claim of this node has ended another node's claim.
+    # Called with (device part, claim) when a claim of this node has ended another node's claim.
     on_replaced: Callable[[DevicePart, Claim], None]
-    # Called with a place whose device has attached to another node.
+    # Called with a device part that has attached to another node.
     on_lost: Callable[[DevicePart], None]
     # Called with a number whose claim is about to be repeated, so that other nodes may find it from now on.
     before_repeat: Callable[[str], None] = lambda number: None
@@ -91,7 +91,7 @@ class Presence:
         )
         self._questions: Batcher[str, Claims] = Batcher("presence", self._ask, max_size=BATCH, max_in_flight=4)
 
-    def is_ours(self, number: str, hash_slot: int) -> bool:
+    def is_claimed_here(self, number: str, hash_slot: int) -> bool:
         """Return whether the partition with this hash slot is attached here or about to be."""
         return number in self._claiming or owner(self._held.get(number, _NOBODY), hash_slot) is not None
 
@@ -99,9 +99,9 @@ class Presence:
         """Return whether a claim of this number is being repeated, so that other nodes may find it already."""
         return number in self._repeating
 
-    def token_of(self, place: DevicePart) -> int:
+    def token_of(self, device_part: DevicePart) -> int:
         """Return the token of this node's claim, 0 for none."""
-        claim = self._held.get(place[0], _NOBODY).get(place[1])
+        claim = self._held.get(device_part[0], _NOBODY).get(device_part[1])
         return claim.token if claim is not None else 0
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
@@ -110,15 +110,15 @@ class Presence:
         When this returns, call the router in the same event-loop iteration.
         """
         claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self.membership.me)
-        place = number, part.partition
+        device_part = number, part.partition
         self._claiming[number] += 1
-        putting = asyncio.get_running_loop().create_task(self._put(place, claim, again=False), name="claim")
+        putting = asyncio.get_running_loop().create_task(self._put(device_part, claim, again=False), name="claim")
         self._putting.add(putting)
         putting.add_done_callback(self._putting.discard)
         try:
             await asyncio.shield(putting)
         except asyncio.CancelledError:
-            putting.add_done_callback(functools.partial(self._abandoned, place, claim))
+            putting.add_done_callback(functools.partial(self._abandoned, device_part, claim))
             raise
         except Held:
             CLAIMED.labels("stale").inc()
@@ -136,27 +136,27 @@ class Presence:
         self._held.setdefault(number, {})[part.partition] = claim
         return True
 
-    def _abandoned(self, place: DevicePart, claim: Claim, putting: asyncio.Task[None]) -> None:
+    def _abandoned(self, device_part: DevicePart, claim: Claim, putting: asyncio.Task[None]) -> None:
         """Release a claim whose connection closed during the claim: Redis may have it without an attached device."""
         if putting.cancelled() or isinstance(putting.exception(), Held):
             return
-        self._end(place, claim)
-        if self.token_of(place):
+        self._end(device_part, claim)
+        if self.token_of(device_part):
             # The abandoned claim has replaced the claim of a device that is still attached here.
             self.unclaimed = True
 
-    def release(self, place: DevicePart) -> None:
+    def release(self, device_part: DevicePart) -> None:
         """Release the claim of a device that has detached."""
-        claim = self._remove(place)
+        claim = self._remove(device_part)
         if claim is not None:
-            self._end(place, claim)
+            self._end(device_part, claim)
 
-    def _end(self, place: DevicePart, claim: Claim) -> None:
+    def _end(self, device_part: DevicePart, claim: Claim) -> None:
         with contextlib.suppress(BatcherFull, BatcherClosed):
-            self._releases.put((place, claim))
+            self._releases.put((device_part, claim))
 
-    def _remove(self, place: DevicePart) -> Claim | None:
-        number, partition = place
+    def _remove(self, device_part: DevicePart) -> Claim | None:
+        number, partition = device_part
         held = self._held.get(number)
         if held is None:
             return None
@@ -185,7 +185,7 @@ class Presence:
                 ]
                 are_kept = await self.server.run_all(_RENEW, steps)
                 lost = [one for one, is_kept in zip(page, are_kept, strict=True) if not is_kept]
-                await asyncio.gather(*[self._repeat_claim(place, claim) for place, claim in lost])
+                await asyncio.gather(*[self._repeat_claim(device_part, claim) for device_part, claim in lost])
                 await asyncio.sleep(PAUSE)
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_renewed", extra={"error": str(error)})
@@ -194,46 +194,46 @@ class Presence:
     async def repeat_claims(self) -> None:
         """Repeat all claims of this node; a claim that another node made since stays in force. Raises `RedisAway`."""
         for page in pages(self._all_held(), BATCH):
-            await asyncio.gather(*[self._repeat_claim(place, claim) for place, claim in page])
+            await asyncio.gather(*[self._repeat_claim(device_part, claim) for device_part, claim in page])
 
     def _all_held(self) -> Sequence[tuple[DevicePart, Claim]]:
         return [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
 
-    async def _repeat_claim(self, place: DevicePart, claim: Claim) -> None:
-        if self.token_of(place) != claim.token:
+    async def _repeat_claim(self, device_part: DevicePart, claim: Claim) -> None:
+        if self.token_of(device_part) != claim.token:
             return
-        number = place[0]
+        number = device_part[0]
         self._repeating[number] += 1
         self.before_repeat(number)
         try:
-            await self._put(place, claim, again=True)
+            await self._put(device_part, claim, again=True)
         except Held:
-            if self.token_of(place) == claim.token:
-                self._remove(place)
-                self.on_lost(place)
+            if self.token_of(device_part) == claim.token:
+                self._remove(device_part)
+                self.on_lost(device_part)
         else:
-            if not self.token_of(place):
+            if not self.token_of(device_part):
                 # The device detached in the meantime.
-                self._releases.put((place, claim))
+                self._releases.put((device_part, claim))
             self.on_repeated(number)
         finally:
             self._repeating[number] -= 1
             if not self._repeating[number]:
                 del self._repeating[number]
 
-    async def _put(self, place: DevicePart, claim: Claim, *, again: bool) -> None:
+    async def _put(self, device_part: DevicePart, claim: Claim, *, again: bool) -> None:
         """Write a claim to Redis. Raises `Held` and `RedisAway`.
 
         again: repeat a claim; a claim of another node wins.
         """
         dead: frozenset[str] = frozenset()
         for _ in range(TRIES):
-            outcome, *fields = await self._claims.put((place, claim, again, dead))
-            others = self._read_claims(place[0], fields)
+            outcome, *fields = await self._claims.put((device_part, claim, again, dead))
+            others = self._read_claims(device_part[0], fields)
             if outcome == b"ok":
                 for partition, former in others:
                     if former.node != self.membership.me and former.node not in dead:
-                        self.on_replaced((place[0], partition), former)
+                        self.on_replaced((device_part[0], partition), former)
                 return
             ((_, holder),) = others
             if await self._is_there(holder.node):

@@ -75,7 +75,7 @@ class RelocationCheck:
     # Nodes that have been notified of everything stored here, or will be before this node sends them anything else.
     _informed: set[str] = dataclasses.field(default_factory=set)
     # Nodes that missed a notice: they must read all mailboxes.
-    _blind: set[str] = dataclasses.field(default_factory=set)
+    _must_read_all: set[str] = dataclasses.field(default_factory=set)
     _reading: asyncio.Task[None] | None = None
 
     # Stored envelopes.
@@ -106,18 +106,18 @@ class RelocationCheck:
 
     # Later envelopes.
 
-    def is_behind(self, number: str) -> bool:
+    def has_unannounced(self, number: str) -> bool:
         """Return whether an envelope for this number would overtake a stored one."""
         return number in self._unannounced
 
-    def is_blind(self, node: str) -> bool:
+    def must_read_all(self, node: str) -> bool:
         """Return whether an envelope for any device on this node would overtake a stored one.
 
         A node that was absent first receives a request to read all mailboxes.
         """
-        if node not in self._informed and node not in self._blind and not self.lost_track:
+        if node not in self._informed and node not in self._must_read_all and not self.lost_track:
             self._request_read_all([node])
-        return self.lost_track or node in self._blind
+        return self.lost_track or node in self._must_read_all
 
     def joined(self) -> None:
         """Record that this node has joined the cluster and has stored nothing yet."""
@@ -130,7 +130,7 @@ class RelocationCheck:
     def settled(self, number: str) -> asyncio.Future[bool]:
         """Return a future: True when no envelope for this number would overtake another, False after waiting too long.
 
-        Call it while `is_behind` is true, or while an envelope for the number is being stored.
+        Call it while `has_unannounced` is true, or while an envelope for the number is being stored.
         """
         waiting = self._waiting.get(number)
         if waiting is None:
@@ -185,13 +185,13 @@ class RelocationCheck:
             if node == self.membership.me:
                 # The device attached to this node in the meantime.
                 self.read_here(number)
-            elif not self.outbox.put(node, frames.Stored(number, [] if self.is_blind(node) else list(rows))):
+            elif not self.outbox.put(node, frames.Stored(number, [] if self.must_read_all(node) else list(rows))):
                 self.unsent(node)
 
     def unsent(self, node: str) -> None:
         """Record that a notice has not reached this node."""
         self._informed.discard(node)
-        self._blind.add(node)
+        self._must_read_all.add(node)
 
     def sweep(self) -> None:
         """End waits that take too long and repeat notices that were not received. Call it about ten times a second."""
@@ -202,11 +202,11 @@ class RelocationCheck:
                 break
             del self._waiting[number]
             waiting.set_result(False)
-        if self._blind and self.membership.in_touch:
+        if self._must_read_all and self.membership.in_touch:
             # Nodes that have left need no notice.
-            self._blind &= self.membership.nodes
+            self._must_read_all &= self.membership.nodes
             self._informed &= self.membership.nodes
-            self._request_read_all(list(self._blind))
+            self._request_read_all(list(self._must_read_all))
 
     def request_read_all(self) -> None:
         """Make every other node read all mailboxes; absent nodes do so on their return, before receiving anything."""
@@ -216,7 +216,7 @@ class RelocationCheck:
     def _request_read_all(self, nodes: Iterable[str]) -> None:
         for node in nodes:
             if self.outbox.put(node, frames.ReadAll()):
-                self._blind.discard(node)
+                self._must_read_all.discard(node)
                 self._informed.add(node)
             else:
                 self.unsent(node)

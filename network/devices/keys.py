@@ -28,14 +28,14 @@ def kyber_rows(number: str, keys: Sequence[registration.SignedKyberKey]) -> list
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Left:
+class RemainingKeys:
     """Ids of the one-time pre-keys of a device that are left."""
 
     prekeys: Sequence[int]
     kyber_prekeys: Sequence[int]
 
 
-async def upload(context: NetworkContext, number: str, keys: registration.KeyUpload) -> Left:
+async def upload(context: NetworkContext, number: str, keys: registration.KeyUpload) -> RemainingKeys:
     """Add one-time keys and replace long-term ones; return the one-time keys left. Repeating an upload changes
     nothing.
 
@@ -51,7 +51,7 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
     signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
     await signatures.check([("", device.identity_key, keys)])
 
-    async def work(connection: Connection) -> Left:
+    async def work(connection: Connection) -> RemainingKeys:
         if not await directory.enter_epoch(connection, number, keys.epoch):
             raise StaleEpoch(f"{number} was registered, or uploaded keys, under a higher epoch")
         if keys.signed_prekey is not None:
@@ -64,7 +64,7 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
             )
         await prekeys.put(connection, prekey_rows(number, keys.prekeys))
         await prekeys.put_kyber(connection, kyber_rows(number, keys.kyber_prekeys))
-        left = Left(*await prekeys.list_ids(connection, number))
+        left = RemainingKeys(*await prekeys.list_ids(connection, number))
         if max(len(left.prekeys), len(left.kyber_prekeys)) > MAX_KEPT:
             raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
         return left
@@ -76,6 +76,6 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
     return left
 
 
-async def list_left(context: NetworkContext, number: str) -> Left:
+async def list_remaining(context: NetworkContext, number: str) -> RemainingKeys:
     """Return the ids of a device's one-time pre-keys that are left. Retries for 20 s while the database is away."""
-    return Left(*await context.database.query(lambda c: prekeys.list_ids(c, number), patience=20))
+    return RemainingKeys(*await context.database.query(lambda c: prekeys.list_ids(c, number), patience=20))

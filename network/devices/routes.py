@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from network import http
 from network.context import NetworkContext
 from network.devices import keys
-from network.devices.keys import Left
+from network.devices.keys import RemainingKeys
 from network.devices.registrations import Registrations
 from network.errors import BadRequest, NotFound, TooOften, Unauthorized
 from tidings.http.limited_protocol import mark_authenticated
@@ -74,11 +74,11 @@ class DeviceEndpoints:
         await self._authenticate(request, number)
         self._take("keys", number, "too many uploads of keys")
         body = await http.read_body(request, registration.KeyUpload)
-        return JSONResponse(_left(await keys.upload(self.context, number, body)))
+        return JSONResponse(_show_remaining(await keys.upload(self.context, number, body)))
 
     async def count_keys(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
-        return JSONResponse(_left(await keys.list_left(self.context, number)))
+        return JSONResponse(_show_remaining(await keys.list_remaining(self.context, number)))
 
     async def block(self, request: Request, number: str, other: str) -> JSONResponse:
         await self._authenticate(request, number)
@@ -117,7 +117,7 @@ def _require_number(text: str) -> None:
         raise NotFound(f"{text!r} is not a number of 7 to 15 digits")
 
 
-def _left(left: Left) -> dict[str, Any]:
+def _show_remaining(left: RemainingKeys) -> dict[str, Any]:
     return {
         "prekeys": len(left.prekeys),
         "kyber_prekeys": len(left.kyber_prekeys),

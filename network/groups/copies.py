@@ -138,14 +138,14 @@ class Copies:
 
     def send(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Accept or refuse one message, whose form its connection has checked."""
-        mailboxes, now = self.context.mailboxes, self.context.clock.monotonic()
+        mailbox_usages, now = self.context.mailbox_usages, self.context.clock.monotonic()
         share = self._share_of(frame)
         size = share.size_of(frame)
-        refusal = mailboxes.judge.pace(share, frame.id, now)
+        refusal = mailbox_usages.judge.pace(share, frame.id, now)
         if refusal is None and self._waits_for_others(frame.sender, size):
             refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
-        if refusal is None and frame.sender in mailboxes.stored.empty:
-            refusal = mailboxes.refuse_stored(share, frame, now)
+        if refusal is None and frame.sender in mailbox_usages.stored.empty:
+            refusal = mailbox_usages.refuse_stored(share, frame, now)
         if refusal is not None:
             admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
             return
@@ -154,7 +154,7 @@ class Copies:
         except (BatcherFull, BatcherClosed):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        mailboxes.judge.passed(share, now)
+        mailbox_usages.judge.passed(share, now)
         self._waiting.add(frame.sender)
         self._bytes.add(frame.sender, size)
         done.add_done_callback(functools.partial(self._answered, origin, frame, size))
@@ -193,7 +193,7 @@ class Copies:
 
     async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         """Store these messages in one transaction; return the reason and the detail of a refusal for each."""
-        mailboxes, tries = self.context.mailboxes, Tries(self.kept.doubtful)
+        mailbox_usages, tries = self.context.mailbox_usages, Tries(self.kept.doubtful)
         with self.context.reservations() as reservations:
             try:
                 batch = await self.context.database.persist(
@@ -207,9 +207,9 @@ class Copies:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED, frames[0].to)
             self.kept.settled(tries.doubtful)
             for row in batch.settled:
-                mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+                mailbox_usages.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             for row in batch.rows:
-                mailboxes.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
+                mailbox_usages.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
             # Rows that are not in `reservations.stored` are read from the mailbox, behind the notices of changes.
             known = [row for row in batch.rows if row.group not in batch.changed]
             reservations.stored = {row.seq: row for row in (*batch.settled, *known)}
@@ -228,11 +228,11 @@ class Copies:
             return
         tries.kept.update(message.seq for message in batch.kept)
         for row in batch.rows:
-            self.context.mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+            self.context.mailbox_usages.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
         for message in batch.kept:
             size = mailbox.size_of(message.body, message.refs)
             for number in message.copies:
-                self.context.mailboxes.remove(number, message.sender, size)
+                self.context.mailbox_usages.remove(number, message.sender, size)
 
     async def _copy(
         self, frames: Sequence[device.Send], reservations: Reservations, tries: Tries, connection: Connection
@@ -272,14 +272,14 @@ class Copies:
         batch: GroupBatch,
         now: int,
     ) -> None:
-        mailboxes, ttl = self.context.mailboxes, self.context.settings.message_ttl
+        mailbox_usages, ttl = self.context.mailbox_usages, self.context.settings.message_ttl
         expires_at = now + (min(frame.ttl, ttl) if frame.ttl else ttl) * 1000
         size, moment = mailbox.size_of(frame.body, frame.refs), self.context.clock.monotonic()
-        may_be_live = not mailboxes.is_shared and reservations.may_be_live(frame.sender, size)
+        may_be_live = not mailbox_usages.is_shared and reservations.may_be_live(frame.sender, size)
         live: dict[str, int] = {}
         stored: list[tuple[str, int]] = []
         for number in numbers:
-            if not mailboxes.take_copy(usages[number], frame.sender, size, moment):
+            if not mailbox_usages.take_copy(usages[number], frame.sender, size, moment):
                 batch.dropped += 1
             elif may_be_live and (place := reservations.reserve_live(number)):
                 live[number] = place
@@ -304,7 +304,11 @@ class Copies:
     def _note_change(self, group: AddressedGroup, reservations: Reservations, batch: GroupBatch) -> None:
         """Have the mailboxes of all participants read if other nodes may have changed the group."""
         chat = group.chat
-        if not self.context.mailboxes.is_shared or chat.id in batch.changed or not self._memberships.has_changed(chat):
+        if (
+            not self.context.mailbox_usages.is_shared
+            or chat.id in batch.changed
+            or not self._memberships.has_changed(chat)
+        ):
             return
         batch.changed[chat.id] = chat
         copied = {row.recipient for row in batch.rows if row.group == chat.id}
@@ -318,19 +322,19 @@ class Copies:
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
     ) -> dict[str, Usage]:
         """Return the usage of each member's mailbox; nearly always cached."""
-        mailboxes = self.context.mailboxes
+        mailbox_usages = self.context.mailbox_usages
         numbers = {number for group in addressed.values() for number in group.members}
-        usages = {number: usage for number in numbers if (usage := mailboxes.get(number)) is not None}
-        for frame in frames if mailboxes.is_shared else ():
+        usages = {number: usage for number in numbers if (usage := mailbox_usages.get(number)) is not None}
+        for frame in frames if mailbox_usages.is_shared else ():
             size = mailbox.size_of(frame.body, frame.refs)
             for number in addressed[frame.to].members if frame.to in addressed else ():
                 usage = usages.get(number)
-                if usage is not None and mailboxes.is_doubtful(usage, frame.sender, size):
-                    mailboxes.evict(number)
+                if usage is not None and mailbox_usages.is_doubtful(usage, frame.sender, size):
+                    mailbox_usages.evict(number)
                     del usages[number]
         if unknown := sorted(numbers - usages.keys()):
             found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)
-            usages |= {number: mailboxes.learn(number, found.get(number, ())) for number in unknown}
+            usages |= {number: mailbox_usages.learn(number, found.get(number, ())) for number in unknown}
         return usages
 
     async def _look_up(self, connection: Connection, ids: Collection[str]) -> dict[str, AddressedGroup]:

@@ -129,7 +129,7 @@ class KeptMessages:
             work = functools.partial(self.settle, reservations=reservations, seqs=seqs)
             rows = await self.context.database.persist(work, patience=PATIENCE)
             for row in rows:
-                self.context.mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+                self.context.mailbox_usages.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             reservations.stored = {row.seq: row for row in rows}
         self.settled(seqs)
 

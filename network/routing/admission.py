@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from network.directory.recipients import Recipients
 from network.routing.delivery_queue import EnvelopeOrigin
-from network.routing.mailboxes import Mailboxes
+from network.routing.mailbox_usage import MailboxUsages
 from network.routing.quotas import Usage
 from network.routing.undecided import REFUSED
 from tidings.aio.batcher import BatcherFull
@@ -31,7 +31,7 @@ class EnvelopeAdmission:
     """
 
     directory: Recipients
-    mailboxes: Mailboxes
+    mailbox_usages: MailboxUsages
     admit: Admit
     # Returns whether memory shows that nothing waits in the mailbox of this number.
     is_empty: Callable[[str], bool]
@@ -42,9 +42,9 @@ class EnvelopeAdmission:
 
     def take(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Admit or refuse one envelope, at once or when the directory has responded."""
-        blocked, usage = self.directory.get(frame.to), self.mailboxes.get(frame.to)
+        blocked, usage = self.directory.get(frame.to), self.mailbox_usages.get(frame.to)
         if usage is None and self.is_empty(frame.to):
-            usage = self.mailboxes.learn(frame.to, ())
+            usage = self.mailbox_usages.learn(frame.to, ())
         if blocked is None or usage is None or frame.to in self._asking:
             self._ask(origin, frame)
         else:
@@ -75,10 +75,10 @@ class EnvelopeAdmission:
         self._waiting += 1
 
     def _look_up(self, number: str) -> asyncio.Future[tuple[frozenset[str] | None, Usage]]:
-        blocked, usage = self.directory.get(number), self.mailboxes.get(number)
+        blocked, usage = self.directory.get(number), self.mailbox_usages.get(number)
         return asyncio.gather(
             self.directory.look_up(number) if blocked is None else _resolved(blocked),
-            self.mailboxes.look_up(number) if usage is None else _resolved(usage),
+            self.mailbox_usages.look_up(number) if usage is None else _resolved(usage),
         )
 
     def _answered(self, number: str, answers: asyncio.Future[tuple[frozenset[str] | None, Usage]]) -> None:

@@ -157,7 +157,7 @@ class DeliveryQueues:
         """Hold an envelope in memory behind the others; over the limit, store all held ones."""
         queue = transit.queue
         if queue.hold(transit) > self.limits.held:
-            self.put_away_held(queue)
+            self.store_held(queue)
         if queue.again and not queue.reading:
             self.pump(queue)
 
@@ -165,14 +165,14 @@ class DeliveryQueues:
         """Hold an envelope that may be older than held ones."""
         queue = transit.queue
         if queue.hold_in_order(transit) > self.limits.held:
-            self.put_away_held(queue)
+            self.store_held(queue)
 
-    def put_away_held(self, queue: DeliveryQueue) -> None:
+    def store_held(self, queue: DeliveryQueue) -> None:
         """Store all held envelopes of a queue."""
         while queue.held:
-            self.put_away(queue.held.popleft())
+            self.store_undelivered(queue.held.popleft())
 
-    def put_away(self, transit: Transit) -> None:
+    def store_undelivered(self, transit: Transit) -> None:
         """Store an envelope that is not in flight."""
         transit.counted = True
         transit.queue.expect(transit.seq, transit.hash_slot)
@@ -197,7 +197,7 @@ class DeliveryQueues:
         session.waiting[queue] = None
         return False
 
-    def takes(self, queue: DeliveryQueue, session: RecipientConnection) -> bool:
+    def may_deliver(self, queue: DeliveryQueue, session: RecipientConnection) -> bool:
         """Return whether a queue may deliver one more envelope now, behind the queues that wait already."""
         if session.waiting:
             session.waiting[queue] = None
@@ -209,7 +209,7 @@ class DeliveryQueues:
         session = queue.session
         if session is None:
             self.drop_if_unused(queue)
-        elif (queue.backlog or queue.held) and not queue.reading and self.takes(queue, session):
+        elif (queue.backlog or queue.held) and not queue.reading and self.may_deliver(queue, session):
             self._advance(queue, session)
 
     def continue_waiting(self, session: RecipientConnection) -> None:

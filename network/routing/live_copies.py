@@ -71,7 +71,7 @@ class LiveCopies:
     def reserve(self, number: str) -> int:
         """Return a `seq` for a copy, 0 when the device is not attached here or there is no room.
 
-        Later envelopes for the device wait until `hand_over` or `give_back`.
+        Later envelopes for the device wait until `hand_over` or `cancel`.
         """
         queue = self.queues.find(number, device.GROUP_HASH_SLOT)
         if queue is None or queue.session is None or self.count >= self.limits.undecided // PART:
@@ -81,7 +81,7 @@ class LiveCopies:
         self.count += 1
         return seq
 
-    def give_back(self, number: str, seq: int) -> None:
+    def cancel(self, number: str, seq: int) -> None:
         """Cancel a reservation: the message was not stored."""
         queue = self.queues.get(number, device.GROUP_HASH_SLOT)
         del queue.storing[seq]
@@ -108,7 +108,7 @@ class LiveCopies:
         queue = transit.queue
         session = queue.session
         if session is None:
-            self.queues.put_away(transit)
+            self.queues.store_undelivered(transit)
             return
         storing, held = queue.storing, queue.held
         is_first = (
@@ -117,7 +117,7 @@ class LiveCopies:
             and not (storing and min(storing) < transit.seq)
             and not (held and held[0].seq < transit.seq)
         )
-        if is_first and self.queues.takes(queue, session):
+        if is_first and self.queues.may_deliver(queue, session):
             self.due.append(transit)
             self.queues.deliver(queue, session, transit)
         elif queue.youngest <= transit.seq:
@@ -125,7 +125,7 @@ class LiveCopies:
             self.queues.hold_in_order(transit)
         else:
             # Held envelopes must be younger than the mailbox, which may hold an envelope younger than this one.
-            self.queues.put_away(transit)
+            self.queues.store_undelivered(transit)
         if queue.held or queue.backlog:
             self.queues.pump(queue)
 

@@ -52,7 +52,7 @@ class Reservations:
                 del self.live[seq]
             self.router.live.hand_over(message)
         for seq, number in self.live.items():
-            self.router.live.give_back(number, seq)
+            self.router.live.cancel(number, seq)
         for number, hash_slot, seq in self.reserved:
             self.router.release(number, hash_slot, seq, self.stored.get(seq))
 

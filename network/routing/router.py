@@ -30,7 +30,7 @@ from network.routing.delivery_queue import (
 from network.routing.delivery_queues import DeliveryQueues
 from network.routing.live_copies import PART, LiveCopies
 from network.routing.mailbox import SqlMailbox
-from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
+from network.routing.mailbox_usage import COUNT_AGAIN, MailboxUsages
 from network.routing.quotas import Usage
 from network.routing.reader import PageReader
 from network.routing.sequence import Numbers
@@ -74,7 +74,7 @@ class Router:
 
     store: SqlMailbox
     directory: Recipients
-    mailboxes: Mailboxes
+    mailbox_usages: MailboxUsages
     _: dataclasses.KW_ONLY
     numbers: Numbers
     clock: Clock
@@ -93,7 +93,7 @@ class Router:
         self._writer = Writer(self.store, self._stored, self._lost, room=room)
         self._queues = DeliveryQueues(self._reader, self._writer, limits)
         self._admission = EnvelopeAdmission(
-            self.directory, self.mailboxes, self._route, self._queues.is_empty, limit=limits.undecided
+            self.directory, self.mailbox_usages, self._route, self._queues.is_empty, limit=limits.undecided
         )
         self._undecided = Undecided(limits, traced=self.traced)
         # In the order of arrival; decided envelopes are removed when they are due.
@@ -125,7 +125,7 @@ class Router:
             self._pass_on(frame, usage, moment)
             origin.accepted(frame.n)
             return
-        refusal = self.mailboxes.take(usage, frame, size, moment)
+        refusal = self.mailbox_usages.take(usage, frame, size, moment)
         if refusal is COUNT_AGAIN:
             self._admission.take(origin, frame)
             return
@@ -140,7 +140,7 @@ class Router:
         self._undecided.add(transit)
         self._routed += 1
         if queue.session is None:
-            self._queues.put_away(transit)
+            self._queues.store_undelivered(transit)
             return
         self._deliver(queue, queue.session, transit)
 
@@ -157,8 +157,8 @@ class Router:
             or session is None
             or queue.held
             or queue.draining
-            or not self.mailboxes.judge.take_token(share, now)
-            or not self._queues.takes(queue, session)
+            or not self.mailbox_usages.judge.take_token(share, now)
+            or not self._queues.may_deliver(queue, session)
         ):
             TRANSIENT.labels("dropped").inc()
             return
@@ -171,7 +171,7 @@ class Router:
     def _deliver(self, queue: DeliveryQueue, session: RecipientConnection, transit: Transit) -> None:
         """Deliver a new envelope, or hold it."""
         self._due.append(transit)
-        if queue.held or queue.draining or not self._queues.takes(queue, session):
+        if queue.held or queue.draining or not self._queues.may_deliver(queue, session):
             self._queues.hold(transit)
         else:
             self._queues.deliver(queue, session, transit)
@@ -290,12 +290,12 @@ class Router:
                 continue
             transit = queue.returned(session, n)
             transit.acked = True
-            usage = self.mailboxes.get(queue.number)
+            usage = self.mailbox_usages.get(queue.number)
             if usage is not None and transit.frame.kind not in device.NOTICES:
                 usage.remove(transit.frame.sender, transit.size)
             if transit.state == STORED:
                 if transit.frame.kind not in device.NOTICES:
-                    self.mailboxes.stored.remove(transit.frame.sender, transit.size)
+                    self.mailbox_usages.stored.remove(transit.frame.sender, transit.size)
                 self._writer.remove(transit.seq)
             else:
                 if transit.state == STORING:
@@ -329,13 +329,13 @@ class Router:
         assert session is not None
         for transit in queue.leave(session):
             if transit.state == WAITING:
-                self._queues.put_away(transit)
+                self._queues.store_undelivered(transit)
             elif transit.state == STORING and not transit.counted:
                 # The next login must wait until this envelope is in the mailbox.
                 transit.counted = True
                 queue.expect(transit.seq, transit.hash_slot)
         self._online -= not self.is_online(queue.number)
-        self._queues.put_away_held(queue)
+        self._queues.store_held(queue)
         self._queues.drop_if_unused(queue)
         session.detached(queue.number, reason)
         self._queues.continue_waiting(session)
@@ -387,7 +387,7 @@ class Router:
                 self._writer.remove(transit.seq)
             else:
                 if transit.frame.kind not in device.NOTICES:
-                    self.mailboxes.stored.add(transit.frame.sender, transit.size)
+                    self.mailbox_usages.stored.add(transit.frame.sender, transit.size)
                 self._undecided.accept(transit)
         for queue in queues:
             self._queues.pump(queue)
@@ -407,7 +407,7 @@ class Router:
         elif transit.in_flight:
             transit.state = WAITING
         else:
-            self.mailboxes.remove(queue.number, transit.frame.sender, transit.size)
+            self.mailbox_usages.remove(queue.number, transit.frame.sender, transit.size)
             self._undecided.refuse(transit, device.INVALID, "the mailbox cannot store the message")
         self._queues.pump(queue)
 
@@ -416,7 +416,7 @@ class Router:
     def reserve(self, number: str, hash_slot: int) -> int:
         """Return a `seq` for an envelope that the caller is about to store; later ones wait until `release`."""
         queue = self._queues.get(number, hash_slot)
-        self._queues.put_away_held(queue)
+        self._queues.store_held(queue)
         seq = self.numbers.next()
         queue.expect(seq, hash_slot)
         return seq
@@ -437,7 +437,7 @@ class Router:
                 and seq > queue.cursor
                 and seq < min(queue.storing, default=seq + 1)
             )
-            if row is not None and first and self._queues.takes(queue, session):
+            if row is not None and first and self._queues.may_deliver(queue, session):
                 self._queues.deliver(queue, session, from_row(row, queue))
             else:
                 queue.backlog = True
@@ -463,12 +463,12 @@ class Router:
             # Envelopes held before it are stored first, so that held ones stay younger than stored ones.
             held = transit.queue.held
             while held and held[0].seq <= transit.seq:
-                self._queues.put_away(held.popleft())
+                self._queues.store_undelivered(held.popleft())
         ROUTED.inc(self._routed)
         DELIVERED.inc(self._queues.delivered)
         self._handled += self._routed + self._queues.delivered
         self._routed = self._queues.delivered = 0
-        self.mailboxes.trim()
+        self.mailbox_usages.trim()
         self.live.measure()
         UNDECIDED.set(len(self._undecided))
         ONLINE.set(self._online)
@@ -498,7 +498,7 @@ class Router:
                 if transit.in_flight:
                     self._queues.store(transit)
                 else:
-                    self._queues.put_away(transit)
+                    self._queues.store_undelivered(transit)
         self._due.clear()
         for queue in self._queues:
             queue.held.clear()

@@ -19,7 +19,7 @@ REMEMBERED = 50_000
 class NodePeers(Protocol):
     """The other nodes, to which devices may be attached."""
 
-    def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
+    def take_over(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
         """Take over an envelope that another node delivers or may deliver, or that is stored for it. Returns False if
         this node is to route it.
 
@@ -68,7 +68,7 @@ class SharedRouter(Router):
         queue = self._queues.find_for(frame)
         here = queue is not None and queue.session is not None
         storing = queue is not None and bool(queue.storing)
-        if self._peers is None or not self._peers.takes(origin, frame, here=here, storing=storing):
+        if self._peers is None or not self._peers.take_over(origin, frame, here=here, storing=storing):
             super().send(origin, frame)
 
     def send_here(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
@@ -154,7 +154,7 @@ class SharedRouter(Router):
         """Deliver a row that another node has stored; False when older envelopes or a full window come first."""
         if row.seq in self._read:
             return True
-        if queue.held or queue.draining or not self._queues.takes(queue, session):
+        if queue.held or queue.draining or not self._queues.may_deliver(queue, session):
             return False
         cursor = queue.cursor
         self._queues.deliver(queue, session, from_row(row, queue))

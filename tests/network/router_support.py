@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from network.routing.delivery_queue import DeliveryQueue
-from network.routing.mailboxes import Mailboxes
+from network.routing.mailbox_usage import MailboxUsages
 from network.settings import Limits, Quotas
 from tests.manual_clock import ManualClock
 from tidings.storage.network.mailbox import Envelope, WaitingEnvelopes
@@ -83,12 +83,12 @@ class Everybody:
         raise AssertionError
 
 
-def known(store: SlowMailbox, quotas: Quotas | None = None, clock: ManualClock | None = None) -> Mailboxes:
+def known(store: SlowMailbox, quotas: Quotas | None = None, clock: ManualClock | None = None) -> MailboxUsages:
     """Return mailboxes that are known to be empty."""
-    mailboxes = Mailboxes(store, quotas or Quotas(), clock or ManualClock())
+    mailbox_usages = MailboxUsages(store, quotas or Quotas(), clock or ManualClock())
     for last in range(1, 10):
-        mailboxes.learn(f"1555000000{last}", ())
-    return mailboxes
+        mailbox_usages.learn(f"1555000000{last}", ())
+    return mailbox_usages
 
 
 class Device:

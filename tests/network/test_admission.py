@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from network.routing.admission import EnvelopeAdmission
-from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
+from network.routing.mailbox_usage import COUNT_AGAIN, MailboxUsages
 from network.routing.quotas import Usage
 from network.settings import Quotas
 from tests.manual_clock import ManualClock
@@ -42,7 +42,7 @@ async def test_an_envelope_waits_behind_one_of_its_pair_whose_mailbox_is_counted
     clock = ManualClock()
     accepted: list[str] = []
     done = asyncio.Event()
-    mailboxes = Mailboxes(EmptyStore(), Quotas(share=100, share_bytes=1000), clock)  # type: ignore[arg-type]
+    mailboxes = MailboxUsages(EmptyStore(), Quotas(share=100, share_bytes=1000), clock)  # type: ignore[arg-type]
 
     def admit(origin: object, frame: device.Send, usage: Usage) -> None:
         if mailboxes.take(usage, frame, len(frame.body), clock.monotonic()) is COUNT_AGAIN:

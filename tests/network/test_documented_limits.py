@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from network.directory.device_rate_limits import DeviceRateLimiter
-from network.routing.mailboxes import Mailboxes
+from network.routing.mailbox_usage import MailboxUsages
 from network.routing.quotas import QuotaRefusal
 from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas
 from tests.manual_clock import ManualClock
@@ -24,7 +24,7 @@ class Mailbox:
     def __init__(self) -> None:
         self.clock = ManualClock()
         store: Any = None
-        self.table = Mailboxes(store, Quotas(), self.clock)
+        self.table = MailboxUsages(store, Quotas(), self.clock)
         self.usage = self.table.learn(BOB, ())
         self._count = 0
 

@@ -230,14 +230,14 @@ async def test_stored_rows_are_announced_only_if_all_of_them_are_known() -> None
         watched.relocation_check.stored(BOB, then)
         await watched.look()
         assert watched.outbox.frames == [frames.Stored(BOB)]
-        assert not watched.relocation_check.is_behind(BOB)
+        assert not watched.relocation_check.has_unannounced(BOB)
     watched = Watched()
     watched.relocation_check.joined()
     rows = [a_row("m"), a_row("n")]
     for row in rows:
         watched.relocation_check.stored(BOB, [row])
     # An envelope to him does not wait for what a group message has stored.
-    assert not watched.relocation_check.is_behind(BOB)
+    assert not watched.relocation_check.has_unannounced(BOB)
     await watched.look()
     assert watched.outbox.frames == [frames.Stored(BOB, rows)]
 
@@ -279,22 +279,22 @@ async def test_a_node_that_missed_an_announcement_must_read_all_mailboxes_first(
     watched.relocation_check.stored(BOB)
     await watched.look()
     watched.relocation_check.sweep()
-    assert watched.relocation_check.is_blind(OTHER)
+    assert watched.relocation_check.must_read_all(OTHER)
     watched.outbox.has_room = True
     watched.relocation_check.sweep()
-    assert not watched.relocation_check.is_blind(OTHER)
+    assert not watched.relocation_check.must_read_all(OTHER)
     assert watched.outbox.frames == [frames.ReadAll()]
     watched.relocation_check.unsent(OTHER)
-    assert watched.relocation_check.is_blind(OTHER)
+    assert watched.relocation_check.must_read_all(OTHER)
     # The other node is gone: none is left to notify.
     watched.membership.nodes = frozenset({ME})
     watched.relocation_check.sweep()
     assert watched.outbox.frames == [frames.ReadAll()]
     # When it is back, it is notified before it gets anything else.
     watched.membership.nodes = frozenset({ME, OTHER})
-    assert not watched.relocation_check.is_blind(OTHER)
-    assert not watched.relocation_check.is_blind(OTHER)
+    assert not watched.relocation_check.must_read_all(OTHER)
+    assert not watched.relocation_check.must_read_all(OTHER)
     assert watched.outbox.frames == [frames.ReadAll()] * 2
     watched.relocation_check.nodes_left(frozenset({OTHER}))
-    assert not watched.relocation_check.is_blind(OTHER)
+    assert not watched.relocation_check.must_read_all(OTHER)
     assert watched.outbox.frames == [frames.ReadAll()] * 3

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import metrics
-from network.routing import mailboxes
-from network.routing.mailboxes import Mailboxes
+from network.routing import mailbox_usage
+from network.routing.mailbox_usage import MailboxUsages
 from network.routing.quotas import QuotaCheck, SenderUsage, Total, Usage
 from network.settings import Quotas
 from tests.manual_clock import ManualClock
@@ -127,13 +127,13 @@ def test_idle_sender_usages_are_evicted_unless_they_hold_envelopes() -> None:
 
 
 def test_sender_usages_in_memory_are_bounded_by_evicting_the_oldest_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailboxes, "MAX_SHARES", 100)
+    monkeypatch.setattr(mailbox_usage, "MAX_SHARES", 100)
 
     class Nothing:
         async def count(self, recipients: object) -> dict[str, list[object]]:
             return {}
 
-    table = Mailboxes(Nothing(), Quotas(), ManualClock())  # type: ignore[arg-type]
+    table = MailboxUsages(Nothing(), Quotas(), ManualClock())  # type: ignore[arg-type]
     for n in range(50):
         usage = table.learn(str(n), ())
         for sender in range(10):

@@ -65,7 +65,7 @@ async def test_every_envelope_arrives_in_order_on_each_connection_in_random_hist
         arrivals[id] = seq
         await store.pause()
         if rng.random() < 0.1:
-            router.live.give_back(RECIPIENT, seq)
+            router.live.cancel(RECIPIENT, seq)
             given_back.add(id)
         else:
             kept.add(seq)

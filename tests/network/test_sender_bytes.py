@@ -10,7 +10,7 @@ import pytest
 from harness import polling
 from network.groups import copies
 from network.groups.copies import Copies, GroupUsage
-from network.routing.mailboxes import StoredBytes
+from network.routing.mailbox_usage import StoredBytes
 from network.routing.undecided import memory_quota
 from network.settings import Limits, Quotas
 from tests.manual_clock import ManualClock

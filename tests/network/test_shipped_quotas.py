@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from network.directory.device_rate_limits import DeviceRateLimiter
-from network.routing.mailboxes import StoredBytes
+from network.routing.mailbox_usage import StoredBytes
 from network.routing.quotas import QuotaCheck, SenderUsage, Total, Usage
 from network.settings import DeviceRateLimits, Quotas
 from tests.manual_clock import ManualClock

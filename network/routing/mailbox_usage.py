@@ -74,7 +74,7 @@ class StoredBytes:
         return None
 
 
-class Mailboxes:
+class MailboxUsages:
     """Usage of mailboxes by recipient. Those counted first are dropped first, and counted again when needed.
 
     get: return the cached usage of a recipient's mailbox; `None` when it is not cached.
