@@ -109,7 +109,7 @@ class Run:
         return found
 
 
-def take_turns(runs: Sequence[Run], seconds: float) -> None:
+def alternate(runs: Sequence[Run], seconds: float) -> None:
     """Run one after the other for `seconds` each, with the others stopped, until all are over.
 
     A finished run keeps its time slices, in which nothing runs, so that the other runs' time is counted as before.
@@ -153,7 +153,7 @@ def _round(trees: tuple[Tree, Tree], messages: int, seconds: float) -> Round:
             output.mkdir()
             runs.append(stack.enter_context(Run(tree, messages, output)))
         began = machine.read(time.monotonic())
-        take_turns(runs, seconds)
+        alternate(runs, seconds)
         shares = machine.shares(began, machine.read(time.monotonic()))
         before, after = (run.figures() for run in runs)
     for figures in (before, after):

@@ -118,10 +118,10 @@ class Node(MariaDB):
         polling.wait_until(
             lambda: self.status(name) == value,
             seconds=START_SECONDS,
-            failure=lambda: f"{name} is {self.status(name)!r}, not {value!r}\n{self.last_words()}",
+            failure=lambda: f"{name} is {self.status(name)!r}, not {value!r}\n{self.log_tail()}",
         )
 
-    def last_words(self, size: int = 3000) -> str:
+    def log_tail(self, size: int = 3000) -> str:
         """Return the end of its log."""
         return self.log_path.read_text(errors="replace")[-size:]
 

@@ -64,7 +64,7 @@ class Namespace:
         _run("tc", "qdisc", "replace", "dev", self._outside, *shape)
         self._inside("tc", "qdisc", "replace", "dev", "inside", *shape)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Remove all cuts, losses and limits."""
         for hook in ("input", "output"):
             self._inside("nft", f"flush chain inet faults {hook}")

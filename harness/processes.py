@@ -107,7 +107,7 @@ class Process:
             said = await pipes.read_to_the_end(read)
         if not said:
             await self._end
-            raise Ended(f"{self.name} ended with status {self._process.returncode}: {self.last_words()}")
+            raise Ended(f"{self.name} ended with status {self._process.returncode}: {self.log_tail()}")
         where: Mapping[str, Any] = json.loads(said)
         return where
 
@@ -139,10 +139,10 @@ class Process:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.wait()
         except TimeoutError:
-            print(f"{self.name} did not stop within {STOP_SECONDS:.0f} s: {self.last_words()}", flush=True)
+            print(f"{self.name} did not stop within {STOP_SECONDS:.0f} s: {self.log_tail()}", flush=True)
             await self.kill9()
 
-    def last_words(self, size: int = 2000) -> str:
+    def log_tail(self, size: int = 2000) -> str:
         """Return the end of its log."""
         return self.log_path.read_text(errors="replace")[-size:]
 

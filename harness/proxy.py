@@ -46,7 +46,7 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, *self.address)
         self.address = self._server.sockets[0].getsockname()[:2]
 
-    def lead_to(self, host: str, port: int) -> None:
+    def set_target(self, host: str, port: int) -> None:
         """Forward new connections to another address; open ones stay."""
         self._target = (host, port)
 

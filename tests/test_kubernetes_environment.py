@@ -165,7 +165,7 @@ async def test_processes_with_the_manifests_settings_connect_and_authenticate(cl
         try:
             await polling.until(all_ready, seconds=90, pause=0.5)
         except TimeoutError:
-            words = [process.last_words(1000) for process in processes]
+            words = [process.log_tail(1000) for process in processes]
             pytest.fail(f"not ready: {seen}\n" + "\n\n".join(words))
         assert "DNS:network.tidings.svc" in subject(cluster.ports[9095])
     finally:

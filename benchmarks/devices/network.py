@@ -56,7 +56,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        assert self.process.pid is not None, f"{self.process.name} is gone: {self.process.last_words()}"
+        assert self.process.pid is not None, f"{self.process.name} is gone: {self.process.log_tail()}"
         return self.process.pid
 
     @property
@@ -91,7 +91,7 @@ class WorkerNode(Node):
                 record = json.loads(path.read_text())
                 if record["variables"].get("TIDINGS_NETWORK_NODE") == own:
                     return int(record["pid"])
-        raise Failed(f"no worker {self.index}: {self.process.last_words()}")
+        raise Failed(f"no worker {self.index}: {self.process.log_tail()}")
 
 
 def proportional(pid: int) -> int:

@@ -37,7 +37,7 @@ def module(frame: str) -> str:
     return f"{package}.{names[0]}" if package in PACKAGES else ""
 
 
-def room(stack: Sequence[str]) -> str:
+def package_of(stack: Sequence[str]) -> str:
     """Return the package of our innermost function, which includes the library functions that it calls."""
     for frame in reversed(stack):
         if found := module(frame):
@@ -45,11 +45,11 @@ def room(stack: Sequence[str]) -> str:
     return STORAGE if stack[0].startswith("sqlalchemy.") else ELSEWHERE
 
 
-def rooms(stacks: Stacks) -> list[tuple[str, float]]:
+def package_shares(stacks: Stacks) -> list[tuple[str, float]]:
     """Return the fraction of samples by package, largest first; the sum of small ones last."""
     found: collections.Counter[str] = collections.Counter()
     for stack, count in stacks.items():
-        found[room(stack)] += count
+        found[package_of(stack)] += count
     total = found.total()
     parts = [(name, count / total) for name, count in found.most_common()]
     large = [entry for entry in parts if entry[1] >= LEAST]
@@ -64,5 +64,5 @@ def lines(run: Run, profile: Mapping[str, Stacks]) -> list[list[str]]:
         [process, name, f"{part:.1%}", f"{part * used[process]:.0f}"]
         for process, stacks in profile.items()
         if process in used and stacks
-        for name, part in rooms(stacks)
+        for name, part in package_shares(stacks)
     ]

@@ -266,10 +266,10 @@ __main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;tidings.<loca
 
 def test_a_profile_reports_the_cost_of_each_package_with_its_callees() -> None:
     stacks = profiles.parse(PROFILE)
-    rooms = profiles.rooms(stacks)
-    assert rooms[:2] == [("coreapp.webhook", 0.7), (profiles.LOOP_NAME, 0.25)]
-    assert rooms[2:] == [(profiles.ELSEWHERE, 0.03), ("2 more", pytest.approx(0.02))]
-    assert profiles.room(("sqlalchemy.engine.base.Connection.execute", "re.sub")) == profiles.STORAGE
+    shares_of_packages = profiles.package_shares(stacks)
+    assert shares_of_packages[:2] == [("coreapp.webhook", 0.7), (profiles.LOOP_NAME, 0.25)]
+    assert shares_of_packages[2:] == [(profiles.ELSEWHERE, 0.03), ("2 more", pytest.approx(0.02))]
+    assert profiles.package_of(("sqlalchemy.engine.base.Connection.execute", "re.sub")) == profiles.STORAGE
     lines = profiles.lines(a_run("warm", 100), {"coreapp": stacks, "nobody": stacks})
     assert lines[0] == ["coreapp", "coreapp.webhook", "70.0%", "140"]
     assert {line[0] for line in lines} == {"coreapp"}

@@ -269,7 +269,7 @@ async def _play(scene: Scene, name: str, crowd: Crowd, ledger: Ledger, late: Lat
         if fault.begin is cut_off_and_killed:
             await scene.processes[1].kill9()
             await asyncio.sleep(AFTER)
-        scene.spaces[1].mend()
+        scene.spaces[1].heal()
         if fault.begin is redis_lost:
             scene.redis.start()
     if moves is not None:

@@ -106,7 +106,7 @@ async def test_a_killed_worker_has_a_logged_successor_with_its_name(redis: Redis
     await parent.becomes(nodes=2, redis="ok")
     _, loads = await parent.health("/health/load")
     assert {node["node"] for node in loads["nodes"].values()} == {"network-0-0", "network-0-1"}
-    assert "worker.ended worker=0 status=-9" in parent.process.last_words(20_000)
+    assert "worker.ended worker=0 status=-9" in parent.process.log_tail(20_000)
 
 
 async def test_without_the_fork_server_the_parent_ends_and_so_do_the_workers(
@@ -120,4 +120,4 @@ async def test_without_the_fork_server_the_parent_ends_and_so_do_the_workers(
         assert await parent.process.wait() == 1
     # Their names and ports are free for its successor.
     assert not any(map(is_running, workers))
-    assert "the process that forks the workers has ended" in parent.process.last_words()
+    assert "the process that forks the workers has ended" in parent.process.log_tail()

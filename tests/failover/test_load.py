@@ -63,7 +63,7 @@ class SwitchOver(Trouble):
 
     async def happen(self) -> None:
         await asyncio.to_thread(self.pair.switch)
-        self.proxy.lead_to("127.0.0.1", self.pair.primary.port)
+        self.proxy.set_target("127.0.0.1", self.pair.primary.port)
 
 
 class Silence(Trouble):
@@ -89,7 +89,7 @@ class PrimaryDies(Trouble):
 
     async def happen(self) -> None:
         await asyncio.to_thread(self.pair.lose_primary)
-        self.proxy.lead_to("127.0.0.1", self.pair.primary.port)
+        self.proxy.set_target("127.0.0.1", self.pair.primary.port)
         self.proxy.cut()
         self.proxy.open()
 

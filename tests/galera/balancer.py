@@ -49,7 +49,7 @@ class Balancer:
         for node in self._nodes:
             if await asyncio.to_thread(lambda node=node: node.is_ready):
                 self.node = node
-                self._proxy.lead_to("127.0.0.1", node.port)
+                self._proxy.set_target("127.0.0.1", node.port)
                 # Clients of the former node must reconnect.
                 self._proxy.cut()
                 self._proxy.open()

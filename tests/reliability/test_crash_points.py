@@ -81,7 +81,7 @@ class Deaths:
             await self.process.start({"TIDINGS_CRASH_AT": spec})
         async with asyncio.timeout(SECONDS):
             status = await self.process.wait()
-        assert status == -signal.SIGKILL, self.process.last_words()
+        assert status == -signal.SIGKILL, self.process.log_tail()
         self.count += 1
 
 

@@ -59,7 +59,7 @@ class Scarce:
             if writer is not None:
                 writer.transport.abort()
         if process.pid is None:
-            print(f"  {self.process} has ended: {process.last_words(300)}", flush=True)
+            print(f"  {self.process} has ended: {process.log_tail(300)}", flush=True)
             await process.start()
 
     async def _connect(self, scene: Scene) -> asyncio.StreamWriter | None:

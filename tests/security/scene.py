@@ -90,7 +90,7 @@ class Target:
     def pid(self, process: str) -> int:
         """Return the pid of a process. Raises `AssertionError` when the process has ended."""
         pid = self.installation.processes[process].pid
-        assert pid is not None, f"{process} has ended: {self.installation.processes[process].last_words()}"
+        assert pid is not None, f"{process} has ended: {self.installation.processes[process].log_tail()}"
         return pid
 
     async def metric(self, process: str, name: str, labels: str = "") -> float:

@@ -249,11 +249,11 @@ async def scene(world: World, servers: RealNetwork) -> AsyncIterator[Scene]:
     way = Proxy("127.0.0.1", 1)
     await way.start()
     first = await start(world, servers, "one", **PACE, address="{}:{}".format(*way.address))
-    way.lead_to(*first.server.sockets[0].getsockname()[:2])
+    way.set_target(*first.server.sockets[0].getsockname()[:2])
     other = Proxy("127.0.0.1", 1)
     await other.start()
     second = await start(world, servers, "two", owned=False, **PACE, address="{}:{}".format(*other.address))
-    other.lead_to(*second.server.sockets[0].getsockname()[:2])
+    other.set_target(*second.server.sockets[0].getsockname()[:2])
     scene = Scene(world, way, other, first, second)
     try:
         await scene.spread()
