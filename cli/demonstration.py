@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from cli import callback_receiver, guard
-from cli.installation import Where
+from cli.installation import InstallationAddresses
 from handset.devices.vault import Vault
 from tidings.egress import urls
 from tidings.installation.settings import DatabaseSettings
@@ -66,7 +66,7 @@ def free_ports(count: int) -> list[int]:
 class Demonstration:
     """Sends one message to a robot that reads and one to a robot that replies, and waits for all expected events."""
 
-    def __init__(self, where: Where, data_dir: Path, print_line: Callable[[str], None]) -> None:
+    def __init__(self, where: InstallationAddresses, data_dir: Path, print_line: Callable[[str], None]) -> None:
         self._where = where
         self._data_dir = data_dir
         self._print_line = print_line

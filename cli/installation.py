@@ -52,7 +52,7 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> dict[str, str]:
+def environment_of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> dict[str, str]:
     """Return the part of `variables` that `tidings <command>` may read.
 
     A process that needs only a key derived from `TIDINGS_MASTER_KEY` gets the derived key instead of the master key.
@@ -121,7 +121,7 @@ BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Where:
+class InstallationAddresses:
     """Addresses of the parts of a running installation."""
 
     api_url: str
@@ -160,9 +160,11 @@ class Installation:
         }
         # Reading the settings creates missing secrets, before several children could race to create them.
         self._settings = self._read_settings()
-        self.opened = opened(variables, self._settings.api_address[0])
-        self._variables |= self.opened
-        parts = {command: of(command, self._variables, self._settings.secrets) for command in self._commands()}
+        self.loopback_variables = loopback_variables(variables, self._settings.api_address[0])
+        self._variables |= self.loopback_variables
+        parts = {
+            command: environment_of(command, self._variables, self._settings.secrets) for command in self._commands()
+        }
         if wrong := _mistakes(parts):
             raise SettingsError("; ".join(wrong))
         self.data_dir = self._settings.data_dir
@@ -200,7 +202,7 @@ class Installation:
             # On a full or read-only disk, lock an existing file or the directory itself.
             return os.open(path if path.exists() else self.data_dir, os.O_RDONLY | os.O_CLOEXEC)
 
-    async def start(self) -> Where:
+    async def start(self) -> InstallationAddresses:
         """Load the programs of all processes while the tables are upgraded, then start each process after those that it
         needs are ready.
 
@@ -243,7 +245,7 @@ class Installation:
         robots = await self._start_robots(dial)
         page = await self._start_page(dial)
         api_url = f"{webapp['url'].partition(':')[0]}://{_dialled((webapp['host'], webapp['port']))}"
-        return Where(
+        return InstallationAddresses(
             api_url=api_url,
             network_url=network_url,
             network_tcp=tcp,
@@ -298,10 +300,10 @@ class Installation:
         return await self.supervisor.start_or_keep_trying("handset", variables)
 
     def _child(self, command: str, *arguments: str, entry: str = "") -> Child:
-        return Child(command, of(command, self._variables, self._settings.secrets), arguments, entry)
+        return Child(command, environment_of(command, self._variables, self._settings.secrets), arguments, entry)
 
 
-def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
+def loopback_variables(variables: Mapping[str, str], host: str) -> dict[str, str]:
     """Return the variables that `tidings up` sets when the API listens only on loopback.
 
     A Coreapp refuses the test mode when its link is not on loopback.
@@ -321,7 +323,7 @@ def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
     }
 
 
-def opened_in(data_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
+def loopback_variables_in(data_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the next `tidings up` in the directory sets; none if it has never run there."""
     if not (data_dir / _LOCK).exists():
         return {}
@@ -329,7 +331,7 @@ def opened_in(data_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
         host, _ = env.parse_address(variables.get("TIDINGS_API_ADDRESS") or "127.0.0.1:9090")
     except ValueError:
         return {}
-    return opened(variables, host)
+    return loopback_variables(variables, host)
 
 
 async def password_changed(where: DatabaseSettings) -> bool:

@@ -120,7 +120,7 @@ def run(
         die_with(options.lifeline_fd)
     configure_logging(name, settings)
     unread_variables.report(os.environ)
-    private_files.mend(settings.data_dir)
+    private_files.restrict_all(settings.data_dir)
     for endpoint in settings.endpoints():
         if endpoint.is_open:
             logger.warning(
@@ -128,7 +128,7 @@ def run(
             )
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     with (
-        process_records.kept(name, settings.data_dir, os.environ),
+        process_records.recorded(name, settings.data_dir, os.environ),
         profiling(settings.profile),
         tracing.enabled(name, __version__, wanted=settings.traces),
     ):

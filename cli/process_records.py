@@ -36,7 +36,7 @@ _NODE_NAMES = frozenset({"COREAPP_HOSTNAME", "WACORE_HOSTNAME", "WEBAPP_HOSTNAME
 
 
 @contextlib.contextmanager
-def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator[None]:
+def recorded(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Keep a record of this process while the block runs. Logs a warning if it cannot be written."""
     folder = data_dir / process_records.FOLDER
     path = folder / f"{process}-{socket.gethostname()}-{os.getpid()}.json"

@@ -53,7 +53,7 @@ ROLES: Mapping[str, Role] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class GeneratedFiles:
     """Secrets, passwords and certificates of an installation."""
 
     directory: Path  # contains `secrets/` and `tls/`
@@ -62,13 +62,13 @@ class Made:
     schemas: Mapping[str, Sequence[str]]  # schemas of each database user, by the name of its password
 
 
-def files(name: str, made: Made) -> Iterator[tuple[str, bytes]]:
+def files(name: str, generated: GeneratedFiles) -> Iterator[tuple[str, bytes]]:
     """Yield path, relative to the role's volume, and content of each file of a role. Raises `OSError`."""
     role = ROLES[name]
     if role.secrets:
         path = f"secrets/{role.secrets}.json"
-        yield path, (made.directory / path).read_bytes()
-    tls = made.directory / "tls"
+        yield path, (generated.directory / path).read_bytes()
+    tls = generated.directory / "tls"
     yield AUTHORITY, (tls / "ca.pem").read_bytes()
     if role.certificate:
         certificate, key = (tls / f"{name}.pem").read_bytes(), (tls / f"{name}.key").read_bytes()
@@ -78,24 +78,26 @@ def files(name: str, made: Made) -> Iterator[tuple[str, bytes]]:
             # HAProxy reads certificate and key from one file.
             yield "tls/certificate-and-key.pem", certificate + key
     for path, password in role.passwords.items():
-        yield path, made.passwords[password].encode()
+        yield path, generated.passwords[password].encode()
     if name == "database":
-        yield "users.sql", users_sql(made).encode()
+        yield "users.sql", users_sql(generated).encode()
     if name == "redis":
-        yield "password.conf", f"requirepass {made.passwords['redis']}\n".encode()
+        yield "password.conf", f"requirepass {generated.passwords['redis']}\n".encode()
 
 
-def users_sql(made: Made) -> str:
+def users_sql(generated: GeneratedFiles) -> str:
     """Return the SQL that creates schemas and users on a new database server. Users must connect over TLS.
 
     Users of processes may read and write rows; only the user of migrations may change tables.
     """
-    roles = {user: [name for name, found in made.users.items() if found == user] for user in made.users.values()}
+    roles = {
+        user: [name for name, found in generated.users.items() if found == user] for user in generated.users.values()
+    }
     users = [
         DatabaseUser(
             name=user,
-            password=made.passwords[names[0]],
-            schemas=[schema for name in names for schema in made.schemas[name]],
+            password=generated.passwords[names[0]],
+            schemas=[schema for name in names for schema in generated.schemas[name]],
             rights=database_sql.ALL if "migrate" in names else database_sql.READ_AND_WRITE,
         )
         for user, names in roles.items()
@@ -103,15 +105,15 @@ def users_sql(made: Made) -> str:
     return database_sql.statements(users)
 
 
-def hand_keys(name: str, made: Made, volume: Path) -> None:
+def add_keys(name: str, generated: GeneratedFiles, volume: Path) -> None:
     """Append missing keys to those in a role's volume, so that it can open with them but does not seal with them.
 
-    Call it for all roles before `hand`, which puts new keys first: then every role can open what another one seals.
+    Call it for all roles before `write`, which puts new keys first: then every role can open what another one seals.
     Raises `OSError`.
     """
     path = f"secrets/{ROLES[name].secrets}.json"
     try:
-        present, kept = (json.loads((directory / path).read_bytes()) for directory in (volume, made.directory))
+        present, kept = (json.loads((directory / path).read_bytes()) for directory in (volume, generated.directory))
     except (FileNotFoundError, ValueError):
         return
     both = {
@@ -122,13 +124,13 @@ def hand_keys(name: str, made: Made, volume: Path) -> None:
     _write(volume / path, json.dumps(present | both, indent=1).encode(), private_files.FILE_MODE)
 
 
-def hand(name: str, made: Made, volume: Path) -> bool:
+def write(name: str, generated: GeneratedFiles, volume: Path) -> bool:
     """Write the new and changed files of a role to its volume. Returns whether any changed. Raises `OSError`."""
     is_ours = ROLES[name].is_ours
     changed = False
     private_files.make_directory(volume)
     _set_mode(volume, 0o700 if is_ours else 0o755)
-    for path, content in files(name, made):
+    for path, content in files(name, generated):
         at = volume / path
         if at.parent != volume:
             private_files.make_directory(at.parent)

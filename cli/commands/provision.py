@@ -16,7 +16,7 @@ from cli import role_files
 from cli.authority import Authority
 from cli.commands.certificates import DAYS, LOOPBACK
 from cli.guard import CommandFailure
-from cli.role_files import ROLES, Made
+from cli.role_files import ROLES, GeneratedFiles
 from tidings.e2ee.master_keys import key_id
 from tidings.secrets import api_key, first_password, secret_sources
 from tidings.secrets.process_secrets import KEY_LENGTH
@@ -68,18 +68,18 @@ def run(options: argparse.Namespace) -> int:
     Secrets are not printed. Every volume gets the new keys before any role seals with them.
     """
     wanted = dict(map(_parse, options.roles))
-    made = make(options.directory.expanduser().absolute(), wanted, os.environ)
-    change_keys(SecretFiles(made.directory), os.environ)
+    generated = make(options.directory.expanduser().absolute(), wanted, os.environ)
+    change_keys(SecretFiles(generated.directory), os.environ)
     for name in wanted:
-        role_files.hand_keys(name, made, options.to / name)
+        role_files.add_keys(name, generated, options.to / name)
     for name in wanted:
-        changed = role_files.hand(name, made, options.to / name)
-        paths = " ".join(path for path, _ in role_files.files(name, made))
+        changed = role_files.write(name, generated, options.to / name)
+        paths = " ".join(path for path, _ in role_files.files(name, generated))
         print(f"{'handed' if changed else 'kept  '}  {name:<10}  {paths}")
     return 0
 
 
-def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapping[str, str]) -> Made:
+def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapping[str, str]) -> GeneratedFiles:
     """Create missing secrets, passwords and certificates of an installation on disk. Returns all of them.
 
     Raises `CommandFailure` and `OSError`.
@@ -105,7 +105,7 @@ def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapp
     role_files.write_passwords(directory / "passwords.json", passwords)
     prefix = variables.get("WA_DB_NAME_PREFIX") or "tidings_"
     schemas = {family: (prefix + family,) for family in ("business", "network")}
-    return Made(
+    return GeneratedFiles(
         directory=directory,
         passwords=passwords,
         users={name: variables.get("WA_DB_USERNAME") or f"tidings_{name}" for name in _OF_DATABASE},

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tidings
 from cli import process, unread_variables
-from cli.installation import Installation, Where
+from cli.installation import Installation, InstallationAddresses
 from tidings.installation.settings import LogSettings
 from tidings.secrets import private_files
 from tidings.secrets.first_password import ADMINISTRATOR
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         process.configure_logging("up", LogSettings.read({"TIDINGS_LOG_LEVEL": level}), console.print_line)
         unread_variables.report(os.environ)
         installation = Installation(os.environ, console.print_line)
-        private_files.mend(installation.data_dir)
+        private_files.restrict_all(installation.data_dir)
         installation.read()
         asyncio.run(_stay(installation, console.print_line))
     finally:
@@ -154,7 +154,7 @@ async def _stay(installation: Installation, print_line: Callable[[str], None]) -
     print_line("stopped")
 
 
-def describe(where: Where, installation: Installation, seconds: float) -> str:
+def describe(where: InstallationAddresses, installation: Installation, seconds: float) -> str:
     """Return the summary to print on the console.
 
     seconds: duration of the start.
@@ -180,7 +180,7 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
     chosen = {"TIDINGS_DATA_DIR": str(installation.data_dir), "TIDINGS_NETWORK_HTTP_URL": where.network_url}
     defaults = {str(Path("data").absolute()), "http://127.0.0.1:9095"}
     variables = "".join(f"{name}={value} " for name, value in chosen.items() if value not in defaults)
-    opened = ", ".join(f"{name}={value}" for name, value in installation.opened.items())
+    opened = ", ".join(f"{name}={value}" for name, value in installation.loopback_variables.items())
     return f"""
 Tidings {tidings.__version__} is up, after {seconds:.1f} s. Ctrl-C stops it.
 

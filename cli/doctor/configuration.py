@@ -52,7 +52,7 @@ def examine(process: str, variables: Mapping[str, str]) -> Examined:
     """Read the settings of a process without creating a directory or a secret."""
     kind = KINDS[process]
     data_dir = DirectorySettings.read(variables).data_dir
-    has_secrets = are_there(process, variables, data_dir)
+    has_secrets = has_all_secrets(process, variables, data_dir)
     given: dict[str, Any] = {"data_dir": data_dir}
     if not has_secrets:
         given["secrets"] = _STAND_INS[process]
@@ -62,7 +62,7 @@ def examine(process: str, variables: Mapping[str, str]) -> Examined:
     return Examined(process, None if mistakes else kind.read(others, **given), has_secrets, mistakes)
 
 
-def are_there(process: str, variables: Mapping[str, str], data_dir: Path) -> bool:
+def has_all_secrets(process: str, variables: Mapping[str, str], data_dir: Path) -> bool:
     """Return whether the process would find all its secrets without creating any."""
     return SecretFiles(data_dir).path(process).exists() or not _not_given(process, variables)
 

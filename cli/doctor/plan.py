@@ -63,7 +63,7 @@ class CheckPlan:
         self._data_dir = DirectorySettings.read(variables).data_dir
         records = {name: process_records.find(name, self._data_dir) for name in wanted.processes}
         self._running = {name: record for name, record in records.items() if record is not None}
-        self._stopped = {**variables, **installation.opened_in(self._data_dir, variables)}
+        self._stopped = {**variables, **installation.loopback_variables_in(self._data_dir, variables)}
 
     def _environment(self, process: str) -> Mapping[str, str]:
         """Return the variables of the process if it runs on this host, else those that it would start with."""

@@ -50,7 +50,7 @@ class RedisServer:
         try:
             await client.ping()
             took = (time.monotonic() - started) * 1000
-            told = await client.info()
+            info = await client.info()
         except AuthenticationError as failure:
             return [error(self.name, f"{shown}: {failure}", "correct TIDINGS_REDIS_PASSWORD")]
         except (RedisError, OSError, TimeoutError) as failure:
@@ -58,7 +58,7 @@ class RedisServer:
             return [error(self.name, f"{shown}: {str(failure)[:200] or type(failure).__name__}", remedy)]
         finally:
             await client.aclose()
-        return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(told)}"), *self.judge(told)]
+        return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(info)}"), *self.judge(info)]
 
     def _make_client(self, address: RedisUrl) -> Redis:
         tls = {"ssl_ca_certs": self._authorities} if self._authorities and address.is_secure else {}
@@ -67,13 +67,13 @@ class RedisServer:
             return address.make_master(options, sentinel_password=self._sentinel_password)
         return Redis.from_url(address.plain, **options)
 
-    def judge(self, told: Mapping[str, Any]) -> list[Finding]:
+    def judge(self, info: Mapping[str, Any]) -> list[Finding]:
         """Return findings about the server's memory.
 
-        told: response to INFO.
+        info: response to INFO.
         """
-        limit, used = int(told.get("maxmemory", 0)), int(told.get("used_memory", 0))
-        policy = str(told.get("maxmemory_policy", "noeviction"))
+        limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+        policy = str(info.get("maxmemory_policy", "noeviction"))
         found = []
         if limit and policy != "noeviction":
             remedy = "set maxmemory-policy noeviction: a device whose entry is evicted counts as offline"
@@ -84,6 +84,6 @@ class RedisServer:
         return found
 
 
-def _version(told: Mapping[str, Any]) -> str:
-    name = "Valkey" if "valkey_version" in told else "Redis"
-    return f"{name} {told.get('valkey_version') or told.get('redis_version', '?')}"
+def _version(info: Mapping[str, Any]) -> str:
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    return f"{name} {info.get('valkey_version') or info.get('redis_version', '?')}"

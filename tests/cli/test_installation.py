@@ -26,7 +26,7 @@ from aiohttp import web
 from cli import child_process, demonstration, guard
 from cli.commands import up
 from cli.demonstration import Demonstration
-from cli.installation import Installation, Where, opened
+from cli.installation import Installation, InstallationAddresses, loopback_variables
 from harness import polling
 from harness.mariadb import MariaDB, free_port
 from tests import web_server
@@ -71,15 +71,20 @@ def test_the_settings_for_trying_it_need_an_api_on_loopback() -> None:
         "TIDINGS_CONSOLE": "1",
         "TIDINGS_TESTING": "1",
     }
-    assert opened({}, "127.0.0.1") == opened({}, "::1") == opened({}, "localhost") == on_loopback
+    assert (
+        loopback_variables({}, "127.0.0.1")
+        == loopback_variables({}, "::1")
+        == loopback_variables({}, "localhost")
+        == on_loopback
+    )
     for host in ("0.0.0.0", "::", "192.0.2.1", "tidings.example"):
-        assert opened({}, host) == {}
+        assert loopback_variables({}, host) == {}
     chosen = {"TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8", "TIDINGS_REENGAGEMENT_WINDOW": "1", "TIDINGS_TESTING": "0"}
-    assert opened({**chosen, "TIDINGS_CONSOLE": "0"}, "127.0.0.1") == {}
+    assert loopback_variables({**chosen, "TIDINGS_CONSOLE": "0"}, "127.0.0.1") == {}
     rest = {"TIDINGS_REENGAGEMENT_WINDOW": "0", "TIDINGS_CONSOLE": "1", "TIDINGS_TESTING": "1"}
-    assert opened({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "none"}, "127.0.0.1") == rest
+    assert loopback_variables({"TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "none"}, "127.0.0.1") == rest
     # A Coreapp that other machines reach refuses the test mode.
-    assert "TIDINGS_TESTING" not in opened({"TIDINGS_COREAPP_ADDRESS": "0.0.0.0:6252"}, "127.0.0.1")
+    assert "TIDINGS_TESTING" not in loopback_variables({"TIDINGS_COREAPP_ADDRESS": "0.0.0.0:6252"}, "127.0.0.1")
 
 
 Make = Callable[[dict[str, str]], Awaitable[Installation]]
@@ -195,7 +200,7 @@ async def test_the_first_password_is_random_and_unlogged_if_the_api_is_reachable
     where = await installation.start()
     assert len(where.first_password) > 20
     assert where.first_password in up.describe(where, installation, 1.0)
-    assert installation.opened == {}
+    assert installation.loopback_variables == {}
     await installation.close()
     again = await make(everywhere)
     assert (await again.start()).first_password not in ("", where.first_password)
@@ -242,7 +247,9 @@ async def test_an_unregistered_number_does_not_block_the_start(make: Make, conso
     ],
 )
 async def test_the_first_screen_explains_https_and_custom_certificates(make: Make, api_url: str, said: str) -> None:
-    where = Where(api_url, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "http://127.0.0.1:4", "", 0, (), "")
+    where = InstallationAddresses(
+        api_url, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "http://127.0.0.1:4", "", 0, (), ""
+    )
     lines = up.describe(where, await make({}), 1.0).splitlines()
     assert f"  HTTPS          {said}" in lines
     assert any(api_url in line for line in lines if line.startswith("  API "))

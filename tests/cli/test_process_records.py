@@ -28,7 +28,7 @@ VARIABLES = {
 
 
 def test_a_record_exists_while_its_process_runs_and_contains_no_secret(tmp_path: Path) -> None:
-    with process_records.kept("webapp", tmp_path, VARIABLES):
+    with process_records.recorded("webapp", tmp_path, VARIABLES):
         (path,) = (tmp_path / "processes").iterdir()
         assert path.stat().st_mode & 0o777 == 0o600
         assert SECRET not in path.read_text()
@@ -45,7 +45,7 @@ def test_a_record_exists_while_its_process_runs_and_contains_no_secret(tmp_path:
 def test_the_record_of_a_killed_process_is_ignored_and_deleted(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys; from cli import process_records\n"
-        "with process_records.kept('network', pathlib.Path(sys.argv[1]), {}):\n"
+        "with process_records.recorded('network', pathlib.Path(sys.argv[1]), {}):\n"
         "    print('kept', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
@@ -74,7 +74,7 @@ def test_a_process_that_starts_at_the_same_time_does_not_delete_the_record(
         lock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", look_first)
-    with process_records.kept("network", tmp_path, VARIABLES):
+    with process_records.recorded("network", tmp_path, VARIABLES):
         assert looks == [True, None]
         record = process_records.find("network", tmp_path)
         assert record is not None
@@ -83,12 +83,12 @@ def test_a_process_that_starts_at_the_same_time_does_not_delete_the_record(
 
 def test_an_unwritable_record_directory_stops_no_process(tmp_path: Path) -> None:
     (tmp_path / "processes").write_text("in the way")
-    with process_records.kept("webapp", tmp_path, {}):
+    with process_records.recorded("webapp", tmp_path, {}):
         assert process_records.find("webapp", tmp_path) is None
 
 
 def test_every_variable_whose_value_is_secret_is_withheld(tmp_path: Path) -> None:
-    with process_records.kept("webapp", tmp_path, dict.fromkeys(known_variables.SECRETS, SECRET)):
+    with process_records.recorded("webapp", tmp_path, dict.fromkeys(known_variables.SECRETS, SECRET)):
         record = process_records.find("webapp", tmp_path)
         assert record is not None
         assert set(record.withheld) == known_variables.SECRETS
@@ -97,7 +97,7 @@ def test_every_variable_whose_value_is_secret_is_withheld(tmp_path: Path) -> Non
 async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Path) -> None:
     variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "12", "TIDINGS_LINK_KEY": SECRET}
     here = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "fast", "TIDINGS_SHARDS": "4"}
-    with process_records.kept("webapp", tmp_path, variables):
+    with process_records.recorded("webapp", tmp_path, variables):
         plan = CheckPlan(here, Wanted(["webapp"], quick=True))
         found = [finding for group in plan.groups() for finding in await group.first.run()]
         await plan.close()
@@ -115,7 +115,7 @@ async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Pa
 
 async def test_the_doctor_accepts_what_up_generates_and_another_spelling_of_a_directory(tmp_path: Path) -> None:
     console = {"TIDINGS_CONSOLE_KEY": SECRET, "TIDINGS_CONSOLE_LINK": SECRET}
-    with process_records.kept("webapp", tmp_path, {"TIDINGS_DATA_DIR": str(tmp_path), **console}):
+    with process_records.recorded("webapp", tmp_path, {"TIDINGS_DATA_DIR": str(tmp_path), **console}):
         record = process_records.find("webapp", tmp_path)
         assert record is not None
         here = {"TIDINGS_DATA_DIR": f"{tmp_path}/../{tmp_path.name}"}

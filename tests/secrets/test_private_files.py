@@ -66,14 +66,14 @@ def test_loose_file_modes_are_corrected_at_start_with_a_warning(
     theirs = data / "notes.txt"
     theirs.touch(0o644)
     with caplog.at_level(logging.WARNING):
-        private_files.mend(data)
+        private_files.restrict_all(data)
     assert [mode(path) for path in (data, data / "logs")] == [0o700, 0o700]
     assert {mode(path) for path in loose} == {0o600}
     assert mode(theirs) == 0o644
     mended = {vars(record)["path"] for record in caplog.records if record.message == "permissions.mended"}
     assert mended == {str(path) for path in (data, data / "logs", *loose)}
     caplog.clear()
-    private_files.mend(data)
+    private_files.restrict_all(data)
     assert not caplog.records
 
 
@@ -92,7 +92,7 @@ def test_the_target_of_a_symbolic_link_is_not_changed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     (data / "business.db").symlink_to(theirs)
-    private_files.mend(data)
+    private_files.restrict_all(data)
     assert mode(theirs) == 0o644
 
 

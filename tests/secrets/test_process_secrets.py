@@ -124,7 +124,7 @@ def test_robots_open_their_store_during_a_rotation_of_the_master_key(tmp_path: P
     assert process_secrets.read(HandsetSecrets, both, tmp_path).handset_key.keys[0] == before.keys[0]
     found = of_coreapp(tmp_path, TIDINGS_LINK_KEY="l", TIDINGS_WEBHOOK_SECRET=OLD["webhook_secret"], **both)
     assert not (tmp_path / "secrets").exists()
-    given = installation.of("robots", both, found)
+    given = installation.environment_of("robots", both, found)
     assert process_secrets.read(HandsetSecrets, given, tmp_path).handset_key.keys[0] == before.keys[0]
     assert found.settings_key.keys == tuple(map(secret_files.derive, found.master_key.keys))
 
@@ -323,7 +323,9 @@ def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
         webhook_secret="w",
     )
     derived = secret_files.derive(bytes.fromhex(HEX)).hex()
-    given = {name: installation.of(name, variables, found) for name in ("webapp", "coreapp", "network", "robots")}
+    given = {
+        name: installation.environment_of(name, variables, found) for name in ("webapp", "coreapp", "network", "robots")
+    }
     own = {name: set(child) - {"PATH", "TIDINGS_CONSOLE"} for name, child in given.items()}
     assert own["webapp"] == {
         "TIDINGS_LINK_KEY_FILE",
@@ -336,7 +338,7 @@ def test_child_processes_get_only_their_own_secrets(tmp_path: Path) -> None:
     }
     assert given["webapp"]["TIDINGS_CONSOLE_KEY"] == operator_key.derive(bytes.fromhex(HEX))
     for off in ({"TIDINGS_CONSOLE": "0"}, {"TIDINGS_CONSOLE": ""}):
-        assert "TIDINGS_CONSOLE_KEY" not in installation.of("webapp", variables | off, found)
+        assert "TIDINGS_CONSOLE_KEY" not in installation.environment_of("webapp", variables | off, found)
     assert own["coreapp"] == {
         "TIDINGS_LINK_KEY_FILE",
         "TIDINGS_MASTER_KEY",

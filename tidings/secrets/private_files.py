@@ -76,7 +76,7 @@ def restrict(path: Path) -> bool:
     return True
 
 
-def mend(data_dir: Path) -> None:
+def restrict_all(data_dir: Path) -> None:
     """Restrict the data directory and our files in it to their owner; logs a warning for each that was not."""
     for path in _kept(data_dir):
         try:

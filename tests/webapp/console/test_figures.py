@@ -112,7 +112,7 @@ async def test_the_overview_lists_the_recorded_processes_of_this_host(console: S
     folder = console.settings.data_dir
     with contextlib.ExitStack() as stack:
         for name in ("network", "robots", "handset", "coreapp"):
-            stack.enter_context(process_records.kept(name, folder, {}))
+            stack.enter_context(process_records.recorded(name, folder, {}))
         me, host = os.getpid(), socket.gethostname()
         killed = folder / "processes" / f"network-{host}-4711.json"
         record = {"process": "network", "pid": 4711, "version": "<1>", "variables": {}, "withheld": []}
@@ -146,7 +146,7 @@ async def test_a_record_that_cannot_be_read_hides_no_other_and_is_logged_once(
     console: Served, browser: Browser, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = console.settings.data_dir
-    with process_records.kept("network", folder, {}):
+    with process_records.recorded("network", folder, {}):
         damaged = folder / "processes" / f"robots-{socket.gethostname()}-1.json"
         damaged.mkdir()
         (damaged / "content").write_text("")
