@@ -58,7 +58,7 @@ class Client:
     def opened(self, connection: wire.Connection) -> None: ...
 
     def received(self, connection: wire.Connection, frame: core.Response) -> None:
-        self.requests.answered(frame.n, frame)
+        self.requests.resolve(frame.n, frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
         self.requests.lost(reason)
@@ -92,7 +92,7 @@ async def exchange(port: int, context: tls.FileContext | None, size: int, option
     connection.close("done")
 
 
-async def shake(port: int, context: tls.FileContext | None) -> None:
+async def handshake(port: int, context: tls.FileContext | None) -> None:
     for _ in range(HANDSHAKES):
         (await wire.connect("127.0.0.1", port, core.Response, Client(), tls=context)).close("done")
 
@@ -137,7 +137,7 @@ def compare(child: psutil.Process, ports: list[int], directory: Path, options: a
                 if what in SIZES:
                     work, count = exchange(ports[way], contexts[way], SIZES[what], options), options.messages
                 else:
-                    work, count = shake(ports[way], contexts[way]), HANDSHAKES
+                    work, count = handshake(ports[way], contexts[way]), HANDSHAKES
                 found[way].append(measure(child, work, count))
         for way, name in enumerate(("plaintext", "TLS 1.3, mutual")):
             rate, there, here = (statistics.median(column) for column in zip(*found[way], strict=True))

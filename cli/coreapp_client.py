@@ -40,7 +40,7 @@ class CoreappClient:
         make: returns the request with the given request number.
         """
         try:
-            answer = await single_requests.ask(
+            answer = await single_requests.call(
                 address, make, calls=self.calls, link_key=self.key, operator_key=self.operator_key
             )
         except (NoConnection, NoResponse) as error:

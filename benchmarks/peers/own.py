@@ -107,7 +107,7 @@ class ClientLink:
         pass
 
     def received(self, connection: Connection, frame: Enqueued) -> None:
-        self.requests.answered(frame.n, frame)
+        self.requests.resolve(frame.n, frame)
 
     def closed(self, connection: Connection, reason: str) -> None:
         self.requests.lost(reason)

@@ -31,7 +31,7 @@ class ProbeResponse:
         return clock.of_header(self.headers.get("date", ""))
 
 
-async def ask(
+async def send_request(
     sock: socket.socket,
     request: bytes,
     *,
@@ -50,7 +50,7 @@ async def ask(
     try:
         await connection.open(sock, host, tls)
         connected, (over, ends) = time.monotonic() - started, _describe(connection.secured)
-        await connection.ask(request)
+        await connection.request(request)
         answered, at = time.monotonic() - started, time.time()
         return ProbeResponse(response.status, response.headers, connected, answered, at, over, ends)
     except Closed:

@@ -35,7 +35,7 @@ class NetworkHttp:
         try:
             async with asyncio.timeout(SECONDS):
                 sock = await http_probe.dial(host, port)
-                answer = await http_probe.ask(
+                answer = await http_probe.send_request(
                     sock, request.encode("ascii"), host=host, tls=self._context, started=started
                 )
         except ssl.SSLError as failure:

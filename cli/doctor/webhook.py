@@ -105,7 +105,7 @@ class WebhookCheck:
         started = time.monotonic()
         async with asyncio.timeout(SECONDS):
             sock = await EgressGuard(self.outgoing).connect(host, port)
-            return await http_probe.ask(sock, self._request(place), host=host, tls=context, started=started)
+            return await http_probe.send_request(sock, self._request(place), host=host, tls=context, started=started)
 
     def _request(self, place: urls.HttpTarget) -> bytes:
         lines = [

@@ -130,7 +130,7 @@ class GraphClient:
             raise NotPosted("the connection was closed before the request")
         try:
             async with asyncio.timeout(self.answer_seconds):
-                await connection.ask(request, limit=limit)
+                await connection.request(request, limit=limit)
         except TimeoutError:
             connection.abort()
             raise ResponseMissing(f"no answer within {self.answer_seconds:g} s") from None

@@ -77,7 +77,7 @@ def _code_of(error: CloudError, status: int) -> int:
         return _BY_SUBCODE.get(error.error_subcode or 0, error_codes.of_refusal(code, error.message))
     if code == PIN_MISMATCH:
         return codes.PARAMETER_INVALID
-    known = v1_codes.at_once(code)
+    known = v1_codes.of_request_error(code)
     if known == codes.GENERIC_ERROR and 400 <= status < 500 and code != UNKNOWN:
         # The request is at fault, in a way that v1 has no code for.
         return codes.INVALID_REQUEST

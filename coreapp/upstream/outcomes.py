@@ -150,7 +150,7 @@ def _of_error(
 def refused(error: CloudError) -> PostRefused:
     """Return the refusal of a message by an error, of a response or of a webhook."""
     code = error_codes.of_refusal(error.code, error.message)
-    says_nothing = v1_codes.later(code) == codes.MESSAGE_FAILED
+    says_nothing = v1_codes.of_failed_message(code) == codes.MESSAGE_FAILED
     return PostRefused(code, error.shown if says_nothing else error.details)
 
 

@@ -133,7 +133,7 @@ def identity_changed(message_id: str, peer: str, identity: DescribedIdentity) ->
 
 
 def _error(code: int, details: str) -> dict[str, Any]:
-    code = v1_codes.later(code)
+    code = v1_codes.of_failed_message(code)
     return {"code": code, "title": codes.find(code).title, "details": details}
 
 

@@ -171,7 +171,7 @@ class Poster:
 
 async def _ask(connection: _KeptConnection, request: bytes) -> None:
     try:
-        await connection.ask(request, limit=RESPONSE_LIMIT)
+        await connection.request(request, limit=RESPONSE_LIMIT)
     except BaseException:
         connection.abort()
         raise

@@ -75,7 +75,7 @@ class TcpListener:
                     device.FromDevice,
                     self.connections.session(slot),
                     max_write_buffer=self.settings.limits.write_buffer,
-                    last_words=_bad_frame,
+                    closing_frame=_bad_frame,
                     unfinished=self.connections.unfinished,
                 )
             )

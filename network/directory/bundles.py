@@ -68,7 +68,7 @@ class PreKeyBundles:
                 # handed out twice.
                 taken = await self._database.persist(work, patience=math.inf)
                 break
-            except prekeys.TakenMeanwhile:
+            except prekeys.AlreadyTaken:
                 if not left:
                     raise
         keys = []

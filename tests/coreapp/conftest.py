@@ -51,7 +51,7 @@ class Client:
         self.connection = connection
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
-        self.requests.answered(frame.n, frame)
+        self.requests.resolve(frame.n, frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
         self.reason = reason

@@ -65,7 +65,7 @@ async def test_concurrent_transactions_never_take_the_same_prekey(database_facto
             try:
                 async with database.transaction() as connection:
                     return await prekeys.take_one_each(connection, numbers)
-            except prekeys.TakenMeanwhile:
+            except prekeys.AlreadyTaken:
                 continue
             except Exception as error:
                 if not outages.is_outage(error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
-from tidings.storage.business import template_history, template_lives
+from tidings.storage.business import template_history, template_ttls
 from tidings.storage.business.template_history import TemplateHistory
 
 ACCOUNT = "15550000000"
@@ -29,22 +29,22 @@ async def test_creations_are_known_for_an_hour_and_deletions_for_30_days(databas
 async def test_a_time_to_live_is_set_changed_and_removed(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await template_lives.put(connection, ACCOUNT, "1", None)
-        await template_lives.put(connection, ACCOUNT, "1", 60)
-        await template_lives.put(connection, ACCOUNT, "2", -1)
-        await template_lives.put(connection, ACCOUNT, "1", 90)
-        assert await template_lives.list_lives(connection, ACCOUNT) == {"1": 90, "2": -1}
-        await template_lives.put(connection, ACCOUNT, "2", None)
-        assert await template_lives.list_lives(connection, ACCOUNT) == {"1": 90}
+        await template_ttls.put(connection, ACCOUNT, "1", None)
+        await template_ttls.put(connection, ACCOUNT, "1", 60)
+        await template_ttls.put(connection, ACCOUNT, "2", -1)
+        await template_ttls.put(connection, ACCOUNT, "1", 90)
+        assert await template_ttls.list_ttls(connection, ACCOUNT) == {"1": 90, "2": -1}
+        await template_ttls.put(connection, ACCOUNT, "2", None)
+        assert await template_ttls.list_ttls(connection, ACCOUNT) == {"1": 90}
 
 
 async def test_the_values_of_several_templates_are_removed(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
         for template_id in ("1", "2", "3"):
-            await template_lives.put(connection, ACCOUNT, template_id, 60)
-        await template_lives.remove(connection, ACCOUNT, ["1", "3", "4"])
-        assert await template_lives.list_lives(connection, ACCOUNT) == {"2": 60}
+            await template_ttls.put(connection, ACCOUNT, template_id, 60)
+        await template_ttls.remove(connection, ACCOUNT, ["1", "3", "4"])
+        assert await template_ttls.list_ttls(connection, ACCOUNT) == {"2": 60}
 
 
 async def test_the_newest_250_deletions_are_kept(database_factory: DatabaseFactory) -> None:

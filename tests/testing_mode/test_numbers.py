@@ -64,11 +64,11 @@ def test_the_number_of_a_user_name_is_visible_only_while_users_have_no_ids() -> 
     ],
 )
 def test_the_reason_of_a_failed_message_is_translated(cloud: int, v1: int) -> None:
-    assert v1_codes.later(cloud) == v1
+    assert v1_codes.of_failed_message(cloud) == v1
 
 
 @pytest.mark.parametrize(
     ("cloud", "v1"), [(130429, 1015), (132000, 2000), (131008, 1008), (131016, 1016), (100, 1009), (131049, 1000)]
 )
 def test_the_error_of_a_request_is_translated(cloud: int, v1: int) -> None:
-    assert v1_codes.at_once(cloud) == v1
+    assert v1_codes.of_request_error(cloud) == v1

@@ -9,7 +9,7 @@ import pytest
 
 from tidings.wire import codes
 from tidings.wire.cloud import identity, json_text, media_ids, wamid
-from tidings.wire.cloud.codes import AT_ONCE, CODES, LATER, at_once
+from tidings.wire.cloud.codes import CODES, MESSAGE_FAILURES, REQUEST_ERRORS, of_request_error
 from tidings.wire.ids import MessageIds
 
 
@@ -131,7 +131,7 @@ def test_other_texts_are_no_ids_of_files(text: str) -> None:
 
 
 def test_each_code_of_a_request_has_a_translation() -> None:
-    assert {at_once(code) for code in codes.CODES if code >= 1000} <= set(CODES)
-    assert set(AT_ONCE.values()) | set(LATER.values()) <= set(CODES)
-    assert at_once(codes.FLOW_ID) == 131009
-    assert at_once(codes.NOT_GROUP_ADMIN) == 131000
+    assert {of_request_error(code) for code in codes.CODES if code >= 1000} <= set(CODES)
+    assert set(REQUEST_ERRORS.values()) | set(MESSAGE_FAILURES.values()) <= set(CODES)
+    assert of_request_error(codes.FLOW_ID) == 131009
+    assert of_request_error(codes.NOT_GROUP_ADMIN) == 131000

@@ -179,7 +179,7 @@ def test_a_stream_in_pieces_of_any_size_decodes(bodies: list[bytes], pieces: lis
     ],
 )
 async def test_a_bad_frame_closes_the_connection_with_a_reason(listen: Listen, stream: bytes, reason: str) -> None:
-    here, port = await listen(max_frame=1000, last_words=lambda text: device.Closing(device.BAD_FRAME, detail=text))
+    here, port = await listen(max_frame=1000, closing_frame=lambda text: device.Closing(device.BAD_FRAME, detail=text))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(encoded(device.Ping()) + stream)
     said = await reader.read()
@@ -259,7 +259,9 @@ async def test_connecting_to_a_closed_port_raises_os_error() -> None:
 
 async def test_unfinished_frames_are_bounded_and_the_oldest_is_disconnected(listen: Listen) -> None:
     unfinished = Unfinished(limit=1000)
-    here, port = await listen(unfinished=unfinished, last_words=lambda text: device.Closing("bad_frame", detail=text))
+    here, port = await listen(
+        unfinished=unfinished, closing_frame=lambda text: device.Closing("bad_frame", detail=text)
+    )
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(encoded(device.Ping()) + (2000).to_bytes(4, "big") + bytes(900))
     assert await here.frames.get() == device.Ping()

@@ -22,7 +22,7 @@ class Client:
         pass
 
     def received(self, connection: wire.Connection, frame: core.Response) -> None:
-        self.requests.answered(frame.n, frame)
+        self.requests.resolve(frame.n, frame)
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
         self.requests.lost(reason)
@@ -101,7 +101,7 @@ async def test_an_unanswered_request_times_out_and_a_late_response_is_dropped(
 ) -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
         await requests.call(connection, core.GetHealth, timeout=0.01)
-    assert not requests.answered(1, core.Done(n=1))
+    assert not requests.resolve(1, core.Done(n=1))
     assert requests.in_flight == 0
 
 
@@ -142,7 +142,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(
     asking.cancel()
     await asyncio.wait([asking])
     assert requests.in_flight == 0
-    assert not requests.answered(1, core.Done(n=1))
+    assert not requests.resolve(1, core.Done(n=1))
 
 
 @given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
@@ -165,7 +165,7 @@ def test_in_any_order_each_call_gets_its_response_or_a_connection_error(order: l
         await asyncio.wait(asking, timeout=0)
         for number in order:
             if number in answered:
-                assert requests.answered(number, core.Done(n=number))
+                assert requests.resolve(number, core.Done(n=number))
         requests.lost("gone")
         results = await asyncio.gather(*asking, return_exceptions=True)
         for number, result in enumerate(results, 1):

@@ -98,7 +98,7 @@ class Downloader:
             connection = EgressConnection(parser, self._pace)
             try:
                 await connection.open(await self._guard.connect(host, port), host, self._tls if secure else None)
-                await connection.ask(request)
+                await connection.request(request)
                 answer = DownloadResponse(connection, parser, limit)
                 if answer.length is not None and answer.length > limit:
                     raise DownloadTooLarge(f"{answer.length} bytes, more than {limit}")

@@ -290,7 +290,7 @@ class EgressConnection(asyncio.Protocol):
             sock.close()
             raise
 
-    async def ask(self, request: bytes, *, limit: int = 0) -> None:
+    async def request(self, request: bytes, *, limit: int = 0) -> None:
         """Send a request, and read its response up to the end of its head and further to its end or beyond `limit`
         bytes.
 

@@ -185,7 +185,7 @@ class Database:
         """
         if patience is None:
             return await self._patiently(self.transaction, work, CONFLICT_PATIENCE, retries=outages.is_conflict)
-        return await self._patiently(self.transaction, work, patience, retries=outages.left_nothing)
+        return await self._patiently(self.transaction, work, patience, retries=outages.is_safe_to_retry)
 
     async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
         """Run `work` in a transaction that only reads, with retries as in `persist`."""

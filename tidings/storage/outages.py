@@ -133,7 +133,7 @@ def may_be_committed(error: BaseException) -> bool:
     return getattr(error, _COMMITTING, False)
 
 
-def left_nothing(error: BaseException) -> bool:
+def is_safe_to_retry(error: BaseException) -> bool:
     """Return whether the transaction may succeed later and has certainly not been committed."""
     return is_outage(error) and not may_be_committed(error)
 

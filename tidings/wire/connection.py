@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
     max_frame: int = MAX_FRAME  # longest accepted frame, bytes
     max_write_buffer: int = MAX_WRITE_BUFFER  # unsent bytes above which the connection is aborted
     # Makes the frame that reports an invalid frame to the peer before the connection is closed.
-    last_words: Callable[[str], msgspec.Struct] | None = None
+    closing_frame: Callable[[str], msgspec.Struct] | None = None
     linger: float = LINGER  # time that a closed connection may take to write queued data, seconds
     turn: dataclasses.InitVar[int | None] = None  # frames handled per event-loop iteration; None for the default
     # Tracker of incomplete frames of all served connections. With it, nothing is read while the peer does not read;
@@ -300,8 +300,8 @@ class Connection(asyncio.Protocol):
         """
 
     def _refuse(self, reason: str) -> None:
-        if self.last_words is not None:
-            self.send(self.last_words(reason))
+        if self.closing_frame is not None:
+            self.send(self.closing_frame(reason))
         self.close(reason)
 
     def send(self, frame: msgspec.Struct) -> None:
@@ -410,7 +410,7 @@ async def listen(
     burst: float = 1.0,
     max_frame: int = MAX_FRAME,
     max_write_buffer: int = MAX_WRITE_BUFFER,
-    last_words: Callable[[str], msgspec.Struct] | None = None,
+    closing_frame: Callable[[str], msgspec.Struct] | None = None,
     linger: float = LINGER,
     unfinished: Unfinished | None = None,
 ) -> asyncio.Server | SocketServer:
@@ -428,7 +428,7 @@ async def listen(
             handler(),
             max_frame=max_frame,
             max_write_buffer=max_write_buffer,
-            last_words=last_words,
+            closing_frame=closing_frame,
             linger=linger,
             unfinished=unfinished,
         )

@@ -29,7 +29,7 @@ class Requests(Generic[Response]):
     """Calls in flight on one connection. All have one timer: starting and cancelling one takes longer than the rest of
     a call.
 
-    The owner is a `Handler`, which calls `answered` for each response and `lost` when the connection closes.
+    The owner is a `Handler`, which calls `resolve` for each response and `lost` when the connection closes.
     """
 
     def __init__(self, *, max_in_flight: int = 20_000) -> None:
@@ -82,12 +82,12 @@ class Requests(Generic[Response]):
         finally:
             self._waiting.pop(number, None)
 
-    def answered(self, number: int, answer: Response) -> bool:
+    def resolve(self, number: int, response: Response) -> bool:
         """Pass a response to its caller. Returns False when no caller waits for it (any longer)."""
         call = self._waiting.get(number)
         if call is None or call.future.done():
             return False
-        call.future.set_result(answer)
+        call.future.set_result(response)
         return True
 
     def lost(self, reason: str) -> None:

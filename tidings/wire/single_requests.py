@@ -24,7 +24,7 @@ class NoResponse(Exception):
     """The Coreapp does not answer. It is unknown whether it has processed the request."""
 
 
-async def ask(
+async def call(
     address: str,
     make: Callable[[int], core.Request],
     *,
@@ -69,10 +69,10 @@ class _Caller:
         self.requests: Requests[Any] = Requests()
 
     def opened(self, connection: Connection) -> None:
-        """Ignore the event: `ask` sends the requests."""
+        """Ignore the event: `call` sends the requests."""
 
     def received(self, connection: Connection, frame: Any) -> None:
-        self.requests.answered(frame.n, frame)
+        self.requests.resolve(frame.n, frame)
 
     def closed(self, connection: Connection, reason: str) -> None:
         self.requests.lost(reason)

@@ -242,7 +242,7 @@ class Peer:
             self._changed()
             self._close_if_left()
             return
-        self._requests.answered(frame.n, frame)
+        self._requests.resolve(frame.n, frame)
 
     def _close_if_left(self) -> None:
         """Close the connection to a Coreapp that stops, once no request is in flight."""

@@ -183,7 +183,7 @@ def _of_database(error: Exception) -> APIError | None:
     A request writes in one transaction, so an outage before its commit leaves nothing done. Code that runs after
     a commit raises an `APIError` itself.
     """
-    if outages.left_nothing(error):
+    if outages.is_safe_to_retry(error):
         return (
             Overloaded("all database connections are in use") if isinstance(error, outages.NoSlot) else DatabaseAway()
         )

@@ -245,7 +245,7 @@ class InducedFailure(APIError):
         cloud_code: code in the Cloud API; v1 responds with its translation
         status: HTTP status; `None` for that of the code
         """
-        super().__init__([Problem(v1_codes.at_once(cloud_code), details)], retry_after=retry_after)
+        super().__init__([Problem(v1_codes.of_request_error(cloud_code), details)], retry_after=retry_after)
         self.status = status
         self.cloud_code = cloud_code
 

@@ -7,7 +7,13 @@ from typing import Any
 
 from tidings.wire import codes
 from tidings.wire.cloud import v1_codes
-from tidings.wire.cloud.codes import LATER, PARAMETER_INVALID, SOMETHING_WENT_WRONG, UNSUPPORTED_TYPE, find_code
+from tidings.wire.cloud.codes import (
+    MESSAGE_FAILURES,
+    PARAMETER_INVALID,
+    SOMETHING_WENT_WRONG,
+    UNSUPPORTED_TYPE,
+    find_code,
+)
 
 HREF = "/documentation/business-messaging/whatsapp/support/error-codes"
 
@@ -26,7 +32,7 @@ def of_own(code: int, details: str, *, kind: str = "") -> dict[str, Any]:
     if v1_codes.is_of_message(code):
         return describe(code, details)
     # Of a reaction the target may be invalid, of any other message a file.
-    found = PARAMETER_INVALID if kind == "reaction" and code == codes.PARAMETER_INVALID else LATER.get(code)
+    found = PARAMETER_INVALID if kind == "reaction" and code == codes.PARAMETER_INVALID else MESSAGE_FAILURES.get(code)
     return describe(found or SOMETHING_WENT_WRONG, details)
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from tests.webapp.cloud.conftest import WABA, Cloud, error
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business import template_lives, templates
+from tidings.storage.business import template_ttls, templates
 from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
@@ -115,7 +115,7 @@ async def test_messages_of_v1_have_their_own_time_to_live(cloud: Cloud, coreapp:
 
 async def list_lives(database: Database) -> Mapping[str, int]:
     async with database.reading() as connection:
-        return await template_lives.list_lives(connection, ACCOUNT)
+        return await template_ttls.list_ttls(connection, ACCOUNT)
 
 
 @pytest.mark.parametrize("over_v1", [False, True])
@@ -187,7 +187,7 @@ async def test_the_value_is_that_of_the_namespace_whose_template_is_sent(
     other = TemplateRow(ACCOUNT, "order", "en_US", "0", "UTILITY", "APPROVED", TEXT, created_at=1)
     async with database.transaction() as connection:
         await templates.put_templates(connection, ACCOUNT, [other])
-        await template_lives.put(connection, ACCOUNT, template_id(ACCOUNT, "0", "order", "en_US"), 90)
+        await template_ttls.put(connection, ACCOUNT, template_id(ACCOUNT, "0", "order", "en_US"), 90)
     await cloud.served.parts.common.changes.run_once()
     assert (await list_lives(database))[own] == 60
     assert await sent_life(cloud, coreapp, "UTILITY") == 60

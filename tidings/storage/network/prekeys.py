@@ -25,7 +25,7 @@ fetches = metadata.table(
 )
 
 
-class TakenMeanwhile(Exception):
+class AlreadyTaken(Exception):
     """Another process took one of the same keys: roll back and try again."""
 
 
@@ -91,7 +91,7 @@ async def take_one_each(
 ) -> tuple[dict[str, PreKeyRow], dict[str, KyberPreKeyRow]]:
     """Read and delete one key of each kind per number, exactly once. Numbers without keys are left out.
 
-    Raises `TakenMeanwhile` when another process took one of them first. The transaction must then be rolled back.
+    Raises `AlreadyTaken` when another process took one of them first. The transaction must then be rolled back.
     """
     everything = sorted(set(numbers))
     ordinary: dict[str, PreKeyRow] = {}
@@ -123,7 +123,7 @@ async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterab
         return
     deleted = await connection.execute(_DELETE[keys], {"taken": row_list(ids)})
     if deleted.rowcount != len(ids):
-        raise TakenMeanwhile(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
+        raise AlreadyTaken(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
 
 
 _COUNT = {

@@ -1,6 +1,6 @@
 """Error codes of the Cloud API: titles and HTTP statuses, and the translation of our own codes.
 
-`AT_ONCE` translates errors of a request, `LATER` reasons of a failed message, which webhooks report.
+`REQUEST_ERRORS` translates errors of a request, `MESSAGE_FAILURES` reasons of a failed message, which webhooks report.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def find_code(code: int) -> CloudCode:
     return CODES.get(code) or FURTHER.get(code) or CODES[UNKNOWN]
 
 
-AT_ONCE: Mapping[int, int] = {
+REQUEST_ERRORS: Mapping[int, int] = {
     codes.GENERIC_ERROR: SOMETHING_WENT_WRONG,
     codes.MESSAGE_TOO_LONG: INVALID_PARAMETER,
     codes.INVALID_RECIPIENT_TYPE: INVALID_PARAMETER,
@@ -160,7 +160,7 @@ AT_ONCE: Mapping[int, int] = {
 }
 """Codes of errors of a request, by our own codes. Those between 2013 and 2066 that are absent are 131009."""
 
-LATER: Mapping[int, int] = {
+MESSAGE_FAILURES: Mapping[int, int] = {
     codes.MEDIA_DOWNLOAD: MEDIA_UPLOAD,
     # A linked file that is missing, too large or of another type.
     codes.NOT_FOUND: MEDIA_UPLOAD,
@@ -176,9 +176,9 @@ LATER: Mapping[int, int] = {
 """Codes of failed messages, by our own codes. An expired message (410) fails silently in the Cloud API."""
 
 
-def at_once(code: int) -> int:
+def of_request_error(code: int) -> int:
     """Return the code of an error of a request, by our own code."""
-    found = AT_ONCE.get(code)
+    found = REQUEST_ERRORS.get(code)
     if found is None:
         return PARAMETER_INVALID if codes.find(code).status == 400 else SOMETHING_WENT_WRONG
     return found

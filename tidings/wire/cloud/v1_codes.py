@@ -33,7 +33,7 @@ from tidings.wire.cloud.codes import (
 
 _FIRST, _LAST = 130_000, 139_999  # codes of messages in the Cloud API
 
-AT_ONCE: Mapping[int, int] = {
+REQUEST_ERRORS: Mapping[int, int] = {
     4: codes.TOO_MANY_REQUESTS,
     80007: codes.TOO_MANY_REQUESTS,
     130429: codes.TOO_MANY_REQUESTS,
@@ -65,7 +65,7 @@ AT_ONCE: Mapping[int, int] = {
 }
 """Codes of v1 for errors of a request. All other codes are 1000."""
 
-LATER: Mapping[int, int] = {
+MESSAGE_FAILURES: Mapping[int, int] = {
     PAYMENT: codes.PAYMENT,
     130429: codes.RATE_LIMITED,
     131056: codes.RATE_LIMITED,
@@ -82,9 +82,9 @@ LATER: Mapping[int, int] = {
 """Codes of v1 for failed messages. All other codes are 500."""
 
 
-def at_once(code: int) -> int:
+def of_request_error(code: int) -> int:
     """Return the code of v1 for an error of a request."""
-    return AT_ONCE.get(code, codes.GENERIC_ERROR)
+    return REQUEST_ERRORS.get(code, codes.GENERIC_ERROR)
 
 
 def is_of_message(code: int) -> bool:
@@ -92,6 +92,6 @@ def is_of_message(code: int) -> bool:
     return _FIRST <= code <= _LAST
 
 
-def later(code: int) -> int:
+def of_failed_message(code: int) -> int:
     """Return the code of v1 for the reason why a message failed. A code of v1 is returned as it is."""
-    return LATER.get(code, codes.MESSAGE_FAILED) if is_of_message(code) else code
+    return MESSAGE_FAILURES.get(code, codes.MESSAGE_FAILED) if is_of_message(code) else code

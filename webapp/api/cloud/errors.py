@@ -17,8 +17,8 @@ from tidings.wire.cloud.codes import (
     RATE_LIMIT,
     TOKEN_INVALID,
     TOKEN_REQUIRED,
-    at_once,
     find_code,
+    of_request_error,
 )
 from webapp.http.errors import APIError, BodyTooLarge, InducedFailure, Problem, TokenExpired, Unauthenticated
 
@@ -157,12 +157,12 @@ def translate(error: APIError, throttle_status: int) -> GraphError:
         # The Coreapp refuses by limits that only the Cloud API has.
         status = throttle_status if first.code in _THROTTLED else None
         return coded(first.code, first.details, status=status, retry_after=error.retry_after)
-    code = at_once(first.code)
+    code = of_request_error(first.code)
     if code == RATE_LIMIT:
         return coded(RATE_LIMIT, _THROUGHPUT, status=throttle_status, retry_after=error.retry_after)
     if code == PARAMETER_MISSING and _is_top_level(first):
         return missing(first.details.partition(":")[0])
-    details = "; ".join(problem.details for problem in error.problems if at_once(problem.code) == code)
+    details = "; ".join(problem.details for problem in error.problems if of_request_error(problem.code) == code)
     return coded(code, details, retry_after=error.retry_after)
 
 

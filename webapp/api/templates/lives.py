@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidings.storage.business import template_lives, templates
+from tidings.storage.business import template_ttls, templates
 from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Connection
 from tidings.wire.cloud.identity import template_id
@@ -23,7 +23,7 @@ async def remove(
     kept: templates that keep theirs
     """
     gone = {id_of(template) for template in of} - {id_of(template) for template in kept}
-    await template_lives.remove(connection, account, gone)
+    await template_ttls.remove(connection, account, gone)
 
 
 async def delete_templates(

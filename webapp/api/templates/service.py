@@ -10,7 +10,7 @@ from typing import Any
 
 from tidings.aio.clock import Clock
 from tidings.storage import database_clock, outages
-from tidings.storage.business import template_history, template_lives, templates, upstreams
+from tidings.storage.business import template_history, template_ttls, templates, upstreams
 from tidings.storage.business.templates import APPROVED, Key, TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ACCESS_DENIED, ALREADY_EXISTS, NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
@@ -104,7 +104,7 @@ class Templates:
         """Return the times to live of messages, in seconds, by the Cloud API's id of the template."""
         account = self._owner_of(caller.account)
         async with self._database.reading() as connection:
-            return await template_lives.list_lives(connection, account)
+            return await template_ttls.list_ttls(connection, account)
 
     async def create(
         self, caller: Caller, definition: Definition, *, life: int | None = None, limited: bool = False
@@ -143,7 +143,7 @@ class Templates:
                 return None
             if limited:
                 await creation_limits.admit(connection, made, now)
-            await template_lives.put(connection, account, lives.id_of(made), life)
+            await template_ttls.put(connection, account, lives.id_of(made), life)
             return made
 
         added = await self._database.persist(work, patience=5.0)
@@ -183,7 +183,7 @@ class Templates:
                 # No earlier attempt has changed it.
                 made = change(stored, await database_clock.read(connection))
             if life is not None:
-                await template_lives.put(connection, account, lives.id_of(made), life)
+                await template_ttls.put(connection, account, lives.id_of(made), life)
             if made != stored or life is not None:
                 await templates.put_templates(connection, account, [made])
             return made
@@ -346,7 +346,7 @@ class Templates:
             for template in await templates.list_templates(connection, account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
             self._upstream_numbers = await _list_mirrored(connection)
-            self._cached[account] = version, by_name, await template_lives.list_lives(connection, account)
+            self._cached[account] = version, by_name, await template_ttls.list_ttls(connection, account)
 
 
 async def _list_mirrored(connection: Connection) -> Set[str]:

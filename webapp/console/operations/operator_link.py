@@ -48,14 +48,14 @@ class OperatorLink:
         Raises `CoreappRefused`, and `CoreappUnreachable` when the shard has no reachable owner of a release that knows
         the request. Only `CoreappAway` leaves it unknown whether the request was processed.
 
-        version: as in `single_requests.ask`
+        version: as in `single_requests.call`
         """
         async with self.database.reading() as connection:
             owner = (await shards.map_owners(connection)).get(shard)
         if owner is None or not owner.address:
             raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
         try:
-            answer = await single_requests.ask(
+            answer = await single_requests.call(
                 owner.address,
                 make,
                 calls=self.calls,

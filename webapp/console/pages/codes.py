@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidings.wire import codes
-from tidings.wire.cloud.codes import LATER, at_once, find_code
+from tidings.wire.cloud.codes import MESSAGE_FAILURES, find_code, of_request_error
 from webapp.console.page_request import PageRequest, Result
 from webapp.console.render.pages import PageContent
 
@@ -13,7 +13,7 @@ async def show(page: PageRequest) -> Result:
     wanted = page.query.text("code")
     rows = []
     for code, entry in codes.CODES.items():
-        cloud = LATER.get(code) or at_once(code)
+        cloud = MESSAGE_FAILURES.get(code) or of_request_error(code)
         # Codes below 1000 occur in webhooks only.
         rows.append((code, entry.title, entry.status if code >= 1000 else 0, cloud, find_code(cloud).title))
     return PageContent("codes.html", {"rows": sorted(rows, key=lambda row: (str(row[0]) != wanted, row[0]))})

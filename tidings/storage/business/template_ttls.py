@@ -12,14 +12,14 @@ from tidings.storage.business.cloud_settings import CloudSettingsRow
 KIND = "message_send_ttl_seconds"
 
 
-async def list_lives(connection: AsyncConnection, account: str) -> Mapping[str, int]:
+async def list_ttls(connection: AsyncConnection, account: str) -> Mapping[str, int]:
     """Return the seconds, -1 for the longest time, by the Cloud API's id of the template."""
     return await cloud_settings.find(connection, account, KIND)
 
 
 async def put(connection: AsyncConnection, account: str, template_id: str, seconds: int | None) -> None:
     """Set the seconds of a template; None for none. The caller has locked the account's templates."""
-    known = dict(await list_lives(connection, account))
+    known = dict(await list_ttls(connection, account))
     if known.get(template_id) == seconds:
         return
     known.pop(template_id, None)
@@ -30,7 +30,7 @@ async def put(connection: AsyncConnection, account: str, template_id: str, secon
 
 async def remove(connection: AsyncConnection, account: str, template_ids: Collection[str]) -> None:
     """Remove the seconds of templates. The caller has locked the account's templates."""
-    known = await list_lives(connection, account)
+    known = await list_ttls(connection, account)
     left = {template_id: seconds for template_id, seconds in known.items() if template_id not in template_ids}
     if left != known:
         await cloud_settings.put(connection, CloudSettingsRow(account, KIND, left))
