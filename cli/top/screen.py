@@ -102,7 +102,7 @@ def _latency(row: LatencyRow) -> str:
 def _shards(rows: Sequence[ShardRow]) -> list[str]:
     is_several = len({row.number for row in rows if row.number}) > 1
     of = {row.shard: f" of {row.number}" if is_several and row.number else "" for row in rows}
-    owned = [f"{row.shard}{of[row.shard]}: {row.owner or 'NOBODY'} (epoch {row.epoch})" for row in rows]
+    owned = [f"{row.shard}{of[row.shard]}: {row.owner or 'NOBODY'} (epoch {row.lease_epoch})" for row in rows]
     return [f"SHARDS  {'   '.join(owned)}" if owned else "SHARDS  unknown"]
 
 

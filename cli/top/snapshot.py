@@ -63,7 +63,7 @@ class ShardRow:
 
     shard: str
     owner: str  # name of a process; empty if none of the scraped processes owns it
-    epoch: int
+    lease_epoch: int
     number: str = ""  # of the business; empty if unknown
 
 
@@ -240,11 +240,13 @@ def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:
     owners: dict[str, ShardRow] = {}
     numbers = {shard: number for _, new in present for shard, number in new.pairs(_SHARD_NUMBER, "shard", "number")}
     for process, new in present:
-        for shard, epoch in new.by("tidings_shard_epoch", "shard").items():
+        for shard, lease_epoch in new.by("tidings_shard_epoch", "shard").items():
             known = owners.get(shard)
-            # If two processes report the shard, the one with the higher epoch owns it.
-            if known is None or epoch > known.epoch:
-                owners[shard] = ShardRow(shard, process if epoch else "", int(epoch), numbers.get(shard, ""))
+            # If two processes report the shard, the one with the higher lease epoch owns it.
+            if known is None or lease_epoch > known.lease_epoch:
+                owners[shard] = ShardRow(
+                    shard, process if lease_epoch else "", int(lease_epoch), numbers.get(shard, "")
+                )
     return sorted(owners.values(), key=lambda row: (len(row.shard), row.shard))
 
 

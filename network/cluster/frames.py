@@ -197,7 +197,7 @@ class Claim(NamedTuple):
 
     layout: int
     partitions: int
-    epoch: int
+    login_epoch: int
     token: int  # Number of this attachment, unique within the process.
     node: str  # Incarnation of the node.
 
@@ -222,9 +222,13 @@ def decode_claim(field: bytes, value: bytes) -> tuple[int, Claim] | None:
     found = _CLAIM.fullmatch(value) if len(value) <= 200 else None
     if found is None or not _PARTITION.fullmatch(field):
         return None
-    layout, partitions, epoch, token = map(int, found.groups()[:4])
+    layout, partitions, login_epoch, token = map(int, found.groups()[:4])
     partition = int(field)
-    return (partition, Claim(layout, partitions, epoch, token, found[5].decode())) if partition < partitions else None
+    return (
+        (partition, Claim(layout, partitions, login_epoch, token, found[5].decode()))
+        if partition < partitions
+        else None
+    )
 
 
 def decode_claims(fields: Mapping[bytes, bytes]) -> dict[int, Claim]:

@@ -124,8 +124,8 @@ class ClusterNode(OtherNodes):
 
     # Calls by connections.
 
-    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
-        return await self.presence.claim(number, epoch, part)
+    async def claim(self, number: str, login_epoch: int, part: device.Partition) -> bool:
+        return await self.presence.claim(number, login_epoch, part)
 
     def detached(self, number: str, part: device.Partition) -> None:
         self.exchange.detached(number, part)
@@ -146,16 +146,16 @@ class ClusterNode(OtherNodes):
     def keys_left(self, number: str, left: Counts) -> None:
         self._to_all(frames.KeysLeft(number, left.prekeys, left.kyber_prekeys))
 
-    async def is_stale(self, number: str, epoch: int) -> bool:
-        """Return whether the device is attached under a higher epoch; False while Redis is away."""
-        if epoch <= 0:
+    async def is_stale(self, number: str, login_epoch: int) -> bool:
+        """Return whether the device is attached under a higher login epoch; False while Redis is away."""
+        if login_epoch <= 0:
             return False
         try:
             claims = await self.presence.find(number)
         except (RedisAway, BatcherFull):
             return False
         first = claims.get(0)
-        return first is not None and epoch < first.epoch
+        return first is not None and login_epoch < first.login_epoch
 
     async def attached_elsewhere(self, numbers: Sequence[str]) -> frozenset[str]:
         """Return those of the numbers with a device or partition attached to another node; all of them while Redis is

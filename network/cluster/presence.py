@@ -54,7 +54,7 @@ def owner(claims: Claims, hash_slot: int) -> Claim | None:
 
 
 class Held(Exception):
-    """The device is attached under a higher epoch or layout on a live node."""
+    """The device is attached under a higher login epoch or layout on a live node."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -104,12 +104,12 @@ class Presence:
         claim = self._held.get(device_part[0], _NOBODY).get(device_part[1])
         return claim.token if claim is not None else 0
 
-    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
+    async def claim(self, number: str, login_epoch: int, part: device.Partition) -> bool:
         """Claim a partition of a device that attaches; False when it may not.
 
         When this returns, call the router in the same event-loop iteration.
         """
-        claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self.membership.me)
+        claim = Claim(part.layout, part.partitions, max(0, login_epoch), next(self._tokens), self.membership.me)
         device_part = number, part.partition
         self._claiming[number] += 1
         putting = asyncio.get_running_loop().create_task(self._put(device_part, claim, again=False), name="claim")

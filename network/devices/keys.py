@@ -52,7 +52,7 @@ async def upload(context: NetworkContext, number: str, keys: registration.KeyUpl
     await signatures.check([("", device.identity_key, keys)])
 
     async def work(connection: Connection) -> RemainingKeys:
-        if not await directory.enter_epoch(connection, number, keys.epoch):
+        if not await directory.raise_login_epoch(connection, number, keys.epoch):
             raise StaleEpoch(f"{number} was registered, or uploaded keys, under a higher epoch")
         if keys.signed_prekey is not None:
             key = keys.signed_prekey

@@ -91,7 +91,7 @@ class Registrations:
 
             async def work(connection: Connection) -> None:
                 for body in devices:
-                    if not await directory.enter_epoch(connection, body.number, body.epoch):
+                    if not await directory.raise_login_epoch(connection, body.number, body.epoch):
                         raise StaleEpoch(f"{body.number} was registered, or uploaded keys, under a higher epoch")
                 registered = await directory.list_registrations(connection, numbers)
                 if _are_same(devices, issued, registered):

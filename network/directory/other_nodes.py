@@ -35,10 +35,10 @@ class OtherNodes:
     def keys_left(self, number: str, left: Counts) -> None:
         """Announce that a device has uploaded one-time pre-keys, and how many it has now."""
 
-    async def is_stale(self, number: str, epoch: int) -> bool:
-        """Return whether the device, or its first partition, is attached to another node under a higher epoch.
+    async def is_stale(self, number: str, login_epoch: int) -> bool:
+        """Return whether the device, or its first partition, is attached to another node under a higher login epoch.
 
-        Without an epoch (0) it is never stale.
+        Without a login epoch (0) it is never stale.
         """
         return False
 
@@ -48,7 +48,7 @@ class OtherNodes:
 
     # For connections.
 
-    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
+    async def claim(self, number: str, login_epoch: int, part: device.Partition) -> bool:
         """Attach this partition of a device here, and from then on at no other node. False when it may not attach."""
         return True
 

@@ -150,7 +150,7 @@ class DeliveryQueue:
     # Number of logins, by which work for an earlier login is recognised.
     attachment: int = 0
     # Epoch of the login; 0 for none, and while the device is not logged in.
-    epoch: int = 0
+    login_epoch: int = 0
     # Delivered and not acknowledged, by delivery number, and bytes of these. Both have windows.
     in_flight: dict[int, Transit] = dataclasses.field(default_factory=dict)
     in_flight_bytes: int = 0
@@ -219,7 +219,7 @@ class DeliveryQueue:
             del session.deliveries[n]
         session.waiting.pop(self, None)
         self.session = None
-        self.epoch = 0
+        self.login_epoch = 0
         self.backlog = self.again = False
         self.known, self.highest = _NONE, 0
         return transits

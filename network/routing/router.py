@@ -211,12 +211,12 @@ class Router:
     # Recipients.
 
     def attach(
-        self, number: str, session: RecipientConnection, epoch: int = 0, part: device.Partition = device.WHOLE
+        self, number: str, session: RecipientConnection, login_epoch: int = 0, part: device.Partition = device.WHOLE
     ) -> None:
         """Attach a device, or a partition of it: deliver waiting envelopes, then new ones.
 
         The device is removed from its previous connection, and partitions of another layout from theirs. On the same
-        connection only its epoch and layout change.
+        connection only its login epoch and layout change.
         """
         for queue in self._queues.of(number):
             former = queue.part
@@ -231,7 +231,7 @@ class Router:
         self._queues.divide(number, part.partitions)
         queue = self._queues.get(number, part.partition)
         queue.part = part
-        queue.epoch = epoch
+        queue.login_epoch = login_epoch
         if queue.session is session:
             return
         self._online += not self.is_online(number)
@@ -241,22 +241,22 @@ class Router:
         queue.backlog = True
         self._queues.pump(queue)
 
-    def is_stale(self, number: str, epoch: int) -> bool:
-        """Return whether the device, or its first partition, is logged in under a higher epoch.
+    def is_stale(self, number: str, login_epoch: int) -> bool:
+        """Return whether the device, or its first partition, is logged in under a higher login epoch.
 
-        Without an epoch (0) it is never stale. An epoch is known only while a device is logged in under it: a device
-        restored from a backup, with an older epoch, may log in when the other has disconnected.
+        Without a login epoch (0) it is never stale. The epoch is known only while a device is logged in under it: a
+        device restored from a backup, with an older epoch, may log in when the other has disconnected.
         """
         return any(
-            queue.session is not None and queue.part.partition == 0 and 0 < epoch < queue.epoch
+            queue.session is not None and queue.part.partition == 0 and 0 < login_epoch < queue.login_epoch
             for queue in self._queues.of(number)
         )
 
-    def is_stale_login(self, number: str, epoch: int, part: device.Partition) -> bool:
-        """Return whether the device is logged in in a higher layout, or this partition of it under a higher epoch."""
+    def is_stale_login(self, number: str, login_epoch: int, part: device.Partition) -> bool:
+        """Return whether the device is logged in in a higher layout, or this partition under a higher login epoch."""
         return any(
             queue.session is not None
-            and (queue.part.layout > part.layout or (queue.part == part and 0 < epoch < queue.epoch))
+            and (queue.part.layout > part.layout or (queue.part == part and 0 < login_epoch < queue.login_epoch))
             for queue in self._queues.of(number)
         )
 

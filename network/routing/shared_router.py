@@ -144,9 +144,9 @@ class SharedRouter(Router):
         return any(queue.draining for queue in self._queues.of(number))
 
     def attach(
-        self, number: str, session: RecipientConnection, epoch: int = 0, part: device.Partition = device.WHOLE
+        self, number: str, session: RecipientConnection, login_epoch: int = 0, part: device.Partition = device.WHOLE
     ) -> None:
-        super().attach(number, session, epoch, part)
+        super().attach(number, session, login_epoch, part)
         if self._peers is not None:
             self._peers.attached(number)
 

@@ -76,7 +76,7 @@ def test_two_scrapes_give_rates_drain_time_and_percentiles() -> None:
     assert (call.what, call.rate) == ("call send", 50.0)
     assert call.p50 == pytest.approx(0.01 * 50 / 90)
     assert call.p99 == pytest.approx(0.01 + 0.04 * 9 / 10)
-    assert [(row.shard, row.owner, row.epoch) for row in snapshot.shards] == [("0", "coreapp 10.0.0.1:6253", 1)]
+    assert [(row.shard, row.owner, row.lease_epoch) for row in snapshot.shards] == [("0", "coreapp 10.0.0.1:6253", 1)]
 
 
 def test_a_metric_with_only_a_sum_and_a_count_has_a_mean() -> None:
@@ -123,7 +123,7 @@ def test_an_unreachable_process_stays_in_the_table_until_it_returns() -> None:
 
 def test_the_coreapp_with_the_later_epoch_is_shown_as_shard_owner() -> None:
     readings = [look(COREAPP, text(cpu=1, epoch=0), 1.0), look(OTHER, text(cpu=1, epoch=7), 1.0)]
-    assert [(row.owner, row.epoch) for row in compare([], readings, 0).shards] == [("coreapp 10.0.0.2:6253", 7)]
+    assert [(row.owner, row.lease_epoch) for row in compare([], readings, 0).shards] == [("coreapp 10.0.0.2:6253", 7)]
     free = compare([], [look(COREAPP, text(cpu=1, epoch=0), 1.0)], 0)
     assert any("0: NOBODY" in line for line in screen.lines(free))
 

@@ -154,9 +154,9 @@ async def test_a_number_registered_during_its_login_is_refused_with_its_former_t
     await network.register(ALICE)
     former, claim = network.tokens[ALICE], Presence.claim
 
-    async def slow(presence: Presence, number: str, epoch: int, part: device.Partition) -> bool:
+    async def slow(presence: Presence, number: str, login_epoch: int, part: device.Partition) -> bool:
         monkeypatch.undo()
-        granted = await claim(presence, number, epoch, part)
+        granted = await claim(presence, number, login_epoch, part)
         await network.register(ALICE)
         return granted
 

@@ -43,8 +43,13 @@ async def test_a_page_that_missed_too_much_or_another_process_loads_everything()
     streams = EventStreams()
     for _ in range(300):
         streams.publish("a", "changed")
-    epoch = streams._epoch
-    for last_id, reset in ((f"{epoch}-10", True), (f"{epoch}-299", False), ("00000000-299", True), ("x", True)):
+    incarnation = streams._incarnation
+    for last_id, reset in (
+        (f"{incarnation}-10", True),
+        (f"{incarnation}-299", False),
+        ("00000000-299", True),
+        ("x", True),
+    ):
         stream = streams.open("me", ["a"], last_id)
         assert stream is not None
         chunks = stream.chunks()

@@ -116,8 +116,8 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
     def log_in(self, number: str, token: str, *, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
         """Log in a device, or a partition of it: now, if connected, and after each reconnect.
 
-        epoch: for programs that replace each other as one device: the network rejects an epoch lower than the highest
-            it has seen
+        epoch: login epoch, for programs that replace each other as one device: the network rejects one lower than the
+            highest it has seen
         part:  a connection can have one partition of each device; open another connection for a second one
         """
         login = self._devices[number] = _Login(number, token, epoch, part)

@@ -27,7 +27,7 @@ class KeySet:
     def upload(self, *, epoch: int = 0) -> KeyUpload:
         """Return the body that adds these keys at the network.
 
-        epoch: as in a login
+        epoch: login epoch, as of `DeviceConnection.log_in`
         """
         return KeyUpload(
             _signed(self.signed) if self.signed is not None else None,
@@ -54,7 +54,7 @@ class KeySet:
         identity_key: public half
         code:         registration code; empty with a registration key
         token:        chosen by the device, which makes the registration repeatable; empty to let the network choose
-        epoch:        as in a login
+        epoch:        login epoch, as of `DeviceConnection.log_in`
         pin:          PIN of the number's registration lock; empty for none
         person:       whether the device is a person's, which cannot take a business's number
         """

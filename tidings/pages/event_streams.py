@@ -39,9 +39,9 @@ class PageEvent:
     name: str
     data: str  # one line
 
-    def encode(self, epoch: str) -> bytes:
-        """Return the event as a stream sends it. epoch: of the process, in the id"""
-        return f"id: {epoch}-{self.position}\nevent: {self.name}\ndata: {self.data}\n\n".encode()
+    def encode(self, incarnation: str) -> bytes:
+        """Return the event as a stream sends it. incarnation: random text of the process, in the id"""
+        return f"id: {incarnation}-{self.position}\nevent: {self.name}\ndata: {self.data}\n\n".encode()
 
 
 class EventStreams:
@@ -57,7 +57,7 @@ class EventStreams:
         self._limit = limit
         self._each = each
         self._keep_alive = keep_alive
-        self._epoch = secrets.token_hex(4)
+        self._incarnation = secrets.token_hex(4)
         self._events: collections.deque[PageEvent] = collections.deque(maxlen=KEPT)
         self._position = 0
         self._owners: collections.Counter[str] = collections.Counter()
@@ -77,7 +77,7 @@ class EventStreams:
     @property
     def mark(self) -> str:
         """Return the id of the last event: for a page that is made now, as the `last_id` of its stream."""
-        return f"{self._epoch}-{self._position}"
+        return f"{self._incarnation}-{self._position}"
 
     def publish(self, topic: str, name: str, data: str = "1") -> None:
         """Send an event to the streams of a topic. data: one line, which is not empty"""
@@ -119,7 +119,7 @@ class EventStreams:
                 found = self._reset()
             else:
                 found = b"".join(
-                    event.encode(self._epoch)
+                    event.encode(self._incarnation)
                     for event in self._events
                     if event.position > stream.position and event.topic in stream.topics
                 )
@@ -140,13 +140,13 @@ class EventStreams:
         """Return the position to go on from, and whether nothing is missed since the last id."""
         if not last_id:
             return self._position, True
-        epoch, _, number = last_id.partition("-")
-        if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 19):
+        incarnation, _, number = last_id.partition("-")
+        if incarnation != self._incarnation or not (number.isascii() and number.isdigit() and len(number) < 19):
             return self._position, False
         return min(int(number), self._position), True
 
     def _reset(self) -> bytes:
-        return PageEvent(self._position, "", RESET, "1").encode(self._epoch)
+        return PageEvent(self._position, "", RESET, "1").encode(self._incarnation)
 
 
 class ServedStream(Protocol):

@@ -86,19 +86,19 @@ async def register(connection: AsyncConnection, devices: Sequence[RegisteredDevi
     await save_rows(connection, registrations, devices)
 
 
-async def enter_epoch(connection: AsyncConnection, number: str, epoch: int) -> bool:
-    """Record that the keys of a number change under `epoch`, in the transaction that changes them.
+async def raise_login_epoch(connection: AsyncConnection, number: str, login_epoch: int) -> bool:
+    """Record that the keys of a number change under `login_epoch`, in the transaction that changes them.
 
-    Returns false if they were changed under a higher epoch, and must not be changed. Does nothing for epoch 0.
+    Returns false if they were changed under a higher one, and must not be changed. Does nothing for login epoch 0.
     """
-    if not epoch:
+    if not login_epoch:
         return True
     known = sa.select(epochs.c.epoch).where(epochs.c.number == number).with_for_update()
     highest = (await connection.execute(known)).scalar() or 0
-    if highest < epoch:
+    if highest < login_epoch:
         statement = insert_or_update(connection, epochs)
-        await connection.execute(statement, [{"number": number, "epoch": epoch}])
-    return highest <= epoch
+        await connection.execute(statement, [{"number": number, "epoch": login_epoch}])
+    return highest <= login_epoch
 
 
 async def rotate_signed_prekey(
