@@ -87,7 +87,7 @@ async def _run(
     if settings.testing:
         never = frozenset(device.number for device in offline)
         controlled = TestRecipients(context, fleet, registrar, api=api, typing=application.typing, offline=never)
-        services.append(RecipientControl(settings.data_dir, controlled.answer))
+        services.append(RecipientControl(settings.data_dir, controlled.respond))
     try:
         await run_services(services, stop)
     finally:

@@ -105,7 +105,7 @@ async def in_time(seconds: float = TIMEOUT) -> AsyncIterator[None]:
         raise errors.Unavailable("the request took too long") from error
 
 
-def answer(error: errors.RequestError) -> JSONResponse:
+def error_response(error: errors.RequestError) -> JSONResponse:
     """Return the HTTP response to a request that failed with this error."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
     return JSONResponse({"error": {"reason": error.reason, "detail": error.detail}}, error.status, headers)
@@ -120,25 +120,25 @@ def map_errors(app: FastAPI) -> None:
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, errors.RequestError)
-        return answer(error)
+        return error_response(error)
 
     async def framework(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         kind = _BY_STATUS.get(error.status_code, errors.BadRequest)
         detail = {404: f"there is no {request.url.path}", 405: f"{request.method} is not for {request.url.path}"}
-        refusal = answer(kind(detail.get(error.status_code, str(error.detail))))
+        refusal = error_response(kind(detail.get(error.status_code, str(error.detail))))
         refusal.headers.update(error.headers or {})
         return refusal
 
     async def busy(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, BatcherFull) and not outages.is_outage(error):
             log.error("request.failed", extra={"path": request.url.path}, exc_info=error)
-            return answer(errors.RequestError(_OUR_FAULT))
+            return error_response(errors.RequestError(_OUR_FAULT))
         log.warning("request.unavailable", extra={"path": request.url.path, "error": repr(error)[:200]})
-        return answer(errors.Unavailable("the database does not answer"))
+        return error_response(errors.Unavailable("the database does not answer"))
 
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        return answer(errors.RequestError(_OUR_FAULT))
+        return error_response(errors.RequestError(_OUR_FAULT))
 
     app.add_exception_handler(errors.RequestError, ours)
     app.add_exception_handler(HTTPException, framework)
@@ -163,4 +163,4 @@ class SimulatedLatency:
             async with asyncio.timeout(None if scope["path"].startswith(TRANSFERS) else TIMEOUT):
                 await self._app(scope, receive, send)
         except TimeoutError:
-            await answer(errors.Unavailable("the request took too long"))(scope, receive, send)
+            await error_response(errors.Unavailable("the request took too long"))(scope, receive, send)

@@ -81,8 +81,10 @@ class _Protocol(LimitedHttpProtocol):
 
     def refusal(self, status: int, text: str) -> tuple[Headers, bytes]:
         kinds = {429: errors.Crowded, 503: errors.Unavailable, 421: errors.WrongHost, 403: errors.WrongOrigin}
-        answer = http.answer(kinds.get(status, errors.BadRequest)(text, retry_after=int(status in (429, 503))))
-        return answer.raw_headers, bytes(answer.body)
+        response = http.error_response(
+            kinds.get(status, errors.BadRequest)(text, retry_after=int(status in (429, 503)))
+        )
+        return response.raw_headers, bytes(response.body)
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -30,10 +30,10 @@ class RecipientControl:
 
     name = "recipients"
 
-    def __init__(self, directory: Path, answer: Callable[[RecipientCall], Awaitable[RecipientResponse]]) -> None:
+    def __init__(self, directory: Path, respond: Callable[[RecipientCall], Awaitable[RecipientResponse]]) -> None:
         """directory: data directory"""
         self._directory = directory
-        self._answer = answer
+        self._respond = respond
         self._open = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -78,12 +78,12 @@ class RecipientControl:
         line = await reader.readline()
         if not line:
             return
-        answer: RecipientResponse
+        response: RecipientResponse
         try:
-            answer = await self._answer(recipients.decode_call(line))
+            response = await self._respond(recipients.decode_call(line))
         except msgspec.MsgspecError as error:
-            answer = RecipientFailure(recipients.REFUSED, f"the call cannot be read: {error}")
-        writer.write(recipients.encode(answer) + b"\n")
+            response = RecipientFailure(recipients.REFUSED, f"the call cannot be read: {error}")
+        writer.write(recipients.encode(response) + b"\n")
         await writer.drain()
 
 

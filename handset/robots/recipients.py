@@ -53,7 +53,7 @@ class TestRecipients:
         self._enrolled = sum(map(numbers.is_test_number, self.fleet.devices))
         self._enrolling = asyncio.Lock()
 
-    async def answer(self, call: recipients.RecipientCall) -> RecipientResponse:
+    async def respond(self, call: recipients.RecipientCall) -> RecipientResponse:
         """Carry out a call."""
         try:
             match call:

@@ -79,8 +79,8 @@ class BlobEndpoints:
             raise
         finally:
             _note("in", number, size, result, started)
-        answer = {"id": blob.id, "size": blob.size, "expires_at": blob.expires_at // 1000}
-        return JSONResponse(answer, 201)
+        document = {"id": blob.id, "size": blob.size, "expires_at": blob.expires_at // 1000}
+        return JSONResponse(document, 201)
 
     async def download(self, number: str, id: str) -> Response:
         if len(id) > MAX_ID or not id.isascii():

@@ -40,7 +40,7 @@ WAITING = Gauge("tidings_network_forwards_waiting", "Envelopes forwarded to othe
 ANSWERED, LATE, MOVED, UNSENT = (FORWARDED.labels(word) for word in ("answered", "late", "moved", "unsent"))
 
 # Seconds that another node has to respond, in addition to those for which it may wait for its device.
-ANSWER_SECONDS = 2.0
+RESPONSE_SECONDS = 2.0
 # Nodes that an envelope is given to, one after the other, before it is stored.
 TRIES = 3
 
@@ -104,7 +104,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         clock, limits = self.router.clock, self.router.limits
-        self._patience = limits.store_after + ANSWER_SECONDS
+        self._patience = limits.store_after + RESPONSE_SECONDS
         self._forwards = Forwards(limits)
         self._locations = LocationCache(clock)
         self._recent_senders = RecentLogins(clock, attrgetter("sender"))
@@ -129,7 +129,7 @@ class Exchange:
         """
         if frame.to in self._locating:
             # Queued behind earlier envelopes for the same recipient.
-            self._ask(self._make(origin, frame))
+            self._queue_for_location(self._make(origin, frame))
             return True
         if here:
             self._prepare_here(frame)
@@ -142,13 +142,13 @@ class Exchange:
             return True
         claims = self._locations.get(frame.to)
         if claims is None:
-            self._ask(forward)
+            self._queue_for_location(forward)
             return True
         node = self._choose(claims, frame)
         if not node:
             self._store(forward)
         elif storing or self.relocation_check.has_unannounced(frame.to):
-            self._ask(forward, storing=storing)
+            self._queue_for_location(forward, storing=storing)
         else:
             self._forward(forward, node)
         return True
@@ -173,7 +173,7 @@ class Exchange:
             number, () if any(self._recent_senders.has(row.sender) for row in found) else found
         )
 
-    def take_first_copy(self, sender: str, number: str) -> bool:
+    def must_read_before_copy(self, sender: str, number: str) -> bool:
         """Return whether the mailbox must be read before this sender's next group copy to a device attached here; True
         only for the first copy."""
         if not (self._recent_senders.has(sender) or self._recent_recipients.has(number)):
@@ -250,7 +250,7 @@ class Exchange:
     def _keep(self, forward: PendingForward) -> None:
         self.router.send_here(self.relocation_check.storing(forward.frame.to, forward.origin), forward.frame)
 
-    def _ask(self, forward: PendingForward, *, storing: bool = False) -> None:
+    def _queue_for_location(self, forward: PendingForward, *, storing: bool = False) -> None:
         origin, frame = forward.origin, forward.frame
         if self._locating_count >= self.router.limits.undecided:
             admission.refuse(origin, frame, device.OVERLOADED)
@@ -273,9 +273,9 @@ class Exchange:
         else:
             self.presence.find(number).add_done_callback(functools.partial(self._found, number))
 
-    def _settled(self, number: str, answer: asyncio.Future[bool]) -> None:
+    def _settled(self, number: str, found: asyncio.Future[bool]) -> None:
         claims = self._locations.get(number)
-        if not answer.cancelled() and not answer.result():
+        if not found.cancelled() and not found.result():
             # Store these envelopes too, behind the one that is being stored.
             self._proceed(number, {})
         elif claims is not None and not self.relocation_check.has_unannounced(number):
@@ -286,10 +286,10 @@ class Exchange:
             except BatcherFull:
                 self._proceed(number, {})
 
-    def _found(self, number: str, answer: asyncio.Future[Claims]) -> None:
+    def _found(self, number: str, found: asyncio.Future[Claims]) -> None:
         claims: Claims = {}
-        if not answer.cancelled() and answer.exception() is None:
-            claims = answer.result()
+        if not found.cancelled() and found.exception() is None:
+            claims = found.result()
             self._locations.learn(number, claims)
         if claims and self.relocation_check.has_unannounced(number):
             self._look_up(number)
@@ -321,12 +321,12 @@ class Exchange:
             self._deliver(source, frame.send, read_first=frame.read_first)
         elif isinstance(frame, frames.Accepted):
             for n in frame.n:
-                self._answered(source, n, lambda forward: forward.origin.accepted(forward.n))
+                self._respond(source, n, lambda forward: forward.origin.accepted(forward.n))
         elif isinstance(frame, frames.Refused):
-            answer = frame.reason, frame.detail, frame.retry_after
-            self._answered(source, frame.n, lambda forward: forward.origin.refused(forward.n, *answer))
+            refusal = frame.reason, frame.detail, frame.retry_after
+            self._respond(source, frame.n, lambda forward: forward.origin.refused(forward.n, *refusal))
         elif isinstance(frame, frames.Superseded):
-            self._answered(source, frame.n, lambda forward: forward.origin.superseded(forward.n))
+            self._respond(source, frame.n, lambda forward: forward.origin.superseded(forward.n))
         elif isinstance(frame, frames.Moved):
             self._moved(source, frame.n)
         elif isinstance(frame, frames.Stored):
@@ -356,11 +356,11 @@ class Exchange:
     def _report_moved(self, source: str, n: int, _: object = None) -> None:
         self.outbox.put(source, frames.Moved(n))
 
-    def _answered(self, source: str, n: int, answer: Callable[[PendingForward], None]) -> None:
+    def _respond(self, source: str, n: int, respond: Callable[[PendingForward], None]) -> None:
         forward = self._forwards.take(n, source)
         if forward is not None:
             ANSWERED.inc()
-            answer(forward)
+            respond(forward)
 
     def _moved(self, source: str, n: int) -> None:
         forward = self._forwards.take(n, source)
@@ -371,7 +371,7 @@ class Exchange:
             # move, too.
             for each in (forward, *self._forwards.take_younger(forward)):
                 MOVED.inc()
-                self._ask(each)
+                self._queue_for_location(each)
 
     # Timeouts and changes of membership.
 

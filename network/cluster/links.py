@@ -149,7 +149,7 @@ class _Link:
     context: ssl.SSLContext | None
     _address: LinkAddress | None = None
     _connection: Connection | None = None
-    _answer: asyncio.Future[None] | None = None
+    _response: asyncio.Future[None] | None = None
     _lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     _rests_until: float = 0.0
     _is_away: bool = False
@@ -169,16 +169,16 @@ class _Link:
                 connection = self._connection or await self._call()
             if connection is not self._connection:
                 raise NodeAway("it closed the connection at once")
-            self._answer = loop.create_future()
+            self._response = loop.create_future()
             connection.send(frames.FrameBatch(packet))
             async with asyncio.timeout(PATIENCE):
-                await self._answer
+                await self._response
         except (OSError, TimeoutError, RedisAway, NodeAway) as error:
             self._rests_until = loop.time() + REST
             self._failed(error)
             raise NodeAway(str(error) or "it does not answer") from error
         finally:
-            self._answer = None
+            self._response = None
         if self._is_away:
             self._is_away = False
             log.info("node.reached", extra={"node": self.node})
@@ -216,8 +216,8 @@ class _Link:
         self._break(reason)
 
     def _break(self, reason: str) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NodeAway(reason))
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(NodeAway(reason))
 
     # Events of the connection.
 
@@ -225,8 +225,8 @@ class _Link:
         self._connection = connection
 
     def received(self, connection: Connection, frame: frames.FromCalled) -> None:
-        if self._connection is connection and self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
+        if self._connection is connection and self._response is not None and not self._response.done():
+            self._response.set_result(None)
 
     def closed(self, connection: Connection, reason: str) -> None:
         if self._connection is connection:

@@ -140,11 +140,11 @@ class NodeMembership(Membership):
         if self.link is not None:
             # Before other nodes learn of this process and have frames for it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
-        asked = self.clock.start()
+        requested_at = self.clock.start()
         known, run_id, now, *members = await self._server.run(
             _BEAT, self._key, self.me, int(self._heartbeat_timeout * 1000)
         )
-        self.clock.learn(asked, int(now) / 1_000_000)
+        self.clock.learn(requested_at, int(now) / 1_000_000)
         found = frozenset(filter(None, map(_decode, members)))
         servers = run_id, self._server.primaries
         was_away = not self.in_touch or known != b"1" or servers != self._servers
@@ -165,7 +165,7 @@ class NodeMembership(Membership):
 
     async def _exchange_loads(self) -> None:
         await self._server.set_field(self._loads_key, self.me, msgspec.json.encode(self._measure()))
-        found = await self._server.fields(self._loads_key)
+        found = await self._server.read_fields(self._loads_key)
         if dead := [field for field in found if _decode(field) not in self.nodes]:
             await self._server.delete_fields(self._loads_key, dead)
         loads = {_decode(field): value for field, value in found.items()}

@@ -89,7 +89,7 @@ class Presence:
         self._releases: Batcher[tuple[DevicePart, Claim], None] = Batcher(
             "releases", self._release, max_size=BATCH, max_in_flight=4
         )
-        self._questions: Batcher[str, Claims] = Batcher("presence", self._ask, max_size=BATCH, max_in_flight=4)
+        self._lookups: Batcher[str, Claims] = Batcher("presence", self._look_up, max_size=BATCH, max_in_flight=4)
 
     def is_claimed_here(self, number: str, hash_slot: int) -> bool:
         """Return whether the partition with this hash slot is attached here or about to be."""
@@ -170,7 +170,7 @@ class Presence:
 
         Raises `BatcherFull`.
         """
-        return self._questions.put(number)
+        return self._lookups.put(number)
 
     async def find_all(self, numbers: Sequence[str]) -> dict[str, Claims]:
         """Return the claims of many numbers. Raises `RedisAway` and `BatcherFull`."""
@@ -276,8 +276,8 @@ class Presence:
             log.debug("claims.not_released", extra={"count": len(claims)})
         return [None] * len(claims)
 
-    async def _ask(self, numbers: Sequence[str]) -> Sequence[Claims]:
-        found = [decode_claims(fields) for fields in await self.server.claims([*map(self._key, numbers)])]
+    async def _look_up(self, numbers: Sequence[str]) -> Sequence[Claims]:
+        found = [decode_claims(fields) for fields in await self.server.read_claims([*map(self._key, numbers)])]
         nodes = {claim.node for claims in found for claim in claims.values()}
         if not nodes <= self.membership.nodes:
             # Nodes may have joined since the last heartbeat.

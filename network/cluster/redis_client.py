@@ -113,8 +113,8 @@ class RedisClient:
 
     async def run(self, script: Script, key: str, *arguments: str | bytes | int) -> Any:
         """Run a script on one key."""
-        (answer,) = await self.run_all(script, [(key, arguments)])
-        return answer
+        (result,) = await self.run_all(script, [(key, arguments)])
+        return result
 
     async def run_all(self, script: Script, steps: Sequence[tuple[str, Sequence[str | bytes | int]]]) -> list[Any]:
         """Run a script on many keys; return the results in order."""
@@ -126,7 +126,7 @@ class RedisClient:
             # All of them failed, so this is the script's first use on this server.
             return await self._pipeline("EVAL", script.text, steps)
 
-    async def claims(self, keys: Sequence[str]) -> list[Mapping[bytes, bytes]]:
+    async def read_claims(self, keys: Sequence[str]) -> list[Mapping[bytes, bytes]]:
         """Return the fields of many hashes; none for a key that is not a hash."""
         if self._clustered:
             return await self._gather([functools.partial(self._claims_of, key) for key in keys])
@@ -143,7 +143,7 @@ class RedisClient:
             return _read_hash(error)
         return found
 
-    async def fields(self, key: str) -> Mapping[bytes, bytes]:
+    async def read_fields(self, key: str) -> Mapping[bytes, bytes]:
         """Return the fields of one hash."""
         found: Mapping[bytes, bytes] = await _guard(self._client.hgetall(key))
         return found

@@ -25,14 +25,14 @@ class SharedClock(Clock):
         return self._clock.monotonic()
 
     def start(self) -> float:
-        """Return the current time, Unix seconds. Call it just before Redis is asked for its time; pass the result to
+        """Return the current time, Unix seconds. Call it just before the time of Redis is requested; pass the result to
         `learn`."""
         return self._clock.now()
 
-    def learn(self, asked: float, answer: float) -> None:
+    def learn(self, requested_at: float, redis_now: float) -> None:
         """Correct the clock with the response to a heartbeat.
 
-        asked: result of `start`, Unix seconds.
-        answer: Unix seconds of Redis, received just now.
+        requested_at: result of `start`, Unix seconds.
+        redis_now: Unix seconds of Redis, received just now.
         """
-        self._ahead = min(max(self._ahead, answer - self._clock.now()), answer - asked)
+        self._ahead = min(max(self._ahead, redis_now - self._clock.now()), redis_now - requested_at)

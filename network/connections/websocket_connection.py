@@ -379,7 +379,7 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
         name = next((name for name in offered if name in SUBPROTOCOLS), None)
         if name is None:
             detail = f"offer one of these subprotocols: {', '.join(SUBPROTOCOLS)}"
-            await websocket.send_denial_response(http.answer(errors.BadRequest(detail)))
+            await websocket.send_denial_response(http.error_response(errors.BadRequest(detail)))
             return
         peer = websocket.client.host if websocket.client is not None else ""
         # Some proxies add a second header line instead of extending the first.
@@ -387,7 +387,7 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
         slot = connections.take_slot(host, UPGRADE)
         if slot is None:
             refusal = errors.Crowded("too many connections without a login", retry_after=1)
-            await websocket.send_denial_response(http.answer(refusal))
+            await websocket.send_denial_response(http.error_response(refusal))
             return
         handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]
         slot.on_login = handshake.on_login

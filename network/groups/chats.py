@@ -179,8 +179,8 @@ class Chats:
             return outcome
 
         outcome = await self._persist(work)
-        for note in outcome.notes:
-            CHANGES.labels(note.change).inc()
+        for announcement in outcome.announcements:
+            CHANGES.labels(announcement.change).inc()
         return outcome.state
 
     async def _persist(self, work: Callable[[Connection, Reservations], Awaitable[Value]]) -> Value:
@@ -241,12 +241,12 @@ async def _apply(connection: Connection, reservations: Reservations, before: Gro
     if gone := [member.number for member in before.members if member.number not in present]:
         await groups.remove_members(connection, id_, gone)
     await groups.put_members(connection, id_, [m for m in after.members if m not in before.members])
-    for note in outcome.notes:
-        body = schemas.notice(note, after)
-        audience = [*(member.number for member in after.members), *note.gone]
+    for announcement in outcome.announcements:
+        body = schemas.notice(announcement, after)
+        audience = [*(member.number for member in after.members), *announcement.gone]
         await reservations.store(
             connection,
-            [Notice(device.GROUP_CHANGED, note.by, number, body=body, group=id_) for number in audience],
+            [Notice(device.GROUP_CHANGED, announcement.by, number, body=body, group=id_) for number in audience],
         )
 
 

@@ -76,7 +76,7 @@ class GroupBatch:
     """Effects of one transaction on its messages."""
 
     # For each message, reason and detail of a refusal, both empty when it is accepted.
-    answers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    results: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     # Accepted messages, as (sender, id).
     new: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     # Copies of messages found to have been stored by an earlier attempt or transaction.
@@ -157,7 +157,7 @@ class Copies:
         mailbox_usages.judge.passed(share, now)
         self._waiting.add(frame.sender)
         self._bytes.add(frame.sender, size)
-        done.add_done_callback(functools.partial(self._answered, origin, frame, size))
+        done.add_done_callback(functools.partial(self._finish, origin, frame, size))
 
     def _waits_for_others(self, sender: str, size: int) -> bool:
         """Return whether too many messages of this sender wait, so that those of others must go first."""
@@ -173,23 +173,23 @@ class Copies:
             self._shares.put(pair, share)
         return share
 
-    def _answered(
+    def _finish(
         self, origin: EnvelopeOrigin, frame: device.Send, size: int, done: asyncio.Future[tuple[str, str]]
     ) -> None:
         self._waiting.remove(frame.sender)
         self._bytes.remove(frame.sender, size)
-        _answer(origin, frame, done)
+        _respond(origin, frame, done)
 
     async def close(self) -> None:
         """Store pending messages and accept no more."""
         await self._batcher.close()
 
     async def _flush(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
-        answers: list[tuple[str, str]] = []
-        while left := frames[len(answers) :]:
+        results: list[tuple[str, str]] = []
+        while left := frames[len(results) :]:
             sizes = ((self._memberships.size_of(frame.to), len(frame.body)) for frame in left)
-            answers += await self._take(left[: count_fitting(sizes)])
-        return answers
+            results += await self._take(left[: count_fitting(sizes)])
+        return results
 
     async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         """Store these messages in one transaction; return the reason and the detail of a refusal for each."""
@@ -216,10 +216,10 @@ class Copies:
             reservations.kept = batch.kept
         for chat in batch.changed.values():
             self._memberships.note_message(chat)
-        TAKEN.inc(sum(not reason for reason, _ in batch.answers))
+        TAKEN.inc(sum(not reason for reason, _ in batch.results))
         COPIED.inc(len(batch.rows) + sum(len(message.copies) for message in batch.kept))
         DROPPED.inc(batch.dropped)
-        return batch.answers
+        return batch.results
 
     def _uncount(self, tries: Tries) -> None:
         """Subtract the latest attempt, which has failed as far as is known, from the usage of mailboxes."""
@@ -247,17 +247,17 @@ class Copies:
         now = self.context.now()
         tries.batch = batch = GroupBatch(settled=settled)
         for frame in frames:
-            group, answer = addressed.get(frame.to), ("", "")
+            group, result = addressed.get(frame.to), ("", "")
             if (frame.sender, frame.id) not in taken:
-                answer = judge(frame, group)
-                if group is not None and not answer[0]:
+                result = judge(frame, group)
+                if group is not None and not result[0]:
                     taken.add((frame.sender, frame.id))
                     batch.new.append((frame.sender, frame.id))
                     numbers = readers(frame, group)
                     self._share_of(frame).learn(frame, len(numbers))
                     self._copy_one(frame, numbers, usages, reservations, batch, now)
                     self._note_change(group, reservations, batch)
-            batch.answers.append(answer)
+            batch.results.append(result)
         await groups.add_sends(connection, batch.new, now)
         await group_messages.add(connection, batch.kept)
         await mailbox.insert(connection, batch.rows)
@@ -359,7 +359,7 @@ class Copies:
         return {id_: AddressedGroup(chat, members[id_], blocks) for id_, chat in chats.items()}
 
 
-def _answer(origin: EnvelopeOrigin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
+def _respond(origin: EnvelopeOrigin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
     error = None if done.cancelled() else done.exception()
     if error is not None and outages.refuses_row(error):
         log.error(

@@ -42,7 +42,7 @@ class GroupOutcome:
     """The group after a change, and the notices about it."""
 
     state: GroupState
-    notes: tuple[GroupAnnouncement, ...] = ()
+    announcements: tuple[GroupAnnouncement, ...] = ()
 
 
 Rule = Callable[[GroupState], GroupOutcome]
@@ -75,11 +75,11 @@ def leave(state: GroupState, number: str) -> GroupOutcome:
     if state.find(number) is None:
         return GroupOutcome(state)
     left = tuple(member for member in state.members if member.number != number)
-    notes = [GroupAnnouncement(groups.LEFT, number, (number,), gone=(number,))]
+    announcements = [GroupAnnouncement(groups.LEFT, number, (number,), gone=(number,))]
     if left and not any(member.admin for member in left):
         left = (dataclasses.replace(left[0], admin=True), *left[1:])
-        notes.append(GroupAnnouncement(groups.ADMINS, number, (left[0].number,)))
-    return GroupOutcome(_with(state, left, state.chat.epoch + 1), tuple(notes))
+        announcements.append(GroupAnnouncement(groups.ADMINS, number, (left[0].number,)))
+    return GroupOutcome(_with(state, left, state.chat.epoch + 1), tuple(announcements))
 
 
 def remove(state: GroupState, by: str, numbers: Sequence[str]) -> GroupOutcome:

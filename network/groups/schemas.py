@@ -24,15 +24,17 @@ def show_chat(chat: Chat) -> dict[str, Any]:
     return shown
 
 
-def notice(note: GroupAnnouncement, state: GroupState) -> bytes:
+def notice(announcement: GroupAnnouncement, state: GroupState) -> bytes:
     """Return the body of a `group_changed` envelope.
 
     state: the group after the change.
     """
-    admins = [member.number for member in state.members if member.admin] if note.change == groups.ADMINS else []
-    has_icon = bool(state.chat.icon_type) if note.change == groups.ICON else None
+    admins = [member.number for member in state.members if member.admin] if announcement.change == groups.ADMINS else []
+    has_icon = bool(state.chat.icon_type) if announcement.change == groups.ICON else None
     chat = state.chat
-    notice = GroupNotice(note.change, note.by, list(note.numbers), chat.subject, chat.epoch, admins, has_icon)
+    notice = GroupNotice(
+        announcement.change, announcement.by, list(announcement.numbers), chat.subject, chat.epoch, admins, has_icon
+    )
     return msgspec.json.encode(notice)
 
 

@@ -37,7 +37,7 @@ class EnvelopeAdmission:
     is_empty: Callable[[str], bool]
     # Envelopes that may wait.
     limit: int
-    _asking: dict[str, list[tuple[EnvelopeOrigin, device.Send]]] = dataclasses.field(default_factory=dict)
+    _looking_up: dict[str, list[tuple[EnvelopeOrigin, device.Send]]] = dataclasses.field(default_factory=dict)
     _waiting: int = 0
 
     def take(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
@@ -45,8 +45,8 @@ class EnvelopeAdmission:
         blocked, usage = self.directory.get(frame.to), self.mailbox_usages.get(frame.to)
         if usage is None and self.is_empty(frame.to):
             usage = self.mailbox_usages.learn(frame.to, ())
-        if blocked is None or usage is None or frame.to in self._asking:
-            self._ask(origin, frame)
+        if blocked is None or usage is None or frame.to in self._looking_up:
+            self._queue_for_lookup(origin, frame)
         else:
             self._judge(origin, frame, blocked, usage)
 
@@ -58,19 +58,19 @@ class EnvelopeAdmission:
         else:
             self.admit(origin, frame, usage)
 
-    def _ask(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
+    def _queue_for_lookup(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         if self._waiting >= self.limit:
             refuse(origin, frame, device.OVERLOADED)
             return
-        waiting = self._asking.get(frame.to)
+        waiting = self._looking_up.get(frame.to)
         if waiting is None:
             try:
-                answers = self._look_up(frame.to)
+                found = self._look_up(frame.to)
             except BatcherFull:
                 refuse(origin, frame, device.OVERLOADED)
                 return
-            waiting = self._asking[frame.to] = []
-            answers.add_done_callback(functools.partial(self._answered, frame.to))
+            waiting = self._looking_up[frame.to] = []
+            found.add_done_callback(functools.partial(self._looked_up, frame.to))
         waiting.append((origin, frame))
         self._waiting += 1
 
@@ -81,18 +81,18 @@ class EnvelopeAdmission:
             self.mailbox_usages.look_up(number) if usage is None else _resolved(usage),
         )
 
-    def _answered(self, number: str, answers: asyncio.Future[tuple[frozenset[str] | None, Usage]]) -> None:
-        waiting = self._asking.pop(number)
+    def _looked_up(self, number: str, found: asyncio.Future[tuple[frozenset[str] | None, Usage]]) -> None:
+        waiting = self._looking_up.pop(number)
         self._waiting -= len(waiting)
-        failed = answers.cancelled() or answers.exception() is not None
+        failed = found.cancelled() or found.exception() is not None
         for origin, frame in waiting:
             if failed:
                 refuse(origin, frame, device.OVERLOADED)
-            elif number in self._asking:
+            elif number in self._looking_up:
                 # One of them needs a newer count. The later ones wait behind it.
-                self._ask(origin, frame)
+                self._queue_for_lookup(origin, frame)
             else:
-                self._judge(origin, frame, *answers.result())
+                self._judge(origin, frame, *found.result())
 
 
 def refuse(origin: EnvelopeOrigin, frame: device.Send, reason: str, detail: str = "", retry_after: int = 0) -> None:

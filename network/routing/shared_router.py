@@ -36,7 +36,7 @@ class NodePeers(Protocol):
     def attached(self, number: str) -> None:
         """Record that a device, or a partition of it, attached here."""
 
-    def take_first_copy(self, sender: str, number: str) -> bool:
+    def must_read_before_copy(self, sender: str, number: str) -> bool:
         """Return whether the mailbox of a device must be read before the next group copy; True only once."""
 
     def detached(self, number: str, part: device.Partition) -> None:
@@ -136,7 +136,7 @@ class SharedRouter(Router):
             queue.again = queue.backlog = True
 
     def _before_copy(self, sender: str, number: str) -> None:
-        if self._peers is not None and self._peers.take_first_copy(sender, number):
+        if self._peers is not None and self._peers.must_read_before_copy(sender, number):
             self.require_read(number)
 
     def is_draining(self, number: str) -> bool:

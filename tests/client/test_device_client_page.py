@@ -94,7 +94,7 @@ def test_documented_figures_match_the_code() -> None:
         f"silent for {reconnecting.SILENCE_SECONDS:g} s",
         "from {:g} s to {:g} s".format(*connection.BACKOFF),
         f"At most {connection.SENDS_IN_FLIGHT:,} sends",
-        f"wait {connection.ANSWER_SECONDS:g} s for an answer",
+        f"wait {connection.RESPONSE_SECONDS:g} s for an answer",
     ):
         assert figure in TEXT.replace("\n", " "), figure
 

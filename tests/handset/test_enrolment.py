@@ -35,8 +35,8 @@ async def test_a_test_number_that_is_enrolled_at_the_second_attempt_has_its_iden
             context, fleet, registrar, api=api, typing=TypingPeers(ManualClock()), offline=frozenset()
         )
         call = recipients.EnrolRecipient(NUMBER)
-        assert isinstance(await known.answer(call), recipients.RecipientFailure)
-        assert isinstance(await known.answer(call), recipients.RecipientDone)
+        assert isinstance(await known.respond(call), recipients.RecipientFailure)
+        assert isinstance(await known.respond(call), recipients.RecipientDone)
         async with world.database.reading() as connection:
             row = await devices.find(connection, NUMBER)
         assert row is not None

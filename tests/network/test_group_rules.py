@@ -64,17 +64,19 @@ def test_a_group_keeps_an_admin_and_its_epoch_counts_membership_changes(asks: li
         positions = [member.position for member in state.members]
         assert positions == sorted(set(positions))
         # Each removed participant is notified, and no notice is sent when nothing changed.
-        assert {gone for note in outcome.notes for gone in note.gone} == names(before) - names(state)
-        assert bool(outcome.notes) == (before != state)
-        for note in outcome.notes:
-            assert len(schemas.notice(note, state)) < 16_384
+        assert {gone for announcement in outcome.announcements for gone in announcement.gone} == names(before) - names(
+            state
+        )
+        assert bool(outcome.announcements) == (before != state)
+        for announcement in outcome.announcements:
+            assert len(schemas.notice(announcement, state)) < 16_384
         if before != state:
             try:
                 again = ask(state)
             except errors.RequestError:
                 continue
             # A repeated request, as after a lost response, changes nothing.
-            assert (again.state, again.notes) == (state, ())
+            assert (again.state, again.announcements) == (state, ())
 
 
 def test_an_admin_may_repeat_its_own_demotion() -> None:
@@ -96,8 +98,8 @@ def test_the_largest_notice_of_the_largest_group_fits_into_an_envelope() -> None
         state = rules.join(state, f"{100_000_000_000_000 + i}").state
     everybody = [member.number for member in state.members]
     outcome = rules.set_admins(state, NUMBERS[0], everybody, admin=True)
-    (note,) = outcome.notes
-    assert len(schemas.notice(note, outcome.state)) < 16_384
+    (announcement,) = outcome.announcements
+    assert len(schemas.notice(announcement, outcome.state)) < 16_384
 
 
 def test_a_message_is_judged_by_membership_and_epoch() -> None:

@@ -186,7 +186,7 @@ async def test_a_new_redis_server_receives_all_claims_again() -> None:
 
         async def set_field(self, *_: object) -> None: ...
 
-        async def fields(self, key: str) -> dict[bytes, bytes]:
+        async def read_fields(self, key: str) -> dict[bytes, bytes]:
             return {}
 
     changes: list[MembershipChange] = []

@@ -45,7 +45,7 @@ async def test_an_unreachable_redis_cluster_counts_as_redis_away(error: Exceptio
     connections = redis_client.RedisClient.__new__(redis_client.RedisClient)
     connections._client = Client()
     with pytest.raises(RedisAway):
-        await connections.fields("key")
+        await connections.read_fields("key")
 
 
 def test_an_unreadable_load_of_a_node_is_skipped() -> None:

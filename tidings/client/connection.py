@@ -33,7 +33,7 @@ SENDS_IN_FLIGHT = 4000  # unanswered sends; further ones wait here, bounded by w
 SENDS_BYTES = 8 * 1024 * 1024  # bodies of unanswered sends, half of what the transport may have to write
 REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network accepts 5,000 including logins
 MAX_FETCH = 500  # numbers per request
-ANSWER_SECONDS = 30.0  # seconds until a request, or the oldest login, counts as failed
+RESPONSE_SECONDS = 30.0  # seconds until a request, or the oldest login, counts as failed
 BACKOFF = (0.1, 5.0)  # seconds: the first and the longest delay before reconnecting
 LOGIN_AGAIN_SECONDS = 1.0  # delay before a login is retried
 
@@ -188,9 +188,9 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
         Raises `NetworkAway` and `NetworkRefusal`.
         """
-        question = device.Check(self._next(), number, list(numbers))
-        answer = await self._ask("check", question, device.Checked)
-        return set(answer.registered)
+        request = device.Check(self._next(), number, list(numbers))
+        response = await self._call("check", request, device.Checked)
+        return set(response.registered)
 
     async def fetch(self, number: str, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
         """Return a pre-key bundle for each of these numbers that is registered.
@@ -201,33 +201,33 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         """
         found: dict[str, e2ee.PreKeyBundle] = {}
         for start in range(0, len(numbers), MAX_FETCH):
-            question = device.Fetch(self._next(), number, list(numbers[start : start + MAX_FETCH]))
-            answer = await self._ask("fetch", question, device.Bundles)
-            found |= {bundle.number: _bundle_of(bundle) for bundle in answer.bundles}
+            request = device.Fetch(self._next(), number, list(numbers[start : start + MAX_FETCH]))
+            response = await self._call("fetch", request, device.Bundles)
+            found |= {bundle.number: _bundle_of(bundle) for bundle in response.bundles}
         return found
 
-    async def _ask(self, call: str, question: device.Check | device.Fetch, expected: type[Response]) -> Response:
-        if self._transport is None or question.number not in self._attached:
-            raise NetworkUnreached(f"{question.number} is not logged in")
+    async def _call(self, call: str, request: device.Check | device.Fetch, expected: type[Response]) -> Response:
+        if self._transport is None or request.number not in self._attached:
+            raise NetworkUnreached(f"{request.number} is not logged in")
         if len(self._requests) >= REQUESTS_IN_FLIGHT:
             raise NetworkUnreached(f"{len(self._requests)} requests are already in flight")
-        future = self._requests[question.n] = asyncio.get_running_loop().create_future()
+        future = self._requests[request.n] = asyncio.get_running_loop().create_future()
         started, result = time.perf_counter(), "away"
         try:
-            self._transport.send(question)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await future
-            result = answer.reason if isinstance(answer, device.Failed) else "ok"
+            self._transport.send(request)
+            async with asyncio.timeout(RESPONSE_SECONDS):
+                response = await future
+            result = response.reason if isinstance(response, device.Failed) else "ok"
         except TimeoutError as error:
-            raise NetworkSilent(f"no answer within {ANSWER_SECONDS:g} s") from error
+            raise NetworkSilent(f"no answer within {RESPONSE_SECONDS:g} s") from error
         finally:
-            self._requests.pop(question.n, None)
+            self._requests.pop(request.n, None)
             self._observed(call, result, started)
-        if isinstance(answer, expected):
-            return answer
-        if not isinstance(answer, device.Failed) or answer.reason in _PASSING:
-            raise NetworkAway(f"{call} was answered {answer!r}")
-        raise NetworkRefusal(answer.reason, answer.detail)
+        if isinstance(response, expected):
+            return response
+        if not isinstance(response, device.Failed) or response.reason in _PASSING:
+            raise NetworkAway(f"{call} was answered {response!r}")
+        raise NetworkRefusal(response.reason, response.detail)
 
     def _observed(self, call: str, result: str, started: float) -> None:
         if self._observe is not None:
@@ -268,7 +268,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
     def _is_stuck(self) -> bool:
         oldest = next(iter(self._logins.values()), None)
-        return oldest is not None and time.perf_counter() - oldest[1] > ANSWER_SECONDS
+        return oldest is not None and time.perf_counter() - oldest[1] > RESPONSE_SECONDS
 
     def received(self, transport: Any, frame: Any) -> None:
         kind = type(frame)
@@ -317,20 +317,20 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
                 self._send_held_back(envelope)
         self._send_waiting()
 
-    def _refused(self, answer: device.Refused) -> None:
-        entry = self._in_flight.pop(answer.n, None)
+    def _refused(self, response: device.Refused) -> None:
+        entry = self._in_flight.pop(response.n, None)
         if entry is not None:
             envelope, sent = entry
             self._in_flight_bytes -= len(envelope.body)
             # The listener would resend it behind the backlog of its pair.
-            is_ahead = answer.reason == device.OVERLOADED and self._held_back.holds((envelope.sender, envelope.to))
-            if answer.reason in held_back.REASONS or is_ahead:
+            is_ahead = response.reason == device.OVERLOADED and self._held_back.holds((envelope.sender, envelope.to))
+            if response.reason in held_back.REASONS or is_ahead:
                 now = asyncio.get_running_loop().time()
-                self._held_back.refused(envelope, sent, now=now, seconds=answer.retry_after)
+                self._held_back.refused(envelope, sent, now=now, seconds=response.retry_after)
                 self._listener.held_back(sent)
                 self._set_retry()
             else:
-                self._listener.refused(sent, answer.reason, answer.detail)
+                self._listener.refused(sent, response.reason, response.detail)
                 self._send_held_back(envelope)
         self._send_waiting()
 
@@ -387,18 +387,18 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self.ready.set()
             self._listener.ready()
 
-    def _logged_in(self, answer: device.Ok | device.Failed) -> None:
-        login, started = self._logins.pop(answer.n)
+    def _logged_in(self, response: device.Ok | device.Failed) -> None:
+        login, started = self._logins.pop(response.n)
         if login.number in self._to_log_out:
             self._to_log_out.discard(login.number)
             self._send_logout(login.number)
-        elif isinstance(answer, device.Ok):
+        elif isinstance(response, device.Ok):
             self._observed("login", "ok", started)
             self._attached.add(login.number)
             self._listener.attached(login.number)
         else:
-            self._observed("login", answer.reason, started)
-            self._off(login.number, answer.reason, answer.detail, login)
+            self._observed("login", response.reason, started)
+            self._off(login.number, response.reason, response.detail, login)
         self._send_logins()
 
     def _off(self, number: str, reason: str, detail: str, refused: _Login | None = None) -> None:

@@ -75,8 +75,8 @@ class GroupApi:
 
     async def icon(self, group: str) -> tuple[str, bytes]:
         """Return the content type and the content of the group's icon."""
-        answer = await self._call("GET", group, "icon")
-        return answer.headers.get("content-type", "application/octet-stream"), answer.content
+        response = await self._call("GET", group, "icon")
+        return response.headers.get("content-type", "application/octet-stream"), response.content
 
     async def set_icon(self, group: str, content: bytes) -> DescribedGroup:
         """Set the icon, a JPEG or PNG of at most 64 KiB; for admins."""

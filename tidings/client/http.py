@@ -133,14 +133,14 @@ class NetworkApi:
 
         Raises `WrongCode`, and when the code is right `LockedNumber` and `WrongPin`.
         """
-        answer = await self.call("POST", "/v1/registrations", device, bearer=registration_key)
-        return decode(answer.content, registration.Registered).token
+        response = await self.call("POST", "/v1/registrations", device, bearer=registration_key)
+        return decode(response.content, registration.Registered).token
 
     async def register_many(self, devices: Sequence[DeviceRegistration], registration_key: str) -> dict[str, str]:
         """Register at most `MAX_BULK` devices; return the tokens by number."""
         body = registration.BulkRegistration(list(devices))
-        answer = await self.call("POST", "/v1/registrations/bulk", body, bearer=registration_key)
-        made = decode(answer.content, registration.BulkRegistered).registrations
+        response = await self.call("POST", "/v1/registrations/bulk", body, bearer=registration_key)
+        made = decode(response.content, registration.BulkRegistered).registrations
         return {registered.number: registered.token for registered in made}
 
     async def unregister(self, device: DeviceCredentials) -> None:
@@ -149,13 +149,13 @@ class NetworkApi:
 
     async def upload_keys(self, device: DeviceCredentials, keys: KeyUpload) -> KeysLeft:
         """Add one-time pre-keys and replace lasting ones; return the counts that the network has now."""
-        answer = await self.call("PUT", f"/v1/keys/{device.number}", keys, bearer=device.token)
-        return decode(answer.content, KeysLeft)
+        response = await self.call("PUT", f"/v1/keys/{device.number}", keys, bearer=device.token)
+        return decode(response.content, KeysLeft)
 
     async def count_keys(self, device: DeviceCredentials) -> KeysLeft:
         """Return how many one-time pre-keys the network has left."""
-        answer = await self.call("GET", f"/v1/keys/{device.number}", bearer=device.token)
-        return decode(answer.content, KeysLeft)
+        response = await self.call("GET", f"/v1/keys/{device.number}", bearer=device.token)
+        return decode(response.content, KeysLeft)
 
     async def block(self, device: DeviceCredentials, other: str) -> None:
         """Make the network drop whatever `other` sends to this device."""
@@ -169,8 +169,8 @@ class NetworkApi:
         """Upload a blob of `size` bytes. Raises `NetworkFull`, and whatever `chunks` raises."""
         path = f"/v1/blobs/{device.number}"
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-        async with self._transfer("POST", path, device, headers=headers, body=chunks) as answer:
-            content = await answer.read()
+        async with self._transfer("POST", path, device, headers=headers, body=chunks) as response:
+            content = await response.read()
         stored = decode(content, _StoredResponse)
         return StoredBlob(stored.id, stored.expires_at * 1000)
 
@@ -181,8 +181,8 @@ class NetworkApi:
         Errors of reading the chunks are raised at the end of the block.
         """
         try:
-            async with self._transfer("GET", f"/v1/blobs/{device.number}/{segment(blob)}", device) as answer:
-                yield answer.content.iter_any()
+            async with self._transfer("GET", f"/v1/blobs/{device.number}/{segment(blob)}", device) as response:
+                yield response.content.iter_any()
         except errors.NetworkRefusal as refusal:
             if refusal.status != 404:
                 raise
@@ -206,17 +206,17 @@ class NetworkApi:
         if body is not None:
             headers["Content-Type"] = "application/json"
             content = msgspec.json.encode(body)
-        answer = await self._exchange(method, path, headers, content or b"", seconds=seconds)
-        if not answer.is_success:
-            raise _failure(answer.status, answer.content)
-        return answer
+        response = await self._exchange(method, path, headers, content or b"", seconds=seconds)
+        if not response.is_success:
+            raise _failure(response.status, response.content)
+        return response
 
     async def _exchange(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes, *, seconds: float
     ) -> NetworkResponse:
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS)
-        async with self._in_time(seconds), self._request(method, path, headers, content or None, timeout) as answer:
-            return NetworkResponse(answer.status, answer.headers, await answer.read())
+        async with self._in_time(seconds), self._request(method, path, headers, content or None, timeout) as response:
+            return NetworkResponse(response.status, response.headers, await response.read())
 
     @contextlib.asynccontextmanager
     async def _transfer(
@@ -235,10 +235,10 @@ class NetworkApi:
             source = None if body is None else _Source(body, silence)
             try:
                 chunks = None if source is None else source.chunks()
-                async with self._request(method, path, sent, chunks, timeout) as answer:
-                    if not 200 <= answer.status < 300:
-                        raise _failure(answer.status, await answer.read())
-                    yield answer
+                async with self._request(method, path, sent, chunks, timeout) as response:
+                    if not 200 <= response.status < 300:
+                        raise _failure(response.status, await response.read())
+                    yield response
             except aiohttp.ClientError:
                 if source is not None and source.failure is not None:
                     raise source.failure from None
@@ -262,7 +262,7 @@ class NetworkApi:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
-                middlewares=(_ask_once,),
+                middlewares=(_send_once,),
             )
         # The path is quoted already.
         url = yarl.URL(self.url + path, encoded=True)
@@ -286,7 +286,7 @@ class NetworkApi:
             raise NetworkAway(f"{where} ({str(error) or type(error).__name__})") from None
 
 
-async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Make one attempt. aiohttp would repeat a failed GET, PUT or DELETE, although the first may have been carried out.
 
     Raises `aiohttp.ClientConnectionError`.

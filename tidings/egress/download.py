@@ -99,10 +99,10 @@ class Downloader:
             try:
                 await connection.open(await self._guard.connect(host, port), host, self._tls if secure else None)
                 await connection.request(request)
-                answer = DownloadResponse(connection, parser, limit)
-                if answer.length is not None and answer.length > limit:
-                    raise DownloadTooLarge(f"{answer.length} bytes, more than {limit}")
-                yield answer
+                response = DownloadResponse(connection, parser, limit)
+                if response.length is not None and response.length > limit:
+                    raise DownloadTooLarge(f"{response.length} bytes, more than {limit}")
+                yield response
             finally:
                 connection.abort()
 

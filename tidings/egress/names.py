@@ -24,7 +24,7 @@ THREADS_OF_A_NAME = 2  # a lost packet blocks one of them, a dead name no more t
 MAX_WAITING = 1000  # callers, for all names together; one more is refused
 
 Resolved = tuple[socket.AddressFamily, str]  # the address as text, with the zone of a link-local one
-Ask = Callable[[str], Sequence[Resolved]]
+ResolveName = Callable[[str], Sequence[Resolved]]
 
 
 class TooManyLookups(OSError):
@@ -49,11 +49,11 @@ class NameResolver:
     wait in order.
     """
 
-    def __init__(self, ask: Ask | None = None, *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, resolve_name: ResolveName | None = None, *, max_waiting: int = MAX_WAITING) -> None:
         """ask(host): resolves a name, in a thread; raises `OSError`. `None`: the system's resolver.
         max_waiting: callers.
         """
-        self._ask = ask or _ask_system
+        self._resolve_name = resolve_name or _resolve_by_system
         self._max_waiting = max_waiting
         self._lookups: dict[str, _Lookup] = {}
         # Names that wait for a thread, in order. Each name that a caller waits for is here, or has a thread.
@@ -81,20 +81,20 @@ class NameResolver:
             REFUSED.inc()
             raise TooManyLookups("too many name lookups are in progress: the resolver is slow or does not answer")
         lookup = self._lookups.setdefault(host, _Lookup(host))
-        answer: asyncio.Future[Sequence[Resolved]] = asyncio.get_running_loop().create_future()
-        lookup.waiting.add(answer)
+        future: asyncio.Future[Sequence[Resolved]] = asyncio.get_running_loop().create_future()
+        lookup.waiting.add(future)
         self._waiting += 1
         try:
             if lookup.threads < THREADS_OF_A_NAME:
                 self._unresolved[lookup] = None
                 self._start()
-            return await answer
+            return await future
         finally:
-            if answer.done() and not answer.cancelled():
+            if future.done() and not future.cancelled():
                 # Mark the error as retrieved: a caller that was cancelled just now does not.
-                answer.exception()
+                future.exception()
             self._waiting -= 1
-            lookup.waiting.discard(answer)
+            lookup.waiting.discard(future)
             self._remove(lookup)
 
     def _start(self) -> None:
@@ -111,7 +111,7 @@ class NameResolver:
                 thread.start()
             except RuntimeError as error:
                 if not lookup.threads:
-                    _answer(lookup, (), TooManyLookups(f"no name can be looked up: {error}"))
+                    _resolve_futures(lookup, (), TooManyLookups(f"no name can be looked up: {error}"))
                 continue
             self._threads += 1
             lookup.threads += 1
@@ -120,7 +120,7 @@ class NameResolver:
         addresses: Sequence[Resolved] = ()
         error: BaseException | None = None
         try:
-            addresses = self._ask(lookup.host)
+            addresses = self._resolve_name(lookup.host)
         except BaseException as raised:
             error = raised
         # The loop may be closed, and then has no callers.
@@ -132,7 +132,7 @@ class NameResolver:
         lookup.threads -= 1
         # Keep an error back while another thread resolves the same name, as it may succeed.
         if error is None or not lookup.threads:
-            _answer(lookup, addresses, error)
+            _resolve_futures(lookup, addresses, error)
         self._remove(lookup)
         self._start()
 
@@ -142,18 +142,18 @@ class NameResolver:
             self._unresolved.pop(lookup, None)
 
 
-def _answer(lookup: _Lookup, addresses: Sequence[Resolved], error: BaseException | None) -> None:
-    for answer in lookup.waiting:
-        if answer.done():
+def _resolve_futures(lookup: _Lookup, addresses: Sequence[Resolved], error: BaseException | None) -> None:
+    for future in lookup.waiting:
+        if future.done():
             continue
         if error is None:
-            answer.set_result(addresses)
+            future.set_result(addresses)
         else:
-            answer.set_exception(error)
+            future.set_exception(error)
     lookup.waiting.clear()
 
 
-def _ask_system(host: str) -> Sequence[Resolved]:
+def _resolve_by_system(host: str) -> Sequence[Resolved]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as error:

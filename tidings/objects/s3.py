@@ -133,10 +133,10 @@ class S3Store:
                 keys.append(self._key(name))
         for start in range(0, len(keys), _PAGE):
             objects = [{"Key": key} for key in keys[start : start + _PAGE]]
-            answer = await self._call(
+            response = await self._call(
                 "delete_objects", Bucket=self._settings.bucket, Delete={"Objects": objects, "Quiet": True}
             )
-            if errors := answer.get("Errors"):
+            if errors := response.get("Errors"):
                 raise StoreAway(f"{self.location}: {errors[0].get('Code')} at a deletion")
         return len(keys)
 
@@ -147,17 +147,17 @@ class S3Store:
         prefix = self._settings.prefix + FILES
         more: dict[str, Any] = {}
         while True:
-            answer = await self._call("list_objects_v2", Bucket=self._settings.bucket, Prefix=prefix, **more)
+            response = await self._call("list_objects_v2", Bucket=self._settings.bucket, Prefix=prefix, **more)
             found = [
                 entry["Key"].removeprefix(prefix)
-                for entry in answer.get("Contents", ())
+                for entry in response.get("Contents", ())
                 if entry["LastModified"].timestamp() < before
             ]
             if found:
                 yield found
-            if not answer.get("IsTruncated"):
+            if not response.get("IsTruncated"):
                 return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+            more = {"ContinuationToken": response["NextContinuationToken"]}
 
     async def has_room(self) -> bool:
         """Return true: a bucket has no size limit."""
@@ -187,10 +187,10 @@ class S3Store:
     async def lifecycle(self) -> Sequence[Any]:
         """Return the enabled lifecycle rules of the bucket. Raises `StoreAway`, also without the right to read them."""
         try:
-            answer = await self._call("get_bucket_lifecycle_configuration", Bucket=self._settings.bucket)
+            response = await self._call("get_bucket_lifecycle_configuration", Bucket=self._settings.bucket)
         except _Missing:
             return ()
-        return [rule for rule in answer.get("Rules", ()) if rule.get("Status") == "Enabled"]
+        return [rule for rule in response.get("Rules", ()) if rule.get("Status") == "Enabled"]
 
     @property
     def files_prefix(self) -> str:
@@ -203,8 +203,8 @@ class S3Store:
 
     async def _abort_old(self, before: float) -> None:
         bucket, prefix = self._settings.bucket, self._settings.prefix + FILES
-        answer = await self._call("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
-        for found in answer.get("Uploads", ()):
+        response = await self._call("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
+        for found in response.get("Uploads", ()):
             if found["Initiated"].timestamp() < before:
                 with contextlib.suppress(_Missing):
                     upload = {"Key": found["Key"], "UploadId": found["UploadId"]}
@@ -217,15 +217,15 @@ class S3Store:
         """
         where = {"Bucket": self._settings.bucket, "Key": key, "Range": f"bytes={start}-{start + size - 1}"}
         for attempt in range(1, TRIES + 1):
-            answer = await self._call("get_object", **where)
+            response = await self._call("get_object", **where)
             try:
-                async with asyncio.timeout(CALL_SECONDS), answer["Body"] as body:
+                async with asyncio.timeout(CALL_SECONDS), response["Body"] as body:
                     content = await body.read()
             except _ERRORS as error:
                 if attempt == TRIES:
                     raise StoreAway(f"{self.location}: {type(error).__name__}") from error
                 continue
-            return content, int(answer["ContentRange"].rpartition("/")[2])
+            return content, int(response["ContentRange"].rpartition("/")[2])
         raise AssertionError("the last try returns or raises")
 
     async def _call(self, operation: str, **parameters: Any) -> Any:
@@ -234,9 +234,9 @@ class S3Store:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 client = await self._client()
-                answer = await getattr(client, operation)(**parameters)
+                response = await getattr(client, operation)(**parameters)
             result = "done"
-            return answer
+            return response
         except botocore.exceptions.ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING or code in {"NoSuchUpload", "NoSuchLifecycleConfiguration"}:
@@ -294,11 +294,11 @@ class _Upload:
     async def add(self, part: bytes) -> None:
         """Send a part that is not the last."""
         if not self._upload:
-            answer = await self._call("create_multipart_upload", **self._where, **self._encryption)
-            self._upload = answer["UploadId"]
+            response = await self._call("create_multipart_upload", **self._where, **self._encryption)
+            self._upload = response["UploadId"]
         number = len(self._parts) + 1
-        answer = await self._call("upload_part", **self._where, UploadId=self._upload, PartNumber=number, Body=part)
-        self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        response = await self._call("upload_part", **self._where, UploadId=self._upload, PartNumber=number, Body=part)
+        self._parts.append({"PartNumber": number, "ETag": response["ETag"]})
 
     async def finish(self, last: bytes) -> None:
         """Send the rest; the object exists when this returns."""

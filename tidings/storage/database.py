@@ -206,12 +206,12 @@ class Database:
         table = f"schema_{self.family}"
         loop = asyncio.get_running_loop()
         started = loop.time()
-        begin, question = self.reading, f"SELECT version_num FROM {table}"  # noqa: S608
+        begin, statement = self.reading, f"SELECT version_num FROM {table}"  # noqa: S608
         if loop.time() < self._failed_at + SUSPICION_SECONDS:
-            begin, question = self._writing, f"UPDATE {table} SET version_num = version_num"  # noqa: S608
+            begin, statement = self._writing, f"UPDATE {table} SET version_num = version_num"  # noqa: S608
         try:
             async with begin(seconds=timeout) as connection:
-                await connection.execute(sa.text(question))
+                await connection.execute(sa.text(statement))
         except outages.NoSlot:
             # All connections are busy. The database is alive if one of their transactions has succeeded.
             return self._answered_at >= started

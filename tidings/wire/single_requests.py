@@ -13,7 +13,7 @@ from tidings.wire import core
 from tidings.wire.connection import Connection, Disconnected, connect
 from tidings.wire.requests import Requests
 
-HELLO_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+HELLO_SECONDS, RESPONSE_SECONDS = 10.0, 30.0
 
 
 class NoConnection(Exception):
@@ -55,7 +55,7 @@ async def call(
         greeted = await caller.requests.call(connection, hello, timeout=HELLO_SECONDS)
         if greeted.version < version:
             raise NoConnection(f"the Coreapp at {address} {core.EARLIER_RELEASE}")
-        return await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
+        return await caller.requests.call(connection, make, timeout=RESPONSE_SECONDS)
     except (Disconnected, TimeoutError) as error:
         raise NoResponse(f"the Coreapp at {address} does not answer: {error}") from error
     finally:

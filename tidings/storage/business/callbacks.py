@@ -245,14 +245,14 @@ async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callba
 
 async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:
     """Count the pending callbacks of a shard, of the given kinds or of all kinds."""
-    question = (
+    statement = (
         sa.select(sa.func.count())
         .select_from(table)
         .where(table.c.shard == shard, table.c.state == int(CallbackState.PENDING))
     )
     if kinds:
-        question = question.where(table.c.kind.in_(kinds))
-    return int((await connection.execute(question)).scalar_one())
+        statement = statement.where(table.c.kind.in_(kinds))
+    return int((await connection.execute(statement)).scalar_one())
 
 
 async def highest_seq(connection: AsyncConnection) -> int:
