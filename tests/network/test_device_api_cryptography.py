@@ -77,7 +77,7 @@ def test_the_walkthrough_uses_the_test_vectors() -> None:
 
 
 def test_post_quantum_ratchet_and_kyber_test_vectors_are_correct() -> None:
-    told = values("quiet ratchet and Kyber")
+    told = values("symmetric ratchet and Kyber")
     initiator, responder = pq_ratchet.start(told["third key"])
     assert (initiator, responder) == (told["initiator chain key"], told["responder chain key"])
     following, salt = pq_ratchet.step(initiator, 1)

@@ -1,6 +1,6 @@
-"""Post-quantum ratchet of version 4 in its "quiet" form: field 5 and the salt of the message keys.
+"""Post-quantum ratchet of version 4 in its symmetric form: field 5 and the salt of the message keys.
 
-The newest official releases require a post-quantum ratchet. The quiet form satisfies them with a symmetric chain in
+The newest official releases require a post-quantum ratchet. The symmetric form satisfies them with a symmetric chain in
 each direction, keyed by the third 32 bytes of PQXDH's output, that never starts a new epoch: no KEM key is ever sent.
 **It provides compatibility and no post-quantum healing**: an attacker who once learns the state of these chains can
 follow them for the rest of the session. It does not weaken the hybrid secrecy of the session's first secret (PQXDH).
