@@ -164,8 +164,8 @@ class Taken(Frame, tag="taken"):
     """Response: the batch was read and its frames are being processed; the next batch may be sent."""
 
 
-FromCaller = Call | FrameBatch
-FromCalled = Taken
+LinkRequest = Call | FrameBatch
+LinkResponse = Taken
 
 
 class LinkAddress(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ class NodeLinks:
             self._listening = await listen(
                 host,
                 port,
-                frames.FromCaller,
+                frames.LinkRequest,
                 lambda: _Caller(received, token, unauthenticated_links, self._callers),
                 tls=self._accepting,
                 handshakes=Handshakes("nodes", rate=CONNECTIONS, burst=BURST),
@@ -187,7 +187,7 @@ class _Link:
         if self._address is None:
             self._address = await self._look_up()
         where = self._address
-        connection = await connect(where.host, where.port, frames.FromCalled, self, tls=self.context)
+        connection = await connect(where.host, where.port, frames.LinkResponse, self, tls=self.context)
         connection.send(frames.Call(self.membership.me, where.token))
         return connection
 
@@ -224,7 +224,7 @@ class _Link:
     def opened(self, connection: Connection) -> None:
         self._connection = connection
 
-    def received(self, connection: Connection, frame: frames.FromCalled) -> None:
+    def received(self, connection: Connection, frame: frames.LinkResponse) -> None:
         if self._connection is connection and self._response is not None and not self._response.done():
             self._response.set_result(None)
 
@@ -247,7 +247,7 @@ class _Caller:
     def opened(self, connection: Connection) -> None:
         self.unauthenticated_links.opened(connection)
 
-    def received(self, connection: Connection, frame: frames.FromCaller) -> None:
+    def received(self, connection: Connection, frame: frames.LinkRequest) -> None:
         if isinstance(frame, frames.Call):
             self._authenticate(connection, frame)
         elif not self._source:

@@ -99,7 +99,7 @@ class Raw:
         self.answers: asyncio.Queue[object] = asyncio.Queue()
 
     async def call(self, address: LinkAddress) -> wire.Connection:
-        return await wire.connect(address.host, address.port, frames.FromCalled, self)
+        return await wire.connect(address.host, address.port, frames.LinkResponse, self)
 
     def opened(self, connection: wire.Connection) -> None: ...
 
