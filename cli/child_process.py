@@ -162,11 +162,11 @@ class ChildProcess:
         assert self._process is not None
         try:
             async with asyncio.timeout(START_SECONDS):
-                said = await pipes.read_to_the_end(ready)
+                output = await pipes.read_to_the_end(ready)
         except TimeoutError:
             raise guard.CommandFailure(f"{self._name} was not ready after {START_SECONDS:.0f} s{self._see()}") from None
-        if said:
-            where: Mapping[str, Any] = json.loads(said)
+        if output:
+            where: Mapping[str, Any] = json.loads(output)
             return where
         status = await self._process.wait()
         await self._read_to_the_end()

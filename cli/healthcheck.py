@@ -38,11 +38,11 @@ def main() -> int:
         print(f"none of the roles {', '.join(_ANSWERS)} in {' '.join(words).strip()!r}", file=sys.stderr)
         return WRONG_USE
     try:
-        status, said = ask(role, os.environ)
+        status, body = fetch_health(role, os.environ)
     except (OSError, ValueError, http.client.HTTPException) as error:
         print(f"{role}: {error}", file=sys.stderr)
         return NOT_READY
-    print(f"{role}: {status} {said}")
+    print(f"{role}: {status} {body}")
     return READY if status == http.client.OK else NOT_READY
 
 
@@ -51,12 +51,12 @@ def find_role(words: Sequence[str]) -> str | None:
     return next((word for word in words if word in _ANSWERS), None)
 
 
-def ask(role: str, variables: Mapping[str, str]) -> tuple[int, str]:
+def fetch_health(role: str, variables: Mapping[str, str]) -> tuple[int, str]:
     """Request `PATH`. Returns the HTTP status and up to 300 bytes of the response body.
 
     Raises `OSError`, `ValueError` and `HTTPException`.
     """
-    host, port = where(role, variables)
+    host, port = address_of(role, variables)
     connection: http.client.HTTPConnection
     if speaks_tls(role, variables):
         connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=_own())
@@ -70,7 +70,7 @@ def ask(role: str, variables: Mapping[str, str]) -> tuple[int, str]:
         connection.close()
 
 
-def where(role: str, variables: Mapping[str, str]) -> tuple[str, int]:
+def address_of(role: str, variables: Mapping[str, str]) -> tuple[str, int]:
     """Return host and port by which the process is reached from inside its container."""
     variable, default = _ANSWERS[role]
     host, _, port = (variables.get(variable) or default).rpartition(":")

@@ -142,8 +142,8 @@ def wait_for_variables(descriptor: int) -> Mapping[str, str] | None:
     Returns `None` when the parent closes the pipe without writing, because it needs no process any more.
     """
     with os.fdopen(descriptor) as pipe:
-        said = pipe.read()
-    found: Mapping[str, str] | None = json.loads(said) if said else None
+        text = pipe.read()
+    found: Mapping[str, str] | None = json.loads(text) if text else None
     return found
 
 

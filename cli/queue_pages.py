@@ -38,8 +38,8 @@ def callback_line(row: CallbackView, now: float) -> str:
         queue_views.PENDING: "not tried yet",
     }[row.status]
     words = (row.event_id, row.kind, row.subject or "-", row.recipient or "-", f"shard {row.shard}")
-    told = f"{'  '.join(words)}  {age(row.created_at, now)} old, {row.attempt} attempts, {next_attempt}"
-    return f"{told}  {row.last_error}".rstrip()
+    line = f"{'  '.join(words)}  {age(row.created_at, now)} old, {row.attempt} attempts, {next_attempt}"
+    return f"{line}  {row.last_error}".rstrip()
 
 
 def callback_object(row: CallbackView, now: float) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def job_object(row: JobView, now: float) -> dict[str, Any]:
 
 def quarantine_line(row: QuarantineView, now: float) -> str:
     """Return one item that ended a process or a shard as a line of text. now: Unix seconds."""
-    told = f"{row.kind}  {row.id}  {row.peer or '-'}  {row.status}, {row.attempts} attempts"
-    return f"{told}, the last {age(row.tried_at, now)} ago  {row.last_error}"
+    line = f"{row.kind}  {row.id}  {row.peer or '-'}  {row.status}, {row.attempts} attempts"
+    return f"{line}, the last {age(row.tried_at, now)} ago  {row.last_error}"
 
 
 def quarantine_object(row: QuarantineView, now: float) -> dict[str, Any]:

@@ -113,10 +113,10 @@ async def serve(control_fd: int, answer: Answer) -> None:
     async def reply(question: dict[str, Any]) -> None:
         n = question.pop("n")
         try:
-            said: dict[str, Any] = {"n": n, "answer": await answer(question)}
+            message: dict[str, Any] = {"n": n, "answer": await answer(question)}
         except Exception:
-            said = {"n": n, "error": traceback.format_exc()[-2000:]}
-        writer.write(msgspec.json.encode(said) + b"\n")
+            message = {"n": n, "error": traceback.format_exc()[-2000:]}
+        writer.write(msgspec.json.encode(message) + b"\n")
 
     async for line in reader:
         task = asyncio.create_task(reply(msgspec.json.decode(line)))

@@ -104,11 +104,11 @@ class Process:
         self._end = asyncio.get_running_loop().run_in_executor(waiting, self._process.wait)
         waiting.shutdown(wait=False)
         async with asyncio.timeout(START_SECONDS):
-            said = await pipes.read_to_the_end(read)
-        if not said:
+            text = await pipes.read_to_the_end(read)
+        if not text:
             await self._end
             raise Ended(f"{self.name} ended with status {self._process.returncode}: {self.log_tail()}")
-        where: Mapping[str, Any] = json.loads(said)
+        where: Mapping[str, Any] = json.loads(text)
         return where
 
     async def wait(self) -> int:

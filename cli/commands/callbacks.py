@@ -113,8 +113,8 @@ async def _print_pages(database: Database, read: Any, number: str, fate: Callabl
             page = await read(connection, after=after)
         for row in page:
             if number in ("", row.account):
-                told = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {fate(row)}"
-                print(f"{told}  {row.last_error}")
+                line = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {fate(row)}"
+                print(f"{line}  {row.last_error}")
                 count += 1
         if not page:
             return count

@@ -112,7 +112,7 @@ class _Network:
         server, ended = self._server, asyncio.Event()
         environments = [worker_environment(os.environ, settings, index) for index in range(settings.workers)]
         workers = Workers("network", environments, spawn=server.spawn, grace=settings.drain)
-        running = asyncio.create_task(workers.run(ended, lambda said: ready(_addresses(said))))
+        running = asyncio.create_task(workers.run(ended, lambda announced: ready(_addresses(announced))))
         ends = [asyncio.create_task(event.wait()) for event in (stop, server.ended)]
         try:
             await asyncio.wait([running, *ends], return_when=asyncio.FIRST_COMPLETED)
@@ -167,5 +167,5 @@ def worker_environment(variables: Mapping[str, str], settings: Settings, index: 
     return {**variables, **own}
 
 
-def _addresses(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in said.items() if name != "process"}
+def _addresses(announced: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in announced.items() if name != "process"}

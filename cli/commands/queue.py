@@ -233,8 +233,8 @@ async def _release(options: argparse.Namespace, database: Database, changes: Que
         rows = await _QUARANTINE.read(connection, choice)
     items = [quarantine.name(row.kind, row.id) for row in rows]
     count = await database.persist(lambda connection: quarantine.release(connection, items))
-    told = f"{count} items are handled again when their shards are next opened: restart the Coreapps"
-    _print_line(options, {"released": count}, told)
+    summary = f"{count} items are handled again when their shards are next opened: restart the Coreapps"
+    _print_line(options, {"released": count}, summary)
     return 0
 
 
@@ -267,9 +267,9 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: RowFilter, what: st
     if not sys.stdin.isatty():
         raise guard.CommandFailure(f"{len(rows)} {what} would be deleted: confirm with --yes")
     statuses = collections.Counter(row.status for row in rows)
-    told = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    summary = ", ".join(f"{count} {status}" for status, count in statuses.items())
     oldest, newest = min(row.created_at for row in rows), max(row.created_at for row in rows)
-    print(f"{choices.describe(choice)}: {told}, from {choices.utc(oldest)} to {choices.utc(newest)}")
+    print(f"{choices.describe(choice)}: {summary}, from {choices.utc(oldest)} to {choices.utc(newest)}")
     print(effect)
     try:
         typed = input(f"Type {len(rows)} to delete them: ")

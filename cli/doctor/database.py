@@ -33,11 +33,11 @@ class Reachable:
         try:
             server = await probes.server(self._database, seconds=SECONDS)
         except Exception as failure:
-            told = outages.describe(failure)
-            if told is None:
+            reason = outages.describe(failure)
+            if reason is None:
                 raise
             remedy = "start it, or correct WA_DB_* (or TIDINGS_*_DB_URL): address, user, password, TLS"
-            return [error(self.name, f"{where}: {told}", remedy)]
+            return [error(self.name, f"{where}: {reason}", remedy)]
         took = (time.monotonic() - started) * 1000
         over = f", {server.cipher}" if server.cipher else ""
         found = [fine(self.name, f"{where} answers in {took:.0f} ms: {server.version}{over}")]

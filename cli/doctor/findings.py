@@ -94,8 +94,8 @@ async def _run(check: DoctorCheck, seconds: float) -> Sequence[Finding]:
     except SettingsError as failure:
         return [error(check.name, str(failure), "correct it")]
     except Exception as failure:
-        told = outages.describe(failure) or f"{type(failure).__name__}: {failure}"
-        return [error(check.name, f"could not be checked: {told}"[:500], "see the error")]
+        reason = outages.describe(failure) or f"{type(failure).__name__}: {failure}"
+        return [error(check.name, f"could not be checked: {reason}"[:500], "see the error")]
 
 
 def worst(found: Sequence[Finding]) -> Level:

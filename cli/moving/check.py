@@ -168,8 +168,8 @@ def _error(path: Path, errors: Sequence[object]) -> OldPart:
     first = errors[0] if errors and isinstance(errors[0], Mapping) else {}
     if first.get("code") == NOT_FOUND:
         return unused(f"file {path.name}", "the old installation had none of these")
-    said = " ".join(shown(first[key]) for key in ("code", "title") if key in first)
-    raise guard.CommandFailure(f"{path} has an error of the old API ({said}): repeat the call with a valid token")
+    problem = " ".join(shown(first[key]) for key in ("code", "title") if key in first)
+    raise guard.CommandFailure(f"{path} has an error of the old API ({problem}): repeat the call with a valid token")
 
 
 def _user(user: object) -> OldPart:

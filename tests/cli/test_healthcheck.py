@@ -100,7 +100,7 @@ def test_the_role_is_that_of_the_first_process(words: list[str], role: str | Non
 def test_the_address_is_that_of_the_process(
     role: str, variables: dict[str, str], expected: tuple[str, int, bool]
 ) -> None:
-    assert (*healthcheck.where(role, variables), healthcheck.speaks_tls(role, variables)) == expected
+    assert (*healthcheck.address_of(role, variables), healthcheck.speaks_tls(role, variables)) == expected
 
 
 def test_the_health_check_imports_no_third_party_package() -> None:
