@@ -59,8 +59,8 @@ class DiskSpace:
         self._reserve = reserve
 
     async def run(self) -> Sequence[Finding]:
-        place = existing(self._directory)
-        return [self.judge(*shutil.disk_usage(place)[::2])]
+        path = existing(self._directory)
+        return [self.judge(*shutil.disk_usage(path)[::2])]
 
     def judge(self, total: int, free: int) -> Finding:
         """Return the finding for the total and free bytes of the disk."""

@@ -50,10 +50,10 @@ class WebhookCheck:
             remedy = "PATCH /v1/settings/application with webhooks.url: callbacks wait until then"
             return [warning(self.name, "no URL is set", remedy)]
         try:
-            place = urls.parse(self.url)
-            answer = await self._ask(place, self._context() if place.origin[2] else None)
+            target = urls.parse(self.url)
+            answer = await self._ask(target, self._context() if target.origin[2] else None)
         except _UnusableTrust as failure:
-            text = f"{place.shown}: the authorities and revocation lists for webhooks cannot be loaded: {failure}"
+            text = f"{target.shown}: the authorities and revocation lists for webhooks cannot be loaded: {failure}"
             where = f"TIDINGS_WEBHOOK_CRL ({self.revocations}) and " if self.revocations is not None else ""
             return [error(self.name, text, f"check {where}the authority set by POST /v1/certificates/webhooks/ca")]
         except Forbidden as refusal:
@@ -62,14 +62,14 @@ class WebhookCheck:
             remedy = "use a certificate for this name, or set its CA by POST /v1/certificates/webhooks/ca"
             if self.revocations is not None:
                 remedy += f", or a current revocation list of its issuer in {self.revocations}"
-            return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]
+            return [error(self.name, f"{target.shown}: {tls.describe(failure)}", remedy)]
         except ValueError as failure:
             return [error(self.name, str(failure), "set another URL")]
         except OSError as failure:
             why = f"no answer within {SECONDS:g} s" if isinstance(failure, TimeoutError) else str(failure)
             remedy = "check that it runs and is reachable from this machine"
-            return [error(self.name, f"{place.shown}: {why}", remedy)]
-        return self.judge(place.shown, answer)
+            return [error(self.name, f"{target.shown}: {why}", remedy)]
+        return self.judge(target.shown, answer)
 
     def judge(self, shown: str, answer: http_probe.ProbeResponse) -> list[Finding]:
         """Return the findings for a response.
@@ -100,22 +100,22 @@ class WebhookCheck:
         except (OSError, ValueError, TypeError) as failure:
             raise _UnusableTrust(str(failure)) from None
 
-    async def _ask(self, place: urls.HttpTarget, context: ssl.SSLContext | None) -> http_probe.ProbeResponse:
-        host, port, _ = place.origin
+    async def _ask(self, target: urls.HttpTarget, context: ssl.SSLContext | None) -> http_probe.ProbeResponse:
+        host, port, _ = target.origin
         started = time.monotonic()
         async with asyncio.timeout(SECONDS):
             sock = await EgressGuard(self.outgoing).connect(host, port)
-            return await http_probe.send_request(sock, self._request(place), host=host, tls=context, started=started)
+            return await http_probe.send_request(sock, self._request(target), host=host, tls=context, started=started)
 
-    def _request(self, place: urls.HttpTarget) -> bytes:
+    def _request(self, target: urls.HttpTarget) -> bytes:
         lines = [
-            f"{'POST' if self.post else 'OPTIONS'} {place.path} HTTP/1.1",
-            f"Host: {place.named}",
+            f"{'POST' if self.post else 'OPTIONS'} {target.path} HTTP/1.1",
+            f"Host: {target.named}",
             "User-Agent: tidings",
             "Connection: close",
         ]
-        if place.authorization:
-            lines.append(f"Authorization: {place.authorization}")
+        if target.authorization:
+            lines.append(f"Authorization: {target.authorization}")
         body = BODY if self.post else b""
         if self.post:
             signed = signature.headers(self.keys, EVENT, int(time.time()), BODY)

@@ -56,13 +56,13 @@ def _lines(text: str) -> Iterator[_Line]:
 
 def _without_comment(text: str) -> str:
     quote = ""
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "\"'":
             quote = letter
-        elif letter == "#" and text[place - 1] == " ":
-            return text[:place]
+        elif letter == "#" and text[index - 1] == " ":
+            return text[:index]
     return text
 
 

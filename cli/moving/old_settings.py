@@ -108,9 +108,9 @@ def _providers(found: object) -> Iterator[OldPart]:
     if not isinstance(found, list):
         yield refused("media.providers", "should be a list")
         return
-    for place, provider in enumerate(found):
+    for index, provider in enumerate(found):
         named = provider.get("name") if isinstance(provider, Mapping) else None
-        name = f"media provider {named if isinstance(named, str) else place}"
+        name = f"media provider {named if isinstance(named, str) else index}"
         yield _checked(MediaProvider, provider, name, f"POST {_PATH}/media/providers, in a list")
 
 

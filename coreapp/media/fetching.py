@@ -73,7 +73,7 @@ class Fetcher:
         content = msgspec.structs.replace(
             message.content,
             id=media.id,
-            file=self.files.place(media.file),
+            file=self.files.location_of(media.file),
             mime_type=media.mime_type,
             sha256=media.sha256,
             status=inbound.DOWNLOADED,

@@ -25,17 +25,17 @@ async def check(devices: Iterable[tuple[str, bytes, registration.DeviceRegistrat
     The schema checks lengths. Of one-time pre-keys without signatures only the type is checked.
     """
     signed: list[Signed] = []
-    for place, identity_key, body in devices:
+    for field, identity_key, body in devices:
         if isinstance(body, registration.DeviceRegistration):
-            _check_type(f"{place}identity_key", body.identity_key, CURVE_TYPE)
-            require_last_resort(body, has_one=False, place=place)
+            _check_type(f"{field}identity_key", body.identity_key, CURVE_TYPE)
+            require_last_resort(body, has_one=False, field=field)
         for index, prekey in enumerate(body.prekeys):
-            _check_type(f"{place}prekeys[{index}].public", prekey.public, CURVE_TYPE)
-        _check_ids(f"{place}prekeys", [prekey.key_id for prekey in body.prekeys])
+            _check_type(f"{field}prekeys[{index}].public", prekey.public, CURVE_TYPE)
+        _check_ids(f"{field}prekeys", [prekey.key_id for prekey in body.prekeys])
         # A first message names the one-time key or the last resort by the same id field.
         last_resort = [body.kyber_prekey.key_id] if body.kyber_prekey is not None else []
-        _check_ids(f"{place}kyber_prekeys", [*last_resort, *(key.key_id for key in body.kyber_prekeys)])
-        signed.extend(_signed(place, identity_key, body))
+        _check_ids(f"{field}kyber_prekeys", [*last_resort, *(key.key_id for key in body.kyber_prekeys)])
+        signed.extend(_signed(field, identity_key, body))
     if len(signed) <= INLINE:
         _verify(signed)
     else:
@@ -43,46 +43,46 @@ async def check(devices: Iterable[tuple[str, bytes, registration.DeviceRegistrat
 
 
 def _signed(
-    place: str, identity_key: bytes, body: registration.DeviceRegistration | registration.KeyUpload
+    field: str, identity_key: bytes, body: registration.DeviceRegistration | registration.KeyUpload
 ) -> Iterator[Signed]:
     if body.signed_prekey is not None:
         key = body.signed_prekey
-        _check_type(f"{place}signed_prekey.public", key.public, CURVE_TYPE)
-        yield f"{place}signed_prekey", identity_key, key.public, key.signature
+        _check_type(f"{field}signed_prekey.public", key.public, CURVE_TYPE)
+        yield f"{field}signed_prekey", identity_key, key.public, key.signature
     kyber = [("kyber_prekey", body.kyber_prekey)] if body.kyber_prekey is not None else []
     kyber += [(f"kyber_prekeys[{index}]", key) for index, key in enumerate(body.kyber_prekeys)]
     for name, post_quantum in kyber:
-        _check_type(f"{place}{name}.public", post_quantum.public, KYBER_TYPE)
-        yield f"{place}{name}", identity_key, post_quantum.public, post_quantum.signature
+        _check_type(f"{field}{name}.public", post_quantum.public, KYBER_TYPE)
+        yield f"{field}{name}", identity_key, post_quantum.public, post_quantum.signature
 
 
 def require_last_resort(
-    body: registration.DeviceRegistration | registration.KeyUpload, *, has_one: bool, place: str = ""
+    body: registration.DeviceRegistration | registration.KeyUpload, *, has_one: bool, field: str = ""
 ) -> None:
     """Require a last resort with one-time Kyber keys. Raises `BadRequest`.
 
     Without one, sessions would fall back to a weaker key agreement once the one-time keys are used up.
     """
     if body.kyber_prekeys and body.kyber_prekey is None and not has_one:
-        raise BadRequest(f"{place}kyber_prekeys require a kyber_prekey, which is used when none is left")
+        raise BadRequest(f"{field}kyber_prekeys require a kyber_prekey, which is used when none is left")
 
 
-def _check_type(place: str, key: bytes, kind: int) -> None:
+def _check_type(field: str, key: bytes, kind: int) -> None:
     if key[0] != kind:
-        raise BadRequest(f"the first byte of {place} is 0x{key[0]:02x} instead of 0x{kind:02x}")
+        raise BadRequest(f"the first byte of {field} is 0x{key[0]:02x} instead of 0x{kind:02x}")
 
 
-def _check_ids(place: str, key_ids: Sequence[int]) -> None:
+def _check_ids(field: str, key_ids: Sequence[int]) -> None:
     seen: set[int] = set()
     for key_id in key_ids:
         if key_id in seen:
-            raise BadRequest(f"{place}: two keys have the id {key_id}")
+            raise BadRequest(f"{field}: two keys have the id {key_id}")
         seen.add(key_id)
 
 
 def _verify(signed: Sequence[Signed]) -> None:
-    for place, identity_key, key, signature in signed:
+    for field, identity_key, key, signature in signed:
         try:
             xeddsa.verify(identity_key, key, signature)
         except (InvalidSignature, InvalidKey) as error:
-            raise BadRequest(f"{place}: {error}") from error
+            raise BadRequest(f"{field}: {error}") from error

@@ -281,8 +281,8 @@ class Copies:
         for number in numbers:
             if not mailbox_usages.take_copy(usages[number], frame.sender, size, moment):
                 batch.dropped += 1
-            elif may_be_live and (place := reservations.reserve_live(number)):
-                live[number] = place
+            elif may_be_live and (seq := reservations.reserve_live(number)):
+                live[number] = seq
             else:
                 stored.append((number, reservations.reserve(number, device.GROUP_HASH_SLOT)))
         message = StoredGroupMessage(
@@ -297,7 +297,7 @@ class Copies:
             group=frame.to,
             copies=live,
         )
-        batch.rows += [make_copy(message, number, place) for number, place in stored]
+        batch.rows += [make_copy(message, number, seq) for number, seq in stored]
         if live:
             batch.kept.append(message)
 

@@ -188,11 +188,11 @@ class DeliveryQueue:
         """Hold an envelope that may be older than held ones, but is younger than all stored ones."""
         count = self.hold(transit)
         held = self.held
-        place = count - 1
-        while place and held[place - 1].seq > transit.seq:
-            held[place] = held[place - 1]
-            place -= 1
-        held[place] = transit
+        index = count - 1
+        while index and held[index - 1].seq > transit.seq:
+            held[index] = held[index - 1]
+            index -= 1
+        held[index] = transit
         return count
 
     def sent(self, session: RecipientConnection, n: int, transit: Transit) -> None:

@@ -60,7 +60,7 @@ class FileStoreSuite:
         assert (stored.size, stored.sha256) == (size, hashlib.sha256(content).hexdigest())
         assert await get(files, stored.name) == content
         assert await names(files) == [stored.name]
-        assert stored.name in files.place(stored.name)
+        assert stored.name in files.location_of(stored.name)
 
     async def test_concurrent_writers_do_not_disturb_each_other(self, files: FileStore) -> None:
         contents = [os.urandom(3 * MIB) for _ in range(8)]

@@ -59,8 +59,8 @@ class HeldBack(Generic[Sent]):
     def refused(self, frame: device.Send, sent: Sent, *, now: float, seconds: float) -> None:
         """Put a send that the network refused into the backlog, for `seconds`; the window returns to 1."""
         backlog = self._backlogs.setdefault((frame.sender, frame.to), _Backlog())
-        place = backlog.trying.pop(frame.id, None) or (0, next(self._count))
-        self._push(frame, sent, place)
+        priority = backlog.trying.pop(frame.id, None) or (0, next(self._count))
+        self._push(frame, sent, priority)
         backlog.window = 1
         backlog.due = max(backlog.due, now + min(max(seconds, LEAST_SECONDS), MOST_SECONDS))
 
@@ -90,13 +90,13 @@ class HeldBack(Generic[Sent]):
         """Drop all backlogs, except those of the senders for which `keep` is true."""
         self._backlogs = {pair: log for pair, log in self._backlogs.items() if keep is not None and keep(pair[0])}
 
-    def _push(self, frame: device.Send, sent: Sent, place: tuple[int, int]) -> None:
-        heapq.heappush(self._backlogs[frame.sender, frame.to].waiting, (*place, frame, sent))
+    def _push(self, frame: device.Send, sent: Sent, priority: tuple[int, int]) -> None:
+        heapq.heappush(self._backlogs[frame.sender, frame.to].waiting, (*priority, frame, sent))
 
     def _take(self, pair: Pair, backlog: _Backlog[Sent], now: float) -> Iterator[tuple[device.Send, Sent]]:
         while backlog.waiting and len(backlog.trying) < backlog.window and backlog.due <= now:
-            *place, frame, sent = heapq.heappop(backlog.waiting)
-            backlog.trying[frame.id] = (place[0], place[1])
+            *priority, frame, sent = heapq.heappop(backlog.waiting)
+            backlog.trying[frame.id] = (priority[0], priority[1])
             yield frame, sent
         if not backlog.waiting and not backlog.trying:
             del self._backlogs[pair]

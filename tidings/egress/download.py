@@ -88,9 +88,9 @@ class Downloader:
         limit: bytes of the body.
         seconds: for everything, including the block.
         """
-        place = urls.parse(url)
-        request = _request(place, headers or {})
-        host, port, secure = place.origin
+        target = urls.parse(url)
+        request = _request(target, headers or {})
+        host, port, secure = target.origin
         if secure and self._tls is None:
             self._tls = trust.context()
         async with asyncio.timeout(seconds):
@@ -107,12 +107,16 @@ class Downloader:
                 connection.abort()
 
 
-def _request(place: urls.HttpTarget, headers: Mapping[str, str]) -> bytes:
+def _request(target: urls.HttpTarget, headers: Mapping[str, str]) -> bytes:
     own = {"User-Agent": "tidings", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
-    if place.authorization:
-        own["Authorization"] = place.authorization
+    if target.authorization:
+        own["Authorization"] = target.authorization
     own |= headers
-    lines = [f"GET {place.path} HTTP/1.1", f"Host: {place.named}", *(f"{name}: {value}" for name, value in own.items())]
+    lines = [
+        f"GET {target.path} HTTP/1.1",
+        f"Host: {target.named}",
+        *(f"{name}: {value}" for name, value in own.items()),
+    ]
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header has a line break")
     try:

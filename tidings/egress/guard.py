@@ -174,8 +174,8 @@ async def _dial_first(found: Sequence[Resolved], port: int) -> socket.socket:
 async def _ask_proxy(sock: socket.socket, proxy: urls.HttpTarget, address: Resolved, port: int) -> None:
     """Make `proxy` connect `sock` to the address itself, so that the proxy resolves no name."""
     family, text = address
-    place = f"[{text}]:{port}" if family == socket.AF_INET6 else f"{text}:{port}"
-    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+    authority = f"[{text}]:{port}" if family == socket.AF_INET6 else f"{text}:{port}"
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
     if proxy.authorization:
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     loop = asyncio.get_running_loop()

@@ -44,11 +44,11 @@ def check_host(entry: str) -> None:
     """Raise `ValueError` for text that cannot be a provider's host."""
     name = entry.removeprefix(WILDCARD)
     try:
-        place = urls.parse(f"https://{name}")
+        target = urls.parse(f"https://{name}")
     except ValueError:
-        place = None
+        target = None
     # Must equal its parsed form, so that nothing else can hide in it: a user, a path, another spelling.
-    if place is None or place.named != name.lower() or "*" in name:
+    if target is None or target.named != name.lower() or "*" in name:
         raise ValueError("should be a host, host:port or *.host")
 
 

@@ -134,7 +134,7 @@ class DirectoryStore:
         """Return whether anything may be written. Raises `OSError`."""
         return await asyncio.to_thread(self.free) > 0
 
-    def place(self, name: str) -> str:
+    def location_of(self, name: str) -> str:
         """Return the path of a file as text."""
         return str(self.path(name))
 

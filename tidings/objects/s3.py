@@ -68,7 +68,7 @@ class S3Store:
         """Bucket and prefix, for error texts."""
         return f"s3://{self._settings.bucket}/{self._settings.prefix}"
 
-    def place(self, name: str) -> str:
+    def location_of(self, name: str) -> str:
         """Return the `s3:` URL of a file."""
         return f"s3://{self._settings.bucket}/{self._key(name)}"
 

@@ -115,7 +115,7 @@ class FileStore(MarkedStore, Protocol):
     async def has_room(self) -> bool:
         """Return whether anything may be stored. Raises `OSError`."""
 
-    def place(self, name: str) -> str:
+    def location_of(self, name: str) -> str:
         """Return the location of a file as the business sees it: a path, or an `s3:` URL."""
 
     async def close(self) -> None:

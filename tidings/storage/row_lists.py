@@ -53,7 +53,7 @@ def _with_affinities(element: _AnyRow, compiler: Any, **options: Any) -> str:
     (comparison,) = element.clauses
     columns: Sequence[sa.Column[Any]] = list(comparison.left.clauses)
     types = [compiler.dialect.type_compiler_instance.process(column.type) for column in columns]
-    cast = ", ".join(f"CAST(column{place} AS {kind})" for place, kind in enumerate(types, 1))
+    cast = ", ".join(f"CAST(column{index} AS {kind})" for index, kind in enumerate(types, 1))
     names = compiler.process(comparison.left, **options)
     # Only names and types from our own table definitions enter the text. Compared values are parameters.
     return f"{names} IN (SELECT {cast} FROM {compiler.process(comparison.right, **options)})"  # noqa: S608

@@ -239,7 +239,7 @@ def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
     entries: list[tuple[int | str, ...]] = []
     texts: list[tuple[bytes, bytes]] = []
     values: set[str] = set()
-    for place, (callback, number, at, took, status, response) in enumerate(ended):
+    for position, (callback, number, at, took, status, response) in enumerate(ended):
         # As in `EndedCallback` and `EndedTexts`. Tuples are made and encoded faster.
         entries.append(
             (
@@ -256,7 +256,7 @@ def _segment(ended: Sequence[EndedAttempt], seal: SealTexts) -> Segment:
                 took,
                 status,
                 0,
-                place,
+                position,
             )
         )
         texts.append((callback.body, response[:RESPONSE_BYTES]))
@@ -483,7 +483,7 @@ def _merged(group: Sequence[Segment]) -> Segment:
             for entry in _decode_entries(one.entries)
         ]
         parts += _decode_parts(one.texts)
-        prints.update(one.fingerprints[place : place + 4] for place in range(0, len(one.fingerprints), 4))
+        prints.update(one.fingerprints[position : position + 4] for position in range(0, len(one.fingerprints), 4))
     entries.sort(key=lambda entry: entry.seq)
     return Segment(
         group[0].account,
