@@ -129,7 +129,7 @@ def test_documented_limits_match_the_code() -> None:
         "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
         "all blobs": [files.quota // mib],
         "concurrent blob transfers": [limits.transfers],
-        "a blob's life": [files.ttl, 14],
+        "a blob's lifetime": [files.ttl, 14],
     }
     assert {name: figures(limit(name)) for name in expected} == expected
     assert connection.MAX_FRAME == 4_194_304
