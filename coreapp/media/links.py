@@ -86,7 +86,7 @@ class LinkedMedia:
     uploader: Uploader
 
     def __post_init__(self) -> None:
-        self._downloader = Downloader(self.context.media_guard, pace=self.context.shared.media_reads)
+        self._downloader = Downloader(self.context.media_guard, cpu_limit=self.context.shared.media_reads)
         self._slots = asyncio.Semaphore(AT_ONCE)
         # A host has an entry while a fetch from it is running or waiting.
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()

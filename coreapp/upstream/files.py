@@ -312,6 +312,6 @@ def exchange_of(context: ShardContext) -> FileExchange | None:
         clock=context.clock,
         client=client,
         access=access,
-        downloader=Downloader(EgressGuard(context.settings.outgoing_webhooks), pace=context.shared.media_reads),
+        downloader=Downloader(EgressGuard(context.settings.outgoing_webhooks), cpu_limit=context.shared.media_reads),
     )
     return FileExchange(uploader=uploader, fetcher=fetcher, parse=UploadedFiles, sealed_as=SEALED_AS)

@@ -106,7 +106,7 @@ class ProfileMirror:
         self._photo_error = ""  # error of the last read of the photo; empty for none
         self.changes = 0  # changes since the start, failed ones included; a read that started before one is discarded
         guard = EgressGuard(self.context.settings.outgoing_webhooks)
-        self._downloader = Downloader(guard, pace=self.context.shared.media_reads)
+        self._downloader = Downloader(guard, cpu_limit=self.context.shared.media_reads)
 
     def wake(self) -> None:
         """Read the profile soon."""

@@ -96,7 +96,7 @@ class Tries:
     """Attempts of one transaction."""
 
     # `seq` of messages of earlier transactions that it searches for.
-    doubtful: Collection[int]
+    suspects: Collection[int]
     # `seq` of messages of earlier attempts of this transaction.
     kept: set[int] = dataclasses.field(default_factory=set)
     # Effects of the latest attempt, which are counted in the usage of mailboxes; `None` before the first.
@@ -141,7 +141,7 @@ class Copies:
         mailbox_usages, now = self.context.mailbox_usages, self.context.clock.monotonic()
         share = self._share_of(frame)
         size = share.size_of(frame)
-        refusal = mailbox_usages.judge.pace(share, frame.id, now)
+        refusal = mailbox_usages.judge.check_rate(share, frame.id, now)
         if refusal is None and self._waits_for_others(frame.sender, size):
             refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
         if refusal is None and frame.sender in mailbox_usages.stored.empty:
@@ -193,7 +193,7 @@ class Copies:
 
     async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         """Store these messages in one transaction; return the reason and the detail of a refusal for each."""
-        mailbox_usages, tries = self.context.mailbox_usages, Tries(self.kept.doubtful)
+        mailbox_usages, tries = self.context.mailbox_usages, Tries(self.kept.suspects)
         with self.context.reservations() as reservations:
             try:
                 batch = await self.context.database.persist(
@@ -205,7 +205,7 @@ class Copies:
                 raise
             if batch.rows or batch.kept:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED, frames[0].to)
-            self.kept.settled(tries.doubtful)
+            self.kept.settled(tries.suspects)
             for row in batch.settled:
                 mailbox_usages.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             for row in batch.rows:
@@ -241,7 +241,7 @@ class Copies:
         self._uncount(tries)
         addressed = await self._look_up(connection, {frame.to for frame in frames})
         # Messages that an earlier attempt or transaction did store are placed before these.
-        settled = await self.kept.settle(connection, reservations, tries.kept.union(tries.doubtful))
+        settled = await self.kept.settle(connection, reservations, tries.kept.union(tries.suspects))
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
         usages = await self._count(connection, frames, addressed)
         now = self.context.now()
@@ -329,7 +329,7 @@ class Copies:
             size = mailbox.size_of(frame.body, frame.refs)
             for number in addressed[frame.to].members if frame.to in addressed else ():
                 usage = usages.get(number)
-                if usage is not None and mailbox_usages.is_doubtful(usage, frame.sender, size):
+                if usage is not None and mailbox_usages.needs_recount(usage, frame.sender, size):
                     mailbox_usages.evict(number)
                     del usages[number]
         if unknown := sorted(numbers - usages.keys()):

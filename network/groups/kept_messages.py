@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # stays until the next start; then its message is sent to all recipients again, who acknowledge it as a duplicate.
 REMOVED, SPACING, WAITING = 1000, 0.2, 100_000
 # Messages that may or may not have been stored; one more is searched for at the next start.
-DOUBTFUL = 10_000
+MAX_SUSPECTS = 10_000
 # Limits of one transaction: copies, bytes of their bodies, and messages that are read for it.
 COPIES, BYTES, PAGE = 1000, 32 * 1024 * 1024, 100
 # Seconds for which one transaction is retried. Each retry reserves further positions, which are released after them.
@@ -42,7 +42,7 @@ class KeptMessages:
     """
 
     context: NetworkContext
-    _doubtful: set[int] = dataclasses.field(default_factory=set)
+    _suspects: set[int] = dataclasses.field(default_factory=set)
     _settling: asyncio.Task[None] | None = None
     _removals: Batcher[int, None] = dataclasses.field(init=False)
 
@@ -76,21 +76,21 @@ class KeptMessages:
     # Uncertain messages.
 
     @property
-    def doubtful(self) -> Collection[int]:
+    def suspects(self) -> Collection[int]:
         """Return the `seq` of each message of a transaction with an unknown outcome."""
-        return frozenset(self._doubtful)
+        return frozenset(self._suspects)
 
     def suspect(self, seqs: Collection[int]) -> None:
         """Record that a transaction failed that was to store these messages."""
-        self._doubtful.update(seqs)
-        while len(self._doubtful) > DOUBTFUL:
-            log.warning("group_message.left", extra={"seq": self._doubtful.pop()})
-        if self._doubtful and self._settling is None:
+        self._suspects.update(seqs)
+        while len(self._suspects) > MAX_SUSPECTS:
+            log.warning("group_message.left", extra={"seq": self._suspects.pop()})
+        if self._suspects and self._settling is None:
             self._settling = asyncio.get_running_loop().create_task(self._settle_soon(), name="settle group messages")
 
     def settled(self, seqs: Collection[int]) -> None:
         """Record that a transaction that settled these messages has committed."""
-        self._doubtful.difference_update(seqs)
+        self._suspects.difference_update(seqs)
 
     async def settle(self, connection: Connection, reservations: Reservations, seqs: Collection[int]) -> list[Envelope]:
         """Move the copies of stored messages into the mailboxes, and delete the messages; return the copies.
@@ -112,9 +112,9 @@ class KeptMessages:
     async def _settle_soon(self) -> None:
         """Settle uncertain messages as soon as the database responds, unless another group message does so earlier."""
         try:
-            while self._doubtful:
+            while self._suspects:
                 try:
-                    await self._settle_some(sorted(self._doubtful)[:PAGE])
+                    await self._settle_some(sorted(self._suspects)[:PAGE])
                 except Exception as error:
                     if not outages.is_outage(error):
                         raise

@@ -116,7 +116,7 @@ class MailboxUsages:
                 return refusal
         if self.judge.passes(usage, share, size, now):
             return None
-        refusal = self.judge.pace(share, frame.id, now)
+        refusal = self.judge.check_rate(share, frame.id, now)
         if refusal is not None:
             return refusal
         if not self.judge.has_room(usage, share, size):
@@ -134,7 +134,7 @@ class MailboxUsages:
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
             return None
-        return self.judge.pace(share, frame.id, now) or refused(share, frame.id, refusal, now)
+        return self.judge.check_rate(share, frame.id, now) or refused(share, frame.id, refusal, now)
 
     def take_copy(self, usage: Usage, sender: str, size: int, now: float) -> bool:
         """Count one group copy as waiting if there is room, without the rate limit; return whether there was.
@@ -152,7 +152,7 @@ class MailboxUsages:
         """Return whether a mailbox has room for `size` more bytes of this sender."""
         return self.judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
 
-    def is_doubtful(self, usage: Usage, sender: str, size: int) -> bool:
+    def needs_recount(self, usage: Usage, sender: str, size: int) -> bool:
         """Return whether a mailbox seems to have no room, by a count that is too old for a refusal."""
         now = self._clock.monotonic()
         return now - usage.counted_at >= SHARED_COUNT_SECONDS and not self.has_room(usage, sender, size)

@@ -122,7 +122,7 @@ class QuotaCheck:
         self._slack = (self._rate.burst - 1) * self._rate.interval
         self._detail = f"at most {quotas.pair_rate:g} envelopes a second to one recipient"
 
-    def pace(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal | None:
+    def check_rate(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal | None:
         """Return the refusal of an envelope that exceeds the rate limit or follows a refused one, `None` when it may
         pass.
         """
@@ -143,7 +143,7 @@ class QuotaCheck:
         )
 
     def passes(self, usage: Usage, share: SenderUsage, size: int, now: float) -> bool:
-        """Count an envelope in the usual case, that rate limit and quotas admit it. On False decide by `pace` and
+        """Count an envelope in the usual case, that rate limit and quotas admit it. On False decide by `check_rate` and
         `has_room`.
 
         Every envelope passes here, so the rules of `RateLimit` and `Quota` are written out.

@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from tidings.aio.dispatch_limit import PACE, Cancellable, DispatchLimit, RefusalLimit
+from tidings.aio.dispatch_limit import INTERVAL, Cancellable, DispatchLimit, RefusalLimit
 
 
 async def test_calls_run_in_order_with_a_limit_per_event_loop_iteration() -> None:
@@ -60,7 +60,7 @@ async def test_a_call_beyond_the_waiting_limit_is_refused() -> None:
 
 
 async def test_the_delay_is_the_waiting_time_of_the_oldest_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns, loop = DispatchLimit(each=1, pace=60.0), asyncio.get_running_loop()
+    turns, loop = DispatchLimit(each=1, interval=60.0), asyncio.get_running_loop()
     now = 100.0
     monkeypatch.setattr(loop, "time", lambda: now)
     for seconds in (0.0, 0.5, 0.25):
@@ -89,12 +89,12 @@ async def test_a_cancelled_call_does_not_count_towards_the_limit() -> None:
 
 def _groups(times: list[float]) -> list[int]:
     """Return the sizes of the groups of nearly simultaneous events."""
-    starts = [i for i, time in enumerate(times) if not i or time - times[i - 1] > PACE / 2]
+    starts = [i for i, time in enumerate(times) if not i or time - times[i - 1] > INTERVAL / 2]
     return [end - start for start, end in itertools.pairwise([*starts, len(times)])]
 
 
 async def test_refusals_run_in_order_at_the_rate_limit_while_new_ones_arrive() -> None:
-    refusals, loop = RefusalLimit(rate=3 / PACE), asyncio.get_running_loop()
+    refusals, loop = RefusalLimit(rate=3 / INTERVAL), asyncio.get_running_loop()
     made: list[int] = []
     times: list[float] = []
     over = loop.create_future()
@@ -113,11 +113,11 @@ async def test_refusals_run_in_order_at_the_rate_limit_while_new_ones_arrive() -
     assert made == [0, 1, 2]
     await over
     assert made == list(range(30))
-    assert times[20] - times[0] > 5 * PACE
+    assert times[20] - times[0] > 5 * INTERVAL
 
 
 async def test_without_new_requests_each_group_of_refusals_doubles() -> None:
-    refusals, loop = RefusalLimit(rate=3 / PACE), asyncio.get_running_loop()
+    refusals, loop = RefusalLimit(rate=3 / INTERVAL), asyncio.get_running_loop()
     times: list[float] = []
     over = loop.create_future()
 
@@ -130,7 +130,7 @@ async def test_without_new_requests_each_group_of_refusals_doubles() -> None:
         refusals.take(refuse)
     await over
     assert _groups(times) == [3, 3, 6, 12, 24]
-    await asyncio.sleep(2 * PACE)
+    await asyncio.sleep(2 * INTERVAL)
     begun = len(times)
     for _ in range(9):
         refusals.take(lambda: times.append(loop.time()))
@@ -138,7 +138,7 @@ async def test_without_new_requests_each_group_of_refusals_doubles() -> None:
 
 
 async def test_few_new_requests_do_not_keep_the_backlog_from_being_cleared() -> None:
-    refusals, loop = RefusalLimit(rate=10 / PACE), asyncio.get_running_loop()
+    refusals, loop = RefusalLimit(rate=10 / INTERVAL), asyncio.get_running_loop()
     times: list[float] = []
     over = loop.create_future()
 

@@ -168,8 +168,8 @@ def test_chunks_of_one_read_are_joined() -> None:
 
 
 async def test_reads_are_limited_to_a_twenty_fifth_of_a_core() -> None:
-    pace = ReadCpuLimit()
-    waits = [pace.consume(0.001) for _ in range(200)]
+    cpu_limit = ReadCpuLimit()
+    waits = [cpu_limit.consume(0.001) for _ in range(200)]
     assert waits[0] == 0.0
     # The reads took 0.2 s in total. Half a second of the CPU share was saved up.
     assert 0.2 / (waits[-1] + 0.5) <= 0.041

@@ -277,7 +277,7 @@ async def test_a_request_with_a_delayed_refusal_is_served_if_the_overload_has_en
 
 
 async def test_a_disconnect_cancels_a_delayed_refusal(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch_limit, "PACE", 60.0)
+    monkeypatch.setattr(dispatch_limit, "INTERVAL", 60.0)
     server.limiter.refusals = dispatch_limit.RefusalLimit(rate=1 / 60)
     server.crowded = {"/full"}
     async with connected(server) as (first, writer):

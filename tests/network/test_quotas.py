@@ -62,29 +62,29 @@ def test_no_sender_and_no_mailbox_exceeds_its_byte_quota(sizes: list[int], quota
 def test_a_pair_has_a_burst_then_a_rate_and_a_refused_envelope_keeps_its_place() -> None:
     judge, share, now = QuotaCheck(LIMITS), SenderUsage(), 100.0
     for n in range(20):
-        assert judge.pace(share, f"m{n}", now) is None
+        assert judge.check_rate(share, f"m{n}", now) is None
         judge.passed(share, now)
-    refusal = judge.pace(share, "m20", now)
+    refusal = judge.check_rate(share, "m20", now)
     assert refusal is not None
     assert (refusal.reason, refusal.retry_after) == (device.RATE_LIMITED, 1)
     now += 1
-    assert judge.pace(share, "m21", now) is refusal, "m20 goes first, though there are tokens again"
-    assert judge.pace(share, "m20", now) is None
+    assert judge.check_rate(share, "m21", now) is refusal, "m20 goes first, though there are tokens again"
+    assert judge.check_rate(share, "m20", now) is None
     judge.passed(share, now)
-    assert judge.pace(share, "m21", now) is None
+    assert judge.check_rate(share, "m21", now) is None
 
 
 def test_an_abandoned_refused_envelope_blocks_its_sender_only_briefly() -> None:
     judge, share = QuotaCheck(LIMITS), SenderUsage()
     assert judge.full(share, "given up", 0.0).reason == device.MAILBOX_FULL
-    assert judge.pace(share, "next", 14.9) is not None
-    assert judge.pace(share, "next", 15.0) is None
+    assert judge.check_rate(share, "next", 14.9) is not None
+    assert judge.check_rate(share, "next", 15.0) is None
 
 
 def test_a_rate_of_zero_disables_the_rate_limit() -> None:
     judge, share = QuotaCheck(LIMITS.model_copy(update={"pair_rate": 0.0})), SenderUsage()
     for n in range(1000):
-        assert judge.pace(share, str(n), 0.0) is None
+        assert judge.check_rate(share, str(n), 0.0) is None
         judge.passed(share, 0.0)
 
 
@@ -102,7 +102,7 @@ def test_the_short_way_and_the_long_way_admit_the_same_envelopes(
     for n, (sender, size, pause) in enumerate(sent):
         now += pause
         own = long.share_of(sender, now)
-        admitted = judge.pace(own, f"m{n}", now) is None and judge.has_room(long, own, size)
+        admitted = judge.check_rate(own, f"m{n}", now) is None and judge.has_room(long, own, size)
         if admitted:
             judge.passed(own, now)
             long.add(own, size)

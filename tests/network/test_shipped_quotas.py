@@ -44,7 +44,7 @@ def test_a_pair_sends_1000_envelopes_at_once_and_then_500_a_second() -> None:
     def send(now: float) -> int:
         sent = 0
         share.refusal = None
-        while check.pace(share, "id", now) is None:
+        while check.check_rate(share, "id", now) is None:
             check.passed(share, now)
             sent += 1
         return sent

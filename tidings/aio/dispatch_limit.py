@@ -13,7 +13,7 @@ EACH = 16
 WAITING = 1_000
 # Refusals per second, and seconds between two groups of them. Each costs server and client time that accepted requests
 # need: with 2,000 per second a flood completes a quarter less.
-REFUSALS, PACE = 600, 0.01
+REFUSALS, INTERVAL = 600, 0.01
 # Largest group of refusals when few new ones arrive, as a multiple of the first group.
 MOST = 16
 # Result of a call that was cancelled; it does not count as made.
@@ -44,11 +44,11 @@ class DispatchLimit:
     polls in between, so other work waits for a few calls only.
     """
 
-    def __init__(self, each: int = EACH, waiting: float = WAITING, pace: float = 0.0) -> None:
-        """each: calls per iteration. waiting: calls that may wait. pace: seconds between groups; 0: every iteration."""
+    def __init__(self, each: int = EACH, waiting: float = WAITING, interval: float = 0.0) -> None:
+        """each: calls per iteration. waiting: calls that may wait. interval: seconds between groups, 0 for none."""
         self._each = each
         self._most = waiting
-        self._pace = pace
+        self._interval = interval
         self._made = 0
         # Calls with the event-loop time of their arrival.
         self._waiting: collections.deque[tuple[float, Callable[[], object]]] = collections.deque()
@@ -77,8 +77,8 @@ class DispatchLimit:
 
     def _schedule_next(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._pace:
-            loop.call_later(self._pace, self._next)
+        if self._interval:
+            loop.call_later(self._interval, self._next)
         else:
             loop.call_soon(self._next)
 
@@ -105,9 +105,9 @@ class RefusalLimit(DispatchLimit):
     """
 
     def __init__(self, rate: float = REFUSALS) -> None:
-        self._least = max(1, round(rate * PACE))
+        self._least = max(1, round(rate * INTERVAL))
         self._came = 0
-        super().__init__(self._least, math.inf, PACE)
+        super().__init__(self._least, math.inf, INTERVAL)
 
     def take(self, call: Callable[[], object]) -> bool:
         self._came += 1

@@ -67,14 +67,14 @@ class Downloader:
     """Downloads files from hosts that others name. Keeps nothing between two calls."""
 
     def __init__(
-        self, guard: EgressGuard, tls: ssl.SSLContext | None = None, *, pace: ReadCpuLimit | None = None
+        self, guard: EgressGuard, tls: ssl.SSLContext | None = None, *, cpu_limit: ReadCpuLimit | None = None
     ) -> None:
         """tls: context that verifies servers; `None` for the system's authorities.
-        pace: limit on the CPU of reads, which other downloaders may share; `None` for a separate one.
+        cpu_limit: limit on the CPU of reads, which other downloaders may share; `None` for a separate one.
         """
         self._guard = guard
         self._tls = tls
-        self._pace = pace or ReadCpuLimit()
+        self._cpu_limit = cpu_limit or ReadCpuLimit()
 
     @contextlib.asynccontextmanager
     async def fetch(
@@ -95,7 +95,7 @@ class Downloader:
             self._tls = trust.context()
         async with asyncio.timeout(seconds):
             parser = ContentParser()
-            connection = EgressConnection(parser, self._pace)
+            connection = EgressConnection(parser, self._cpu_limit)
             try:
                 await connection.open(await self._guard.connect(host, port), host, self._tls if secure else None)
                 await connection.request(request)

@@ -243,13 +243,13 @@ class EgressConnection(asyncio.Protocol):
     It reads only while a caller waits for it, one read at a time, so a fast sender cannot block the event loop.
     """
 
-    def __init__(self, parser: ResponseParser, pace: ReadCpuLimit) -> None:
+    def __init__(self, parser: ResponseParser, cpu_limit: ReadCpuLimit) -> None:
         # Whether the connection is closed.
         self.is_lost = False
         # Why it was closed; `None` when the peer closed it normally.
         self.error: Exception | None = None
         self.parser = parser
-        self._pace = pace
+        self._cpu_limit = cpu_limit
         # An `asyncio.Transport`; uvloop's transports are not instances of it.
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
@@ -341,7 +341,7 @@ class EgressConnection(asyncio.Protocol):
 
     async def _wait(self, seconds: float) -> None:
         """Wait until the CPU seconds of the last read are within the share of all reads, and at least `seconds`."""
-        delay = max(seconds, self._pace.consume(self._read_seconds + self._parsing))
+        delay = max(seconds, self._cpu_limit.consume(self._read_seconds + self._parsing))
         if delay:
             await asyncio.sleep(delay)
 
