@@ -254,15 +254,15 @@ class RetentionService:
     account: str
     shard: int
     node: str  # name of this process in the report
-    _asked: dict[str, None] = dataclasses.field(default_factory=dict, init=False)
+    _requested: dict[str, None] = dataclasses.field(default_factory=dict, init=False)
     _wakeup: Wakeup = dataclasses.field(default_factory=Wakeup, init=False)
 
-    def ask(self, kind: str) -> None:
+    def request(self, kind: str) -> None:
         """Collect soon and report the result to the webhook. Raises `RequestRefused` for a kind that is not collected
         here."""
         if kind not in self.collectors or kind not in (MESSAGE, MEDIA):
             raise RequestRefused(codes.NOT_READY, f"{kind} is not collected here")
-        self._asked[kind] = None
+        self._requested[kind] = None
         self._wakeup.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -281,11 +281,11 @@ class RetentionService:
         wanted = self.settings().garbagecollector_enable
         chosen = {MESSAGE: wanted.messages, MEDIA: wanted.media, UNUSED_MEDIA: not wanted.media}
         for kind in self.collectors if by_itself else ():
-            if chosen.get(kind, True) and kind not in self._asked:
+            if chosen.get(kind, True) and kind not in self._requested:
                 await self._collect(kind)
-        while self._asked:
-            kind = next(iter(self._asked))
-            del self._asked[kind]
+        while self._requested:
+            kind = next(iter(self._requested))
+            del self._requested[kind]
             await self._report(kind, await self._collect(kind))
 
     async def _collect(self, kind: str) -> int | None:

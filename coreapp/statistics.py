@@ -16,7 +16,7 @@ SENT = Summary(
     ["type", "number"],
 )
 RECEIVED = Counter("in_message_persisted", "Messages from recipients that were stored, by type", ["type", "number"])
-ANSWERED = Summary("endpoint_requests_duration_ms", "Requests from Webapps and their duration", ["method", "result"])
+HANDLED = Summary("endpoint_requests_duration_ms", "Requests from Webapps and their duration", ["method", "result"])
 CALLED = Summary(
     "internal_server_requests_duration_ms", "Calls to the network and their duration", ["operation", "result"]
 )
@@ -25,7 +25,7 @@ CALLED = Summary(
 # Parameters of both: type of the message, number of the business.
 persisted = functools.cache(PERSISTED.labels)
 received = functools.lru_cache(1_024)(RECEIVED.labels)
-answered = functools.cache(ANSWERED.labels)
+handled = functools.cache(HANDLED.labels)
 _sent = functools.cache(SENT.labels)
 
 

@@ -114,7 +114,7 @@ class UsedKeys:
         loop = asyncio.get_running_loop()
         started, count, after = loop.time(), 0, b""
         while found is self._filter:
-            asked = loop.time()
+            started_at = loop.time()
             try:
                 page = await self._database.query(
                     functools.partial(
@@ -132,7 +132,7 @@ class UsedKeys:
             if len(page) < PAGE:
                 break
             after = page[-1]
-            if await service.wait_for(stop, (loop.time() - asked) * PAUSE_SHARE):
+            if await service.wait_for(stop, (loop.time() - started_at) * PAUSE_SHARE):
                 return True
         if found is self._filter:
             self.complete.set()

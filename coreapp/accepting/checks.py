@@ -50,36 +50,36 @@ class RecipientChecks:
         self._pair_rate = PairRate(self.context.clock)
         self._reached = ReachedRecipients(self.context, self.peers.window)
 
-    async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
+    async def look_up(self, request: core.AcceptMessage) -> CheckFailure | None:
         """Load what is not in memory and check the recipient. Returns None for a message that can be sent. Raises
         `RequestRefused`.
         """
-        if question.recipient_type == GROUP:
+        if request.recipient_type == GROUP:
             return None
-        if self.context.settings.testing and numbers.kind_of(question.to) is TestKind.FAILS:
-            return CheckFailure(numbers.code_of(question.to), FAILS_BY_NUMBER)
-        if question.to == self.context.account:
+        if self.context.settings.testing and numbers.kind_of(request.to) is TestKind.FAILS:
+            return CheckFailure(numbers.code_of(request.to), FAILS_BY_NUMBER)
+        if request.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
-        if question.to in self.context.config.blocked:
+        if request.to in self.context.config.blocked:
             return CheckFailure(codes.RECIPIENT_BLOCKED, BLOCKED)
-        if question.checked_late:
-            failure = await self._late_failure(question)
+        if request.checked_late:
+            failure = await self._late_failure(request)
             if failure is not None:
                 return failure
-        elif not await self._is_checked_later(question.to):
-            await self.peers.contacts.require_valid(question.to)
+        elif not await self._is_checked_later(request.to):
+            await self.peers.contacts.require_valid(request.to)
         window = self.peers.window
-        if window.needs_window(question.kind) and not await window.is_open(question.to):
+        if window.needs_window(request.kind) and not await window.is_open(request.to):
             return CheckFailure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
         return None
 
-    def counts(self, question: core.AcceptMessage) -> bool:
+    def counts(self, request: core.AcceptMessage) -> bool:
         """Return whether the recipient counts towards the messaging limit."""
-        return question.recipient_limit > 0 and question.recipient_type != GROUP
+        return request.recipient_limit > 0 and request.recipient_type != GROUP
 
-    async def reach(self, question: core.AcceptMessage) -> None:
+    async def reach(self, request: core.AcceptMessage) -> None:
         """Count the recipient towards the messaging limit. Raises `RequestRefused` over the limit."""
-        await self._reached.admit(question.to, question.recipient_limit)
+        await self._reached.admit(request.to, request.recipient_limit)
 
     async def close(self) -> None:
         """Accept no more requests, and finish the pending database accesses that requests wait for."""
@@ -94,36 +94,36 @@ class RecipientChecks:
             return False
         return await contacts.find(wa_id) is None
 
-    async def _late_failure(self, question: core.AcceptMessage) -> CheckFailure | None:
+    async def _late_failure(self, request: core.AcceptMessage) -> CheckFailure | None:
         """Return the reason why a message of the Cloud API fails; None if it does not. Raises `RequestRefused`."""
         contacts = self.peers.contacts
         # The message is accepted before it is known whether the recipient is on the network, and fails if the network
         # has no keys. But only recipients on the network count towards the messaging limit.
-        found = contacts.is_registered if question.recipient_limit else contacts.find
-        if await found(question.to) is False:
+        found = contacts.is_registered if request.recipient_limit else contacts.find
+        if await found(request.to) is False:
             return CheckFailure(codes.INVALID_USER, NOT_VALID)
-        if not await reaction_targets.has_target(self.context, question):
+        if not await reaction_targets.has_target(self.context, request):
             return CheckFailure(codes.PARAMETER_INVALID, reaction_targets.NO_TARGET)
-        if not question.identity_hash:
+        if not request.identity_hash:
             return None
-        with self.peers.identities.pinned((question.to,)):
-            await self.peers.identities.load((question.to,))
-            known = self.peers.identities.find(question.to)
-        if known is None or identities.text_of(known.hash) != question.identity_hash:
+        with self.peers.identities.pinned((request.to,)):
+            await self.peers.identities.load((request.to,))
+            known = self.peers.identities.find(request.to)
+        if known is None or identities.text_of(known.hash) != request.identity_hash:
             return CheckFailure(codes.USER_CHANGED, ANOTHER_IDENTITY)
         return None
 
-    def require_sendable(self, question: core.AcceptMessage) -> None:
+    def require_sendable(self, request: core.AcceptMessage) -> None:
         """Check the state that may change while other data is loaded; therefore called last. Raises
         `RequestRefused`."""
-        if question.recipient_type == GROUP:
-            self.groups.require_sendable(question.to)
+        if request.recipient_type == GROUP:
+            self.groups.require_sendable(request.to)
         else:
-            self.peers.identities.require_acknowledged(question.to)
+            self.peers.identities.require_acknowledged(request.to)
 
-    def count(self, question: core.AcceptMessage) -> None:
+    def count(self, request: core.AcceptMessage) -> None:
         """Count an accepted message against the pair rate. Raises `RequestRefused` if the rate is exceeded."""
-        if question.pair_limited:
-            wait = self._pair_rate.take(question.to)
+        if request.pair_limited:
+            wait = self._pair_rate.take(request.to)
             if wait:
                 raise RequestRefused(PAIR_RATE, TOO_MANY_TO_ONE, math.ceil(wait))

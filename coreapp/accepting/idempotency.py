@@ -44,16 +44,16 @@ class IdempotencyKeys:
             "idempotency-read", self._read, max_size=500, spacing=SPACING
         )
 
-    async def once(self, question: core.AcceptMessage, accept: Callable[[], Awaitable[str]]) -> str:
+    async def once(self, request: core.AcceptMessage, accept: Callable[[], Awaitable[str]]) -> str:
         """Return the result of `accept`, or the stored result if the key was used before.
 
         Only a completed request uses up its key: a refused one may be corrected and sent again. Raises `KeyInUse`, and
         the errors of `accept`.
         """
-        text = question.idempotency_key
+        text = request.idempotency_key
         if text in self._in_progress:
             raise KeyInUse(in_progress=True)
-        key = idempotency.key_of(question.username, text)
+        key = idempotency.key_of(request.username, text)
         self._in_progress[text] = b""
         try:
             if self._context.used_keys.is_fresh(key):
@@ -67,21 +67,21 @@ class IdempotencyKeys:
                 return await accept()
         finally:
             del self._in_progress[text]
-        if not hmac.compare_digest(found.used.fingerprint, question.fingerprint):
+        if not hmac.compare_digest(found.used.fingerprint, request.fingerprint):
             raise KeyInUse(in_progress=False)
         return found.used.answer
 
-    def use(self, question: core.AcceptMessage, message_id: str) -> Sequence[UsedKey]:
+    def use(self, request: core.AcceptMessage, message_id: str) -> Sequence[UsedKey]:
         """Return the rows to commit with the message that `once` has made; none for a request without a key.
 
         The key counts as used from now on, even if the commit fails.
         """
-        if not question.idempotency_key:
+        if not request.idempotency_key:
             return ()
-        form, now = self._in_progress[question.idempotency_key], self._context.now()
+        form, now = self._in_progress[request.idempotency_key], self._context.now()
         self._context.used_keys.add(form)
-        username = question.username or None
-        return (UsedKey(self._context.account, MESSAGES, form, question.fingerprint, message_id, now, username),)
+        username = request.username or None
+        return (UsedKey(self._context.account, MESSAGES, form, request.fingerprint, message_id, now, username),)
 
     async def close(self) -> None:
         """Accept no more requests, and finish the pending database accesses that requests wait for."""

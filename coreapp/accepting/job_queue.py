@@ -2,7 +2,7 @@
 
 A message passes through stages. Each stage is a value made by the previous one, so no step can be skipped or reordered:
 `_Draft` (encrypted, or sealed until it can be encrypted), `_Queued` (in the journal, with its position before all
-messages that are accepted later) and `_Stored` (on disk, so that it may be answered and sent).
+messages that are accepted later) and `_Stored` (on disk, so that the response and the message may be sent).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["enc
 class _Draft:
     """A message and its job, ready to be committed."""
 
-    question: core.AcceptMessage
+    request: core.AcceptMessage
     message: MessageRow
     job: Job
     ready: bytes | None  # content ready to be encrypted; None while the message waits for files
@@ -115,33 +115,33 @@ class JobQueue:
         self._later = ACCEPTED.labels("later")
         self._outside = ACCEPTED.labels("never")
 
-    async def accept(self, question: core.AcceptMessage) -> str:
+    async def accept(self, request: core.AcceptMessage) -> str:
         """Accept a message. Returns its id once it is on disk. Raises `RequestRefused` and `KeyInUse`.
 
         If the session is in memory, the message is committed already encrypted: one commit for both.
         """
-        if question.traceparent:
-            return await self._accept_traced(question)
-        return await self._accept_once(question)
+        if request.traceparent:
+            return await self._accept_traced(request)
+        return await self._accept_once(request)
 
-    async def _accept_traced(self, question: core.AcceptMessage) -> str:
-        attributes = {"tidings.request_id": question.request_id, "tidings.shard": str(self._shard)}
-        span = tracing.start("message.accept", question.traceparent, kind=Kind.CONSUMER, attributes=attributes)
+    async def _accept_traced(self, request: core.AcceptMessage) -> str:
+        attributes = {"tidings.request_id": request.request_id, "tidings.shard": str(self._shard)}
+        span = tracing.start("message.accept", request.traceparent, kind=Kind.CONSUMER, attributes=attributes)
         if span is None:
-            return await self._accept_once(question)
-        question.traceparent = span.traceparent
+            return await self._accept_once(request)
+        request.traceparent = span.traceparent
         error, message_id = "not accepted", ""
         try:
-            message_id = await self._accept_once(question)
+            message_id = await self._accept_once(request)
             error = ""
             return message_id
         finally:
             span.end(error=error, attributes={"tidings.message_id": message_id})
 
-    def _accept_once(self, question: core.AcceptMessage) -> Awaitable[str]:
-        if question.idempotency_key:
-            return self._keys.once(question, lambda: self._accept(question))
-        return self._accept(question)
+    def _accept_once(self, request: core.AcceptMessage) -> Awaitable[str]:
+        if request.idempotency_key:
+            return self._keys.once(request, lambda: self._accept(request))
+        return self._accept(request)
 
     def evict_messages(self) -> None:
         """Drop the messages without a job from memory, after their rows were deleted."""
@@ -180,88 +180,88 @@ class JobQueue:
         if jobs:
             log.info("jobs.resumed", extra={"count": len(jobs)})
 
-    async def _accept(self, question: core.AcceptMessage) -> str:
-        failure = await self._checks.look_up(question)
+    async def _accept(self, request: core.AcceptMessage) -> str:
+        failure = await self._checks.look_up(request)
         if failure is not None:
-            return await self._fail(question, failure)
-        if self._checks.counts(question):
+            return await self._fail(request, failure)
+        if self._checks.counts(request):
             # The recipient of a message that is refused anyway is not counted.
-            self._require_room(question)
-            await self._checks.reach(question)
-        queued = self._enqueue(question)
+            self._require_room(request)
+            await self._checks.reach(request)
+        queued = self._enqueue(request)
         return self._send(await queued.on_disk())
 
-    def _enqueue(self, question: core.AcceptMessage) -> _Queued:
+    def _enqueue(self, request: core.AcceptMessage) -> _Queued:
         """Check the limits and commit without yielding to the event loop: the limits hold, and ids have the order of
         commits. Raises `RequestRefused`.
         """
-        self._require_room(question)
-        self._checks.count(question)
-        return self._commit(self._draft(question))
+        self._require_room(request)
+        self._checks.count(request)
+        return self._commit(self._draft(request))
 
-    def _require_room(self, question: core.AcceptMessage) -> None:
+    def _require_room(self, request: core.AcceptMessage) -> None:
         """Raise `RequestRefused` if the recipient must be acknowledged first, or a queue is full."""
-        self._checks.require_sendable(question)
+        self._checks.require_sendable(request)
         self._admission.check()
 
-    def _draft(self, question: core.AcceptMessage) -> _Draft:
+    def _draft(self, request: core.AcceptMessage) -> _Draft:
         """Create the message: encrypted if its session is in memory and it waits for nothing, else sealed."""
-        message = self._message(question, Status.ACCEPTED)
+        message = self._message(request, Status.ACCEPTED)
         job = Job(
             message.id,
             self._shard,
             self._account,
-            question.to,
+            request.to,
             JobForm.NEW,
             "",
             b"",
             message.created_at,
-            question.request_id,
-            question.traceparent,
+            request.request_id,
+            request.traceparent,
             # The time of acceptance is later than the clock after that was set back.
-            self._clock.now_ms() + question.ttl * 1000 if question.ttl else None,
+            self._clock.now_ms() + request.ttl * 1000 if request.ttl else None,
         )
-        ready = self._preparation.ready(question.to, question.content, has_media=question.has_media)
+        ready = self._preparation.ready(request.to, request.content, has_media=request.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None
         if half is None:
             # Stored as received: pointers to files would expire during a long wait.
-            self._encryption.seal_content(job, question.content)
-        if question.recipient_type != GROUP:
-            content = question.content if ready is None else ready
+            self._encryption.seal_content(job, request.content)
+        if request.recipient_type != GROUP:
+            content = request.content if ready is None else ready
             message.kept = self._sent_contents.keep(message.id, job.peer, content, encrypted=half is not None)
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
-        return _Draft(question, message, job, ready, half)
+        return _Draft(request, message, job, ready, half)
 
     def _commit(self, draft: _Draft) -> _Queued:
         """Put the draft into the journal and fix its position before all messages that are accepted later."""
-        question, job = draft.question, draft.job
+        request, job = draft.request, draft.job
         committed = self._journal.put(
             Change(
                 self._account,
                 new_messages=(draft.message,),
                 enqueued_jobs=(job,),
                 sending_halves=(draft.half,) if draft.half else (),
-                used_keys=self._keys.use(question, job.id),
+                used_keys=self._keys.use(request, job.id),
             ),
             urgent=True,
         )
         self._count.add(1)
         self.expiry.watch(job)
-        self._track(question, job.id)
+        self._track(request, job.id)
         if draft.half is not None:
-            self._encryption.hold(question.to, committed)
+            self._encryption.hold(request.to, committed)
         elif draft.ready is not None:
             self._encryption.enqueue(job, draft.ready)
         else:
-            self._preparation.enter(job, question.content, has_media=question.has_media)
+            self._preparation.enter(job, request.content, has_media=request.has_media)
         return _Queued(draft, committed)
 
     def _send(self, stored: _Stored) -> str:
         """Start sending the message if it is encrypted. Returns its id for the response."""
         draft = stored.draft
-        question, message_id = draft.question, draft.message.id
-        statistics.persisted(question.kind, self._account).inc()
-        self._delay.answered(message_id)
+        request, message_id = draft.request, draft.message.id
+        statistics.persisted(request.kind, self._account).inc()
+        self._delay.responded(message_id)
         crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         if draft.half is not None:
             self._at_once.inc()
@@ -269,17 +269,15 @@ class JobQueue:
         else:
             self._later.inc()
         if log.isEnabledFor(logging.DEBUG):
-            log.debug(
-                "message.accepted", extra={"id": message_id, "to": question.to, "request_id": question.request_id}
-            )
+            log.debug("message.accepted", extra={"id": message_id, "to": request.to, "request_id": request.request_id})
         return message_id
 
-    async def _fail(self, question: core.AcceptMessage, failure: CheckFailure) -> str:
+    async def _fail(self, request: core.AcceptMessage, failure: CheckFailure) -> str:
         """Accept a message that will never be sent: it gets an id, and the webhook a failed status."""
         self._admission.check()
-        self._checks.count(question)
-        message = self._message(question, Status.FAILED)
-        self._track(question, message.id)
+        self._checks.count(request)
+        message = self._message(request, Status.FAILED)
+        self._track(request, message.id)
         try:
             report = self._reports.report([(message.id, Status.FAILED, None, (failure.code, failure.details))])
             await self._journal.write(
@@ -288,40 +286,40 @@ class JobQueue:
                     new_messages=(message,),
                     failed_messages=report.failures,
                     new_callbacks=report.callbacks,
-                    used_keys=self._keys.use(question, message.id),
+                    used_keys=self._keys.use(request, message.id),
                 )
             )
         finally:
-            self._delay.answered(message.id)
+            self._delay.responded(message.id)
             self._tracker.release((message.id,))
         self._outside.inc()
         return message.id
 
-    def _track(self, question: core.AcceptMessage, message_id: str) -> None:
-        """Hold a new message until its job has left the queue, and its statuses until its request is answered."""
+    def _track(self, request: core.AcceptMessage, message_id: str) -> None:
+        """Hold a new message until its job has left the queue, and its statuses until the response to its request."""
         self._delay.accepting(message_id)
         self._tracker.hold((message_id,))
         self._tracker.remember(
-            message_id, question.to, Status.ACCEPTED, question.kind, question.request_id, question.category
+            message_id, request.to, Status.ACCEPTED, request.kind, request.request_id, request.category
         )
-        if question.callback_data:
-            self._tracker.keep_callback_data(message_id, question.callback_data)
-        if question.traceparent:
-            self._tracker.trace(message_id, question.traceparent)
+        if request.callback_data:
+            self._tracker.keep_callback_data(message_id, request.callback_data)
+        if request.traceparent:
+            self._tracker.trace(message_id, request.traceparent)
 
-    def _message(self, question: core.AcceptMessage, status: Status) -> MessageRow:
-        message_id = question.id or self._ids.new()
+    def _message(self, request: core.AcceptMessage, status: Status) -> MessageRow:
+        message_id = request.id or self._ids.new()
         return MessageRow(
             message_id,
             self._account,
             self._shard,
-            question.to,
-            question.kind,
+            request.to,
+            request.kind,
             status,
             self._accepted_at(message_id),
-            question.request_id,
-            question.category,
-            callback_data=question.callback_data or None,
+            request.request_id,
+            request.category,
+            callback_data=request.callback_data or None,
         )
 
     def _accepted_at(self, message_id: str) -> int:

@@ -26,7 +26,7 @@ PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 # Repeated requests that are remembered, in case the first one is read after its repetition.
 REMEMBERED = 20_000
 
-REPEATED = Counter("tidings_repeated_questions_total", "Messages requested again, by result", ["found"])
+REPEATED = Counter("tidings_repeated_requests_total", "Messages requested again, by result", ["found"])
 
 # Accepts a message and returns its id.
 Accept = Callable[[core.AcceptMessage], Awaitable[str]]
@@ -47,23 +47,23 @@ class MessageRequests:
         self._done = REPEATED.labels("done")
         self._not_done = REPEATED.labels("not done")
 
-    async def accept(self, question: core.AcceptMessage) -> str:
+    async def accept(self, request: core.AcceptMessage) -> str:
         """Accept a message unless an earlier request did. Returns its id once it is on disk. Raises the errors of
         `accept`, and `OutcomeUnknown`.
         """
-        message_id = question.id
+        message_id = request.id
         if not message_id:
-            return await self._accept(question)
-        if question.repeated or message_id in self._repeated:
+            return await self._accept(request)
+        if request.repeated or message_id in self._repeated:
             self._repeated.put(message_id, True)
             if await self._is_done(message_id):
                 self._done.inc()
-                self._delay.answered(message_id)
+                self._delay.responded(message_id)
                 return message_id
             self._not_done.inc()
         self._in_progress[message_id] = None
         try:
-            return await self._accept(question)
+            return await self._accept(request)
         finally:
             ended = self._in_progress.pop(message_id)
             if ended is not None:

@@ -190,7 +190,7 @@ class Registrar:
             pin=pin,
         )
         try:
-            token = await self._ask(body, bearers)
+            token = await self._request_token(body, bearers)
         except StaleEpoch as error:
             raise LeaseLost("another process is logged in to the network under a higher epoch") from error
         except NetworkRefusal:
@@ -211,7 +211,7 @@ class Registrar:
         await self.database.persist(shards.fenced(lease, work), about="keys")
         log.info("account.registered", extra={"number": device.number})
 
-    async def _ask(self, body: DeviceRegistration, bearers: Sequence[str]) -> str:
+    async def _request_token(self, body: DeviceRegistration, bearers: Sequence[str]) -> str:
         for bearer in bearers[:-1]:
             with contextlib.suppress(Unauthorized):
                 return await self.network.register(body, registration_key=bearer)

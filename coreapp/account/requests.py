@@ -63,7 +63,7 @@ class AccountRequests:
         # One registration at a time: a pending one must not be finished by a concurrent task.
         self._registering = asyncio.Lock()
         # Restoration that was sent to the network without a response; None if there is none.
-        self._unanswered: _Restoration | None = None
+        self._unconfirmed: _Restoration | None = None
         # Restoration that is done except for the reopening of the shard; None if there is none.
         self._restored: _Restoration | None = None
         # Given with the request for a code, and never stored on disk.
@@ -130,9 +130,9 @@ class AccountRequests:
         if self._lease not in (None, lease):
             return
         self.term_opened()
-        unanswered, self._unanswered = self._unanswered, None
-        if unanswered is not None:
-            _fail(unanswered, _unanswered())
+        unconfirmed, self._unconfirmed = self._unconfirmed, None
+        if unconfirmed is not None:
+            _fail(unconfirmed, _not_confirmed())
         self._device = None
         self._lease = None
         self._changed.wake()
@@ -227,7 +227,7 @@ class AccountRequests:
         except TimeoutError:
             if self._restoration is None:
                 # The restoration has started.
-                raise _unanswered() from None
+                raise _not_confirmed() from None
             self.abandon()
             raise RequestRefused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
 
@@ -246,13 +246,13 @@ class AccountRequests:
             return await self._registrar.load() or await self._keep_unregistered(lease)
         try:
             if await self._registrar.finish(lease):
-                self._restored, self._unanswered = self._unanswered, None
+                self._restored, self._unconfirmed = self._unconfirmed, None
                 self._is_refused = False
         except NetworkRefusal as error:
             log.warning("account.not_registered", extra={"number": self._number, "reason": f"HTTP {error.status}"})
-            unanswered, self._unanswered = self._unanswered, None
-            if unanswered is not None:
-                _fail(unanswered, _refusal(error))
+            unconfirmed, self._unconfirmed = self._unconfirmed, None
+            if unconfirmed is not None:
+                _fail(unconfirmed, _refusal(error))
         device = await self._registrar.load()
         if device is None and self._auto_register:
             await self._registrar.register(lease)
@@ -279,33 +279,33 @@ class AccountRequests:
 
     async def _restore(self, lease: Lease) -> None:
         self.reopen.clear()
-        asked, self._restoration = self._restoration, None
-        if asked is None or asked.done.done():
+        restoration, self._restoration = self._restoration, None
+        if restoration is None or restoration.done.done():
             return
         try:
             async with self._registering:
-                await self._registrar.restore(lease, asked.keys)
+                await self._registrar.restore(lease, restoration.keys)
         except (NetworkUnreached, NetworkRefusal) as error:
-            _fail(asked, _refusal(error))
+            _fail(restoration, _refusal(error))
         except NetworkAway as error:
             log.warning("account.waiting_for_network", extra={"error": str(error)})
-            self._unanswered = asked
+            self._unconfirmed = restoration
         except BaseException as error:
-            _fail(asked, RequestRefused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
+            _fail(restoration, RequestRefused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
             raise
         else:
-            self._restored = asked
+            self._restored = restoration
 
 
-def _fail(asked: _Restoration, refused: RequestRefused) -> None:
-    if not asked.done.done():
-        asked.done.set_exception(refused)
+def _fail(restoration: _Restoration, refused: RequestRefused) -> None:
+    if not restoration.done.done():
+        restoration.done.set_exception(refused)
         # Mark the exception as retrieved: the caller may have timed out.
-        asked.done.exception()
+        restoration.done.exception()
 
 
-def _unanswered() -> RequestRefused:
-    return RequestRefused(codes.INTERNAL_ERROR, "the network has not answered; the backup takes effect when it does")
+def _not_confirmed() -> RequestRefused:
+    return RequestRefused(codes.INTERNAL_ERROR, "the network has not responded; the backup takes effect when it does")
 
 
 def _refusal(error: ClientError) -> RequestRefused:

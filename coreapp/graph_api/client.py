@@ -22,7 +22,7 @@ from tidings.egress.urls import Origin
 
 RESPONSE_LIMIT = 256 * 1024  # bytes of a response
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 30.0
+RESPONSE_SECONDS = 30.0
 UPLOAD_SECONDS = 600.0  # seconds for an upload, including its response
 # Seconds after which an unused connection is not used again: a server may close it at any time then.
 IDLE_SECONDS = 20.0
@@ -55,7 +55,7 @@ class GraphClient:
     pace: ReadCpuLimit | None = None  # limit on the CPU of reads of long responses, which other clients may share
     tls: ssl.SSLContext | None = None  # context that verifies servers; None for the system's authorities
     connect_seconds: float = CONNECT_SECONDS
-    answer_seconds: float = ANSWER_SECONDS
+    response_seconds: float = RESPONSE_SECONDS
 
     def __post_init__(self) -> None:
         self._pace = self.pace or ReadCpuLimit()
@@ -88,9 +88,9 @@ class GraphClient:
         try:
             async with asyncio.timeout(UPLOAD_SECONDS):
                 await connection.stream(head, chunks, after, limit=RESPONSE_LIMIT)
-            return self._answered(connection, RESPONSE_LIMIT)
+            return self._response_of(connection, RESPONSE_LIMIT)
         except TimeoutError:
-            raise ResponseMissing(f"no answer within {UPLOAD_SECONDS:g} s") from None
+            raise ResponseMissing(f"no response within {UPLOAD_SECONDS:g} s") from None
         except StreamCut as error:
             raise ResponseMissing(str(error)) from None
         finally:
@@ -129,20 +129,20 @@ class GraphClient:
             connection.abort()
             raise NotPosted("the connection was closed before the request")
         try:
-            async with asyncio.timeout(self.answer_seconds):
+            async with asyncio.timeout(self.response_seconds):
                 await connection.request(request, limit=limit)
         except TimeoutError:
             connection.abort()
-            raise ResponseMissing(f"no answer within {self.answer_seconds:g} s") from None
+            raise ResponseMissing(f"no response within {self.response_seconds:g} s") from None
         except OSError as error:
             connection.abort()
             raise ResponseMissing(str(error) or type(error).__name__) from None
         except BaseException:
             connection.abort()
             raise
-        return self._answered(connection, limit)
+        return self._response_of(connection, limit)
 
-    def _answered(self, connection: _GraphConnection, limit: int) -> CloudResponse:
+    def _response_of(self, connection: _GraphConnection, limit: int) -> CloudResponse:
         """Read the response, and keep the connection for the next request. Raises `ResponseMissing`."""
         parser = connection.content
         if not parser.is_complete or parser.size > limit:
@@ -237,17 +237,17 @@ class _GraphConnection(EgressConnection):
         """
         is_whole = False
         try:
-            answer = self.send(head)
+            response = self.send(head)
             async for chunk in chunks:
                 await self._writable.wait()
-                if answer.done() or self.is_lost:
+                if response.done() or self.is_lost:
                     break
                 self._transport.write(chunk)
             else:
-                if not answer.done() and not self.is_lost:
+                if not response.done() and not self.is_lost:
                     self._transport.write(end)
                     is_whole = True
-            await answer
+            await response
             while not self.parser.is_complete and not (
                 self.parser.is_headed and (self.is_lost or self.parser.size > limit)
             ):

@@ -109,7 +109,7 @@ class Arrivals:
         # Work to start once the batch is on disk.
         self._unfinished: list[str] = []
         self._lacking: list[tuple[str, str]] = []
-        self._asked: list[str] = []
+        self._requested: list[str] = []
         self._late: list[str] = []
 
     def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
@@ -145,7 +145,7 @@ class Arrivals:
         self._ended_notes.append(delivery.id)
         if delivery.kind == cross_shard.KEY:
             self.take_key(delivery.sender, SenderKey(delivery.group, delivery.body))
-        elif delivery.kind == cross_shard.ASKED:
+        elif delivery.kind == cross_shard.REQUESTED:
             self.key_requested(delivery.sender, SenderKeyRequest(delivery.group))
         else:
             self.start_over(delivery.sender)
@@ -200,11 +200,11 @@ class Arrivals:
     def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
         """Handle a participant's request for our key: it is sent again, at the latest before the next message."""
         if content.group not in self._events.replicas.groups_of(sender):
-            log.warning("sender_key.asked_by_stranger", extra={"group": content.group, "from": sender})
+            log.warning("sender_key.requested_by_stranger", extra={"group": content.group, "from": sender})
             return
-        if self._events.requests.may_answer(content.group, sender):
+        if self._events.requests.may_send_key(content.group, sender):
             self._lost(content.group, sender)
-            self._asked.append(content.group)
+            self._requested.append(content.group)
 
     def start_over(self, peer: str) -> None:
         """Send all our keys again to a participant whose new device has none of them."""
@@ -270,10 +270,10 @@ class Arrivals:
         for group_id in self._unfinished:
             self._events.replicas.refresh_soon(group_id)
         for group_id, author in dict.fromkeys(self._lacking):
-            self._events.requests.ask(group_id, author)
-        for group_id in dict.fromkeys([*self._asked, *self._groups]):
+            self._events.requests.request_key(group_id, author)
+        for group_id in dict.fromkeys([*self._requested, *self._groups]):
             # Messages that waited for the previous participants may be ready now.
-            if group_id in self._asked:
+            if group_id in self._requested:
                 self._events.sender.hand_over(group_id)
             else:
                 self._events.sender.wake(group_id)
@@ -310,7 +310,7 @@ class ForwardedArrivals(Arrivals):
         self._notes.append(self._events.notes.to_first(cross_shard.KEY, sender, content.group, content.distribution))
 
     def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
-        self._notes.append(self._events.notes.to_first(cross_shard.ASKED, sender, content.group))
+        self._notes.append(self._events.notes.to_first(cross_shard.REQUESTED, sender, content.group))
 
     def start_over(self, peer: str) -> None:
         self._notes.append(self._events.notes.to_first(cross_shard.LOST, peer))

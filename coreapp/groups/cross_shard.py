@@ -30,8 +30,8 @@ from tidings.wire.ids import MessageIds
 log = logging.getLogger(__name__)
 
 # Kinds. To a participant's shard: send this. To the first shard: a key was received, ours is requested, ours is lost.
-SEND, KEY, ASKED, LOST = cross_shard_messages.SEND, "key", "asked", "lost"
-FOR_FIRST = (KEY, ASKED, LOST)
+SEND, KEY, REQUESTED, LOST = cross_shard_messages.SEND, "key", "asked", "lost"
+FOR_FIRST = (KEY, REQUESTED, LOST)
 
 PAGE = 500  # rows per read
 RETRY_SECONDS = 1.0  # seconds until the next read after a failed one

@@ -1,4 +1,4 @@
-"""Sender keys that the business lacks: messages that wait for one, requests for it, and limits on answering others'."""
+"""Sender keys that the business lacks: messages that wait for one, requests for it, and limits on sending ours."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class KeyRequests:
     def __post_init__(self) -> None:
         clock, period = self.context.clock, sender_keys.KEY_REQUEST_SECONDS
         self._requests: UseLimit[tuple[str, str]] = UseLimit(clock, limit=1, period=period, remembered=REMEMBERED)
-        self._answers: UseLimit[tuple[str, str]] = UseLimit(clock, limit=1, period=period, remembered=REMEMBERED)
+        self._keys_sent: UseLimit[tuple[str, str]] = UseLimit(clock, limit=1, period=period, remembered=REMEMBERED)
         # By group and author: the waiting messages in order of arrival, each with the end of its wait in monotonic
         # seconds.
         self._waiting: dict[tuple[str, str], dict[str, float]] = {}
 
-    def ask(self, group_id: str, author: str) -> None:
+    def request_key(self, group_id: str, author: str) -> None:
         """Request the key of a message that we cannot decrypt, unless it was requested recently."""
         if self._requests.take((group_id, author)):
-            log.info("sender_key.asked_for", extra={"group": group_id, "from": author})
+            log.info("sender_key.requested", extra={"group": group_id, "from": author})
             REQUESTS.labels("sent").inc()
             self.key_messages.post([self.key_messages.write(author, encode_sender_key_request(group_id))])
 
-    def may_answer(self, group_id: str, member: str) -> bool:
-        """Return whether a participant's request for our key is answered, and count it against the limit."""
+    def may_send_key(self, group_id: str, member: str) -> bool:
+        """Return whether a participant's request for our key is granted, and count it against the limit."""
         REQUESTS.labels("received").inc()
-        return self._answers.take((group_id, member))
+        return self._keys_sent.take((group_id, member))
 
     def require_first(self, delivery: Deliver) -> None:
         """Raise `KeyOnItsWay` for a message behind a waiting one of the same author."""

@@ -65,12 +65,12 @@ class GroupReplicas:
         """Return the number of changes to a group's replica."""
         return self._versions.get(group_id, 0)
 
-    async def keep(self, answer: DescribedGroup, since: int) -> None:
+    async def keep(self, response: DescribedGroup, since: int) -> None:
         """Apply a response of the network and write it to disk.
 
         since: version of the replica when the call was made
         """
-        group = _replica(self.context.account, answer)
+        group = _replica(self.context.account, response)
         if self.version(group.id) != since:
             # A notice has arrived since the call, and may be newer than the response.
             try:

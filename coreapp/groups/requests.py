@@ -43,64 +43,64 @@ class GroupRequests:
         """Raise `RequestRefused` unless a message to this group may be accepted."""
         self._find(group_id)
 
-    async def answer(self, question: core.GroupRequest) -> core.GroupResponse:
+    async def handle(self, request: core.GroupRequest) -> core.GroupResponse:
         """Carry out a request."""
         with _as_refusals():
-            if isinstance(question, core.CreateGroup):
-                group = await self.api.create(question.subject)
+            if isinstance(request, core.CreateGroup):
+                group = await self.api.create(request.subject)
                 await self.replicas.keep(group, 0)
-                log.info("group.created", extra={"group": group.id, "request_id": question.request_id})
-                return core.GroupList(question.n, [_entry(group)])
-            if isinstance(question, core.ListGroups):
-                return core.GroupList(question.n, [_entry(group) for group in self.replicas.list_groups()])
-            if isinstance(question, core.GetGroup):
-                return _describe(question.n, self._find(question.id))
-            if isinstance(question, core.GetGroupInvite):
-                self._find(question.id)
+                log.info("group.created", extra={"group": group.id, "request_id": request.request_id})
+                return core.GroupList(request.n, [_entry(group)])
+            if isinstance(request, core.ListGroups):
+                return core.GroupList(request.n, [_entry(group) for group in self.replicas.list_groups()])
+            if isinstance(request, core.GetGroup):
+                return _describe(request.n, self._find(request.id))
+            if isinstance(request, core.GetGroupInvite):
+                self._find(request.id)
                 # The invited person opens the link on their device.
                 url = self.context.settings.invite_url.rstrip("/")
-                return core.GroupInvite(question.n, f"{url}/{await self.api.invite(question.id)}")
-            if isinstance(question, core.GetGroupIcon):
-                self._find(question.id)
-                kind, content = await self.api.icon(question.id)
-                return core.GroupIcon(question.n, kind, content)
-            await self._change(question)
-            return core.Done(question.n)
+                return core.GroupInvite(request.n, f"{url}/{await self.api.invite(request.id)}")
+            if isinstance(request, core.GetGroupIcon):
+                self._find(request.id)
+                kind, content = await self.api.icon(request.id)
+                return core.GroupIcon(request.n, kind, content)
+            await self._change(request)
+            return core.Done(request.n)
 
-    async def _change(self, question: core.ChangeGroup) -> None:
-        group_id, numbers = question.id, question.numbers
+    async def _change(self, request: core.ChangeGroup) -> None:
+        group_id, numbers = request.id, request.numbers
         group = self._find(group_id)
         self._require_participants(group, numbers)
         api, since = self.api, self.replicas.version(group_id)
         changed: DescribedGroup | None = None
-        if question.action == core.LEAVE:
+        if request.action == core.LEAVE:
             await api.leave(group_id)
             await self.replicas.refresh(group_id)
-        elif question.action == core.REVOKE_INVITE:
+        elif request.action == core.REVOKE_INVITE:
             await api.revoke_invite(group_id)
-        elif question.action == core.SET_SUBJECT:
-            changed = await api.set_subject(group_id, question.subject)
-        elif question.action == core.PROMOTE:
+        elif request.action == core.SET_SUBJECT:
+            changed = await api.set_subject(group_id, request.subject)
+        elif request.action == core.PROMOTE:
             changed = await api.promote(group_id, numbers)
-        elif question.action == core.DEMOTE:
+        elif request.action == core.DEMOTE:
             changed = await api.demote(group_id, numbers)
-        elif question.action == core.REMOVE:
+        elif request.action == core.REMOVE:
             if self.context.account in numbers:
                 raise RequestRefused(codes.BAD_USER, "wa_ids: the business leaves a group by POST …/leave")
             changed = await api.remove(group_id, numbers)
-        elif question.action == core.SET_ICON:
-            changed = await api.set_icon(group_id, question.icon)
-        elif question.action == core.DELETE_ICON:
+        elif request.action == core.SET_ICON:
+            changed = await api.set_icon(group_id, request.icon)
+        elif request.action == core.DELETE_ICON:
             if not group.has_icon:
                 raise RequestRefused(*_REFUSALS[groups.NO_ICON])
             changed = await api.delete_icon(group_id)
         else:
-            raise RequestRefused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
+            raise RequestRefused(codes.INTERNAL_ERROR, f"unknown action {request.action}")
         if changed is not None:
             await self.replicas.keep(changed, since)
         log.info(
-            "group.asked_to_change",
-            extra={"group": group_id, "action": question.action, "request_id": question.request_id},
+            "group.change_requested",
+            extra={"group": group_id, "action": request.action, "request_id": request.request_id},
         )
 
     def _find(self, group_id: str) -> StoredGroup:

@@ -56,7 +56,7 @@ class _Line:
     # encrypted and unacknowledged messages, with the epoch that they were encrypted for
     in_flight: dict[str, int] = dataclasses.field(default_factory=dict)
     refused: int = -1  # highest epoch that the network refused
-    asked: bool = False  # whether a member needs the key, even without messages
+    is_key_requested: bool = False  # whether a member needs the key, even without messages
     is_due: bool = False  # whether there may be work
     task: asyncio.Task[None] | None = None
 
@@ -145,7 +145,7 @@ class GroupSender:
 
     def hand_over(self, group_id: str) -> None:
         """Send the key to the members of the group who lack it, if there is one."""
-        self._line(group_id).asked = True
+        self._line(group_id).is_key_requested = True
         self.wake(group_id)
 
     def wake(self, group_id: str) -> None:
@@ -209,7 +209,7 @@ class GroupSender:
             self.context.journal.fail(error)
         elif line.is_due:
             self.wake(line.id)
-        elif not line.waiting and not line.in_flight and not line.asked:
+        elif not line.waiting and not line.in_flight and not line.is_key_requested:
             self._lines.pop(line.id, None)
 
     async def _serve(self, line: _Line) -> None:
@@ -219,24 +219,24 @@ class GroupSender:
                 line.is_due = await self._round(line) or line.is_due
             except NetworkAway as error:
                 log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
-                self.sending.failures.note([job_id for job_id, _, _ in line.waiting], failures.no_answer(error))
+                self.sending.failures.note([job_id for job_id, _, _ in line.waiting], failures.no_response(error))
                 await service.wait_for(self._closing, RETRY_SECONDS)
                 line.is_due = True
 
     async def _round(self, line: _Line) -> bool:
         """Run one round. Returns whether there is more to do now. Raises `NetworkAway`."""
-        if not line.waiting and not line.asked:
+        if not line.waiting and not line.is_key_requested:
             return False
         await self.keys.load((line.id,))
         group = await self._look_up(line)
         if group is None or not group.is_member:
-            line.asked = False
+            line.is_key_requested = False
             self._fail(line, GONE)
             return False
         # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
         key = self.keys.in_memory(line.id)
         if key.record is None and not line.waiting:
-            line.asked = False
+            line.is_key_requested = False
             return False
         # A message is sent even to a group without other members: a participant may have joined whose notice has not
         # arrived. The network refuses the message as stale then, and otherwise accepts it for no recipient.
@@ -269,7 +269,7 @@ class GroupSender:
 
         Returns None if no member lacks it. A new key without holders goes to the journal anyway.
         """
-        line.asked = False
+        line.is_key_requested = False
         cleared: Sequence[str] = ()
         if key.record is None or sender_keys.must_be_replaced(key.holders, members):
             cleared = key.renew(epoch)

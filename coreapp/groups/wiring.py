@@ -25,7 +25,7 @@ from tidings.storage.business.groups import StoredGroup
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.sender_keys import KeyHolder
 
-ANSWER_SECONDS = 10.0  # timeout of a call to the network in seconds, for which a Webapp waits
+RESPONSE_SECONDS = 10.0  # timeout of a call to the network in seconds, for which a Webapp waits
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         elsewhere = await sent_elsewhere.list_unsent([holder.job for holder in under_way if holder.job not in ids])
     own = OwnKeys(context, ids | elsewhere)
     await own.load([holder.group_id for holder in under_way])
-    api = GroupApi(context.network, context.device, seconds=ANSWER_SECONDS)
+    api = GroupApi(context.network, context.device, seconds=RESPONSE_SECONDS)
     replicas = GroupReplicas(context, api, known)
     key_messages = KeyMessages(context, sending, statuses.tracker, notes=notes, sent_elsewhere=sent_elsewhere)
     sender = GroupSender(context, sending, key_messages, replicas=replicas, keys=own)

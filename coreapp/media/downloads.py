@@ -225,16 +225,16 @@ class Downloads:
         self._wakeup.wake()
 
     async def _load(self) -> None:
-        asked = self._waiting.loading()
+        requested = self._waiting.loading()
         try:
             page = await self.context.database.query(
-                lambda connection: media_downloads.list_downloads(connection, self.context.shard, limit=asked)
+                lambda connection: media_downloads.list_downloads(connection, self.context.shard, limit=requested)
             )
         except Exception:
             log.exception("downloads.load_failed")
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wakeup.wake)
             return
-        self._waiting.loaded(page, asked)
+        self._waiting.loaded(page, requested)
 
     async def _attempt(self, download: Download) -> None:
         async with (self.context.upstream or self.context.shared).downloads:

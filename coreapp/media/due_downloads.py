@@ -94,7 +94,7 @@ class WaitingDownloads:
         self._ended = set()
         return self.limit + len(self._here)
 
-    def loaded(self, page: Sequence[Download], asked: int) -> None:
+    def loaded(self, page: Sequence[Download], requested: int) -> None:
         """Add a page of the rows that are due first. It may include downloads that are already in memory."""
         ended, self._ended = self._ended or set(), None
         fresh = [download for download in page if download.id not in self._here and download.id not in ended]
@@ -102,7 +102,7 @@ class WaitingDownloads:
         for download in fresh[:room]:
             self._admit(download)
         # Downloads offered during the read may be on no page yet.
-        self._more = len(page) >= asked or len(fresh) > room or self._missed
+        self._more = len(page) >= requested or len(fresh) > room or self._missed
 
     def _admit(self, download: Download) -> None:
         self._here[download.id] = download

@@ -216,10 +216,10 @@ class LinkedMedia:
         """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`, which permits a retry."""
         limit, timeout, disk = kinds.LIMITS[source.kind], self.context.settings.media_link_timeout, _DiskTime()
         try:
-            async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
-                _require_file(answer.status)
-                check = _TypeDetector(source, answer.headers.get("content-type", ""))
-                return await self._write(_served(answer.chunks(), disk), limit, check), check.mime_type
+            async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as response:
+                _require_file(response.status)
+                check = _TypeDetector(source, response.headers.get("content-type", ""))
+                return await self._write(_served(response.chunks(), disk), limit, check), check.mime_type
         except ssl.SSLCertVerificationError:
             # `SSLCertVerificationError` is a `ValueError` too.
             raise SourceFailed(
@@ -324,14 +324,14 @@ def _require_file(status: int) -> None:
     if status == 200:
         return
     if status in _GONE:
-        raise SourceFailed(codes.NOT_FOUND, "link", f"the server answered with HTTP {status}")
+        raise SourceFailed(codes.NOT_FOUND, "link", f"the server responded with HTTP {status}")
     if 300 <= status < 400:
         raise SourceFailed(
-            codes.MEDIA_DOWNLOAD, "link", f"the server answered with HTTP {status}; redirects are not followed"
+            codes.MEDIA_DOWNLOAD, "link", f"the server responded with HTTP {status}; redirects are not followed"
         )
     if status >= 500 or status in (408, 425, 429):
-        raise _TryAgain(f"the server answered with HTTP {status}")
-    raise SourceFailed(codes.MEDIA_DOWNLOAD, "link", f"the server answered with HTTP {status}")
+        raise _TryAgain(f"the server responded with HTTP {status}")
+    raise SourceFailed(codes.MEDIA_DOWNLOAD, "link", f"the server responded with HTTP {status}")
 
 
 def _host(link: str) -> str:

@@ -73,7 +73,7 @@ class Uploader:
                 # Unauthorized: reopening the shard loads a new token.
                 UPLOADS.labels(kind, "away").inc()
                 log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
-                held_up(failures.no_answer(error) if isinstance(error, NetworkAway) else failures.LOGGED_OUT)
+                held_up(failures.no_response(error) if isinstance(error, NetworkAway) else failures.LOGGED_OUT)
             except NetworkRefusal as error:
                 UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})

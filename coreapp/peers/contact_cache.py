@@ -1,4 +1,4 @@
-"""Registration status of contacts: answered from memory, then from the database, then by one call to the network at a
+"""Registration status of contacts: found in memory, then in the database, then by one call to the network at a
 time.
 
 While a call to the network is in flight, all requested numbers are collected for the next one: those of contacts calls,
@@ -44,7 +44,7 @@ from tidings.wire import codes, core, phone_numbers
 
 log = logging.getLogger(__name__)
 
-ANSWERS = Counter("tidings_contacts_answered_total", "Numbers looked up, by place of the answer", ["source"])
+LOOKED_UP = Counter("tidings_contacts_looked_up_total", "Numbers looked up, by where they were found", ["source"])
 
 LIFETIME = 7 * 24 * 3600.0  # seconds that a positive result is valid
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
@@ -77,7 +77,7 @@ class ContactCache:
             "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING, rest=REST
         )
         # Numbers of the call in flight, without those that were met since it started.
-        self._asked: set[str] = set()
+        self._being_looked_up: set[str] = set()
         # Pending contacts calls that do not wait, by number.
         self._not_waited_for: collections.Counter[str] = collections.Counter()
         self._background: set[asyncio.Task[None]] = set()
@@ -110,20 +110,20 @@ class ContactCache:
         wanted = {wa_id for wa_id in wa_ids if wa_id}
         known = {} if force else await self._find(wanted)
         missing = [wa_id for wa_id in wanted if wa_id not in known]
-        ANSWERS.labels("cache").inc(len(wanted) - len(missing))
-        ANSWERS.labels("servers").inc(len(missing))
+        LOOKED_UP.labels("cache").inc(len(wanted) - len(missing))
+        LOOKED_UP.labels("servers").inc(len(missing))
         if missing and self._syncs.pending + len(missing) > MAX_WAITING:
             raise _too_many()
         if missing and wait:
-            known |= await self._ask(missing)
+            known |= await self._call_network(missing)
         elif missing:
             self.admission.require_room()
-            asked = set(missing)
-            waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
+            unknown = set(missing)
+            waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in unknown]
             self._not_waited_for.update(missing)
             self._start(self._check_and_report(missing, waiting, request_id))
         pending = "failed" if wait else "processing"
-        return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
+        return [_describe(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
     async def find(self, wa_id: str) -> bool | None:
         """Return whether a number is on the network; None where no result is valid. Raises the database's errors."""
@@ -140,7 +140,7 @@ class ContactCache:
         if registered is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
-                    registered = (await self._ask([wa_id])).get(wa_id)
+                    registered = (await self._call_network([wa_id])).get(wa_id)
         if registered is None:
             raise RequestRefused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
         return registered
@@ -173,7 +173,7 @@ class ContactCache:
         now = self.context.clock.now()
         rows = []
         for wa_id in wa_ids:
-            self._asked.discard(wa_id)
+            self._being_looked_up.discard(wa_id)
             registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
             if not registered or checked_at < now - LIFETIME / 2:
                 self._cache.put(wa_id, (True, now))
@@ -283,7 +283,7 @@ class ContactCache:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _ask(self, wa_ids: Sequence[str]) -> dict[str, bool]:
+    async def _call_network(self, wa_ids: Sequence[str]) -> dict[str, bool]:
         """Return the network's results. Numbers that could not be checked are omitted."""
         try:
             futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
@@ -314,14 +314,14 @@ class ContactCache:
     ) -> None:
         known: dict[str, bool] = {}
         try:
-            known = await self._ask(missing)
+            known = await self._call_network(missing)
         except RequestRefused:
             pass
         finally:
-            for asked in missing:
-                self._not_waited_for[asked] -= 1
-                if not self._not_waited_for[asked]:
-                    del self._not_waited_for[asked]
+            for wa_id in missing:
+                self._not_waited_for[wa_id] -= 1
+                if not self._not_waited_for[wa_id]:
+                    del self._not_waited_for[wa_id]
             # `close` cancels the check, so that the numbers are reported as failed.
             self._report(waiting, known, request_id)
 
@@ -341,9 +341,9 @@ class ContactCache:
         now = self.context.now()
         found = []
         for text, wa_id in waiting:
-            answer = _answer(text, wa_id, known, "failed")
-            entry = {"input": answer.input, "status": answer.status}
-            found.append(entry | {"wa_id": answer.wa_id} if answer.wa_id else entry)
+            contact = _describe(text, wa_id, known, "failed")
+            entry = {"input": contact.input, "status": contact.status}
+            found.append(entry | {"wa_id": contact.wa_id} if contact.wa_id else entry)
         callback = self.context.callback(
             f"contacts:{now}", "contact_change", bodies.contacts(found), request_id=request_id, at=now
         )
@@ -355,14 +355,14 @@ class ContactCache:
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))
-        self._asked = set(numbers)
+        self._being_looked_up = set(numbers)
         try:
             found = await self.context.network_connection.check_contacts(numbers)
         except ClientError as error:
             log.warning("contacts.not_synced", extra={"numbers": len(numbers), "error": str(error)})
             raise
         # A number that was met during the call may have registered after the network looked it up.
-        registered = found | set(numbers) - self._asked
+        registered = found | set(numbers) - self._being_looked_up
         now = self.context.clock.now()
         rows = []
         for wa_id in numbers:
@@ -382,7 +382,7 @@ def _too_many() -> RequestRefused:
     return RequestRefused(codes.OVERLOADED, "too many contacts wait for a check", retry_after=5)
 
 
-def _answer(text: str, wa_id: str | None, known: dict[str, bool], pending: str) -> core.Contact:
+def _describe(text: str, wa_id: str | None, known: dict[str, bool], pending: str) -> core.Contact:
     if wa_id is None:
         return core.Contact(text, "invalid")
     registered = known.get(wa_id)

@@ -80,7 +80,7 @@ class Identities:
         # Webapps.
         self._peers: lru.PinnedCache[str, _Peer] = lru.PinnedCache(_Peer, CACHED)
         self._listeners: list[Callable[[str], None]] = []
-        self._asks = self.context.config.preferences().security
+        self._requires_acknowledgement = self.context.config.preferences().security
         # Pending commit of an acknowledgement of all identities; None before the first one.
         self._settling: asyncio.Future[None] | None = None
         # Whether a peer that had post-quantum protection may continue without it.
@@ -95,7 +95,7 @@ class Identities:
         """Read the unacknowledged changes; with security notifications off, acknowledge all of them. Raises
         `LeaseLost`.
         """
-        if not self._asks:
+        if not self._requires_acknowledgement:
             await self.context.persist(
                 lambda connection: identities.acknowledge_all(connection, self.context.account, of=self.context.owns),
                 about="keys",
@@ -123,7 +123,7 @@ class Identities:
             return False
         known = self._peers.pinned.get(peer)
         identity = known.identity if known is not None else None
-        return identity is not None and not identity.acknowledged and self._asks
+        return identity is not None and not identity.acknowledged and self._requires_acknowledgement
 
     def require_acknowledged(self, peer: str) -> None:
         """Raise `RequestRefused` with 1028 if the peer's identity is unacknowledged."""
@@ -181,15 +181,15 @@ class Identities:
                 learnt.kyber.append((peer, digest))
             return
         changed = known.identity is not None or before not in (None, key)
-        asks = changed and self._asks
-        known.identity = StoredIdentity(self.context.account, peer, digest, self.context.now(), not asks, kyber)
+        is_blocking = changed and self._requires_acknowledgement
+        known.identity = StoredIdentity(self.context.account, peer, digest, self.context.now(), not is_blocking, kyber)
         known.loaded = True
         learnt.rows.append(known.identity)
         if changed:
             learnt.changed.append(peer)
-            CHANGES.labels("yes" if asks else "no").inc()
-            log.info("identity.changed", extra={"peer": peer, "hash": text_of(digest), "acknowledged": not asks})
-        if asks:
+            CHANGES.labels("yes" if is_blocking else "no").inc()
+            log.info("identity.changed", extra={"peer": peer, "hash": text_of(digest), "acknowledged": not is_blocking})
+        if is_blocking:
             self._block(peer)
             learnt.callbacks.append(self._notification(known.identity, subject))
 
@@ -227,8 +227,11 @@ class Identities:
 
     def settings_changed(self) -> None:
         """Acknowledge all identities if security notifications were turned off."""
-        before, self._asks = self._asks, self.context.config.preferences().security
-        if not before or self._asks:
+        before, self._requires_acknowledgement = (
+            self._requires_acknowledgement,
+            self.context.config.preferences().security,
+        )
+        if not before or self._requires_acknowledgement:
             return
         self._unacknowledged.clear()
         self.is_complete = True
@@ -243,7 +246,7 @@ class Identities:
     @property
     def _settles(self) -> bool:
         """Return whether stored identities count as acknowledged, whatever their rows contain."""
-        return not self._asks or (self._settling is not None and not self._settling.done())
+        return not self._requires_acknowledgement or (self._settling is not None and not self._settling.done())
 
     def _notification(self, identity: StoredIdentity, subject: str) -> Callback:
         message_id = self._ids.new_notice()

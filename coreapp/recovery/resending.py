@@ -76,7 +76,7 @@ class Resending:
         for message_id in delivery.refs[: sessions.MAX_REFS]:
             outcome = self._answer(message_id, delivery, repetitions)
             RESENT.labels(outcome).inc()
-            log.info("message.asked_for_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
+            log.info("message.requested_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
 
     def _answer(self, message_id: str, delivery: Deliver, repetitions: Repetitions) -> str:
         row, kept = self._kept.get(message_id, (None, None))

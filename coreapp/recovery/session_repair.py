@@ -25,7 +25,7 @@ from tidings.wire.ids import MessageIds
 log = logging.getLogger(__name__)
 
 RENEWALS = Counter("tidings_session_renewals_total", "Sessions in which a message could not be decrypted", ["outcome"])
-ASKED = Counter("tidings_messages_asked_again_total", "Messages that could not be decrypted", ["outcome"])
+ASKED = Counter("tidings_messages_requested_again_total", "Messages that could not be decrypted", ["outcome"])
 
 PERIOD = 3600.0  # seconds
 # renewals per peer and period; each takes a bundle, one of its one-time pre-keys, and a session set-up

@@ -372,7 +372,7 @@ class Encryption:
             except NetworkAway as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
                 held_up = [job.id for peer in peers for job, _ in self._waiting.get(peer, ())]
-                self.failures.note(held_up, failures.no_answer(error))
+                self.failures.note(held_up, failures.no_response(error))
             except NetworkRefusal as error:
                 log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
                 if len(peers) == 1:

@@ -27,16 +27,16 @@ STALE_GROUP = "the group has changed: the message is encrypted again"
 LOGGED_OUT = "the network does not know this login"
 FILE_UNREADABLE = "its file cannot be read at present"
 DISK_AWAY = "the disk has no room for its file, or cannot be used at present"
-UNANSWERED = "the connection to the network was lost before an answer: the message is sent again"
+UNACKNOWLEDGED = "the connection to the network was lost before a response: the message is sent again"
 
 
-def no_answer(error: NetworkAway) -> str:
+def no_response(error: NetworkAway) -> str:
     """Return the reason why the network did not respond."""
     if isinstance(error, NetworkUnreached):
         return "the network cannot be reached, or this shard is not logged in to it"
     if isinstance(error, NetworkSilent):
-        return "the network does not answer in time"
-    return "the network cannot answer at present"
+        return "the network does not respond in time"
+    return "the network cannot respond at present"
 
 
 @dataclasses.dataclass(eq=False, repr=False)

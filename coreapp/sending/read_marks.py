@@ -45,38 +45,38 @@ class ReadMarks:
         # marked twice.
         self._marked: LRU[str, asyncio.Future[None]] = LRU(MAX_MARKED)
 
-    async def mark(self, question: core.MarkRead) -> str:
+    async def mark(self, request: core.MarkRead) -> str:
         """Mark a message and the unread ones before it. Webhooks that we create in the form of messages need no mark.
 
         Returns the message's sender; empty for such a webhook and for an unread message of a group.
 
         Raises `RequestRefused` with 1006 if no such message was received, and if a queue is full.
         """
-        if ids.is_notice(question.id):
+        if ids.is_notice(request.id):
             return ""
         account = self.context.account
         async with self.context.database.reading() as connection:
-            found = await messages.list_progress(connection, account, [question.id])
+            found = await messages.list_progress(connection, account, [request.id])
             if not found or found[0].status not in (Status.RECEIVED, Status.MARKED_READ):
                 raise RequestRefused(codes.NOT_FOUND, "unknown message")
             peer = found[0].peer
-            unread = await service_windows.list_unread(connection, account, peer, question.id, limit=MAX_REFS)
+            unread = await service_windows.list_unread(connection, account, peer, request.id, limit=MAX_REFS)
         if not unread:
-            return "" if await self._mark_in_group(question) else peer
+            return "" if await self._mark_in_group(request) else peer
         fresh = [message_id for message_id in unread if message_id not in self._marked]
         if fresh:
-            job = self._job(peer, device.READ, msgspec.json.encode(fresh), question.request_id)
+            job = self._job(peer, device.READ, msgspec.json.encode(fresh), request.request_id)
             self._send([job], fresh, Change(account, read_messages={peer: fresh}))
         await self._committed(unread)
         return peer
 
-    async def _mark_in_group(self, question: core.MarkRead) -> bool:
+    async def _mark_in_group(self, request: core.MarkRead) -> bool:
         """Mark a message and the unread ones before it in its group, with a receipt to each author. Returns whether it
         was an unread group message.
         """
         account = self.context.account
         unread = await self.context.database.query(
-            lambda connection: group_messages.list_unread(connection, account, question.id, limit=MAX_REFS)
+            lambda connection: group_messages.list_unread(connection, account, request.id, limit=MAX_REFS)
         )
         by_author: dict[tuple[str, str], list[str]] = {}
         for message in unread:
@@ -84,7 +84,7 @@ class ReadMarks:
                 by_author.setdefault((message.group_id, message.author), []).append(message.id)
         if by_author:
             jobs = [
-                self._job(author, group_jobs.READ, group_jobs.pack_read(group_id, refs), question.request_id)
+                self._job(author, group_jobs.READ, group_jobs.pack_read(group_id, refs), request.request_id)
                 for (group_id, author), refs in by_author.items()
             ]
             marked = [message_id for refs in by_author.values() for message_id in refs]

@@ -26,12 +26,12 @@ CALLS = Histogram(
 )
 BATCHES = Histogram(
     "tidings_upstream_batch_items",
-    "Numbers per check or fetch, and envelopes per answer",
+    "Numbers per check or fetch, and envelopes per acknowledgement",
     ["call"],
     buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
 )
 
-_answers, _sends = BATCHES.labels("send"), CALLS.labels("send")
+_acknowledgements, _sends = BATCHES.labels("send"), CALLS.labels("send")
 
 
 class ConnectionMember(Protocol):
@@ -150,7 +150,7 @@ class SharedConnection(DeviceListener[SentBy]):
             _notify(member, member.delivered, delivery)
 
     def accepted(self, sent: Sequence[SentBy]) -> None:
-        _answers.observe(len(sent))
+        _acknowledgements.observe(len(sent))
         found: dict[ConnectionMember, list[str]] = {}
         for member, envelope_id in sent:
             found.setdefault(member, []).append(envelope_id)

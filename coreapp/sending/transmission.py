@@ -33,7 +33,7 @@ from tidings.wire import codes, device, ids
 
 log = logging.getLogger(__name__)
 
-SENT = Counter("tidings_messages_sent_total", "Envelopes answered by the network", ["result"])
+SENT = Counter("tidings_messages_sent_total", "Envelopes acknowledged or refused by the network", ["result"])
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
@@ -87,8 +87,8 @@ class Transmitter:
         self._waiting: collections.deque[Job] = collections.deque()
         # Jobs of an earlier owner, and later ones to the same peers.
         self._backlog = Backlog(self._release, lambda: self.context.network_connection.connected)
-        self._unanswered: dict[str, Job] = {}
-        self._unanswered_bytes = 0
+        self._unacknowledged: dict[str, Job] = {}
+        self._unacknowledged_bytes = 0
         # Refused as overloaded; they keep their slot in the window until they are sent again.
         self._refused: set[str] = set()
         # Jobs of peers for which the network accepts no more for now.
@@ -103,14 +103,14 @@ class Transmitter:
         self._spans: dict[str, Span] = {}
 
     @property
-    def unanswered(self) -> int:
+    def unacknowledged(self) -> int:
         """Jobs that were sent and are unacknowledged."""
-        return len(self._unanswered)
+        return len(self._unacknowledged)
 
     @property
     def waiting(self) -> int:
         """Encrypted jobs that are unacknowledged or not sent yet."""
-        return len(self._backlog) + len(self._waiting) + len(self._unanswered)
+        return len(self._backlog) + len(self._waiting) + len(self._unacknowledged)
 
     @property
     def kept_back(self) -> int:
@@ -121,7 +121,7 @@ class Transmitter:
     def oldest(self) -> int | None:
         """Acceptance time of the oldest waiting job, Unix milliseconds; None without jobs."""
         waiting = self._waiting[0] if self._waiting else None
-        first = (next(iter(self._unanswered.values()), None), waiting, self._backlog.first)
+        first = (next(iter(self._unacknowledged.values()), None), waiting, self._backlog.first)
         return min((job.created_at for job in first if job is not None), default=None)
 
     def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
@@ -145,16 +145,16 @@ class Transmitter:
     def connected(self) -> None:
         """Resend all unacknowledged jobs after a login, then continue with the queue."""
         self._refused.clear()
-        self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
+        self._unacknowledged_bytes = sum(len(job.body) for job in self._unacknowledged.values())
         self._held_back.clear()
-        if self._unanswered:
-            self.failures.note(self._unanswered, failures.UNANSWERED)
-        self._resend(list(self._unanswered.values()))
+        if self._unacknowledged:
+            self.failures.note(self._unacknowledged, failures.UNACKNOWLEDGED)
+        self._resend(list(self._unacknowledged.values()))
         self._backlog.start()
 
     def accepted(self, envelope_ids: Sequence[str]) -> None:
         """End jobs that the network has stored; their messages get the status sent."""
-        done = [job for envelope_id in envelope_ids if (job := self._answered(envelope_id)) is not None]
+        done = [job for envelope_id in envelope_ids if (job := self._acknowledged(envelope_id)) is not None]
         if done:
             crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
             if log.isEnabledFor(logging.DEBUG):
@@ -166,7 +166,7 @@ class Transmitter:
 
     def refused(self, envelope_id: str, reason: str, detail: str) -> None:
         """Handle a refusal: retry a job if the network is overloaded, otherwise end it."""
-        if envelope_id not in self._unanswered:
+        if envelope_id not in self._unacknowledged:
             return
         SENT.labels(reason).inc()
         if reason == device.OVERLOADED:
@@ -175,7 +175,7 @@ class Transmitter:
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
             self._refused.add(envelope_id)
             return
-        job = self._answered(envelope_id, reason)
+        job = self._acknowledged(envelope_id, reason)
         assert job is not None
         if reason == device.STALE_GROUP and self.groups is not None:
             self.failures.note((envelope_id,), failures.STALE_GROUP)
@@ -195,13 +195,13 @@ class Transmitter:
 
     def held_back(self, envelope_id: str) -> None:
         """Free the window slot of a job whose peer gets no more from the network for now."""
-        job = self._unanswered.get(envelope_id)
+        job = self._unacknowledged.get(envelope_id)
         if job is None:
             return
         self.failures.note((envelope_id,), failures.HELD_BACK)
         if envelope_id not in self._held_back:
             self._held_back.add(envelope_id)
-            self._unanswered_bytes -= len(job.body)
+            self._unacknowledged_bytes -= len(job.body)
             # A running pump continues with the next job anyway.
             if not self._pumping:
                 self._pump()
@@ -264,14 +264,14 @@ class Transmitter:
             self._waiting = collections.deque(job for job in self._waiting if job.id not in removed)
             self.left += len(jobs)
 
-    def _answered(self, message_id: str, refusal: str = "") -> Job | None:
-        job = self._unanswered.pop(message_id, None)
+    def _acknowledged(self, message_id: str, refusal: str = "") -> Job | None:
+        job = self._unacknowledged.pop(message_id, None)
         if job is not None:
             self.left += 1
             if message_id in self._held_back:
                 self._held_back.discard(message_id)
             else:
-                self._unanswered_bytes -= len(job.body)
+                self._unacknowledged_bytes -= len(job.body)
             self._refused.discard(message_id)
             if self._spans and (span := self._spans.pop(message_id, None)) is not None:
                 span.end(error=refusal)
@@ -279,7 +279,7 @@ class Transmitter:
 
     def _again(self) -> None:
         refused, self._refused = self._refused, set()
-        self._resend([job for message_id, job in self._unanswered.items() if message_id in refused])
+        self._resend([job for message_id, job in self._unacknowledged.items() if message_id in refused])
 
     def _resend(self, jobs: Sequence[Job]) -> None:
         """Send unacknowledged jobs again, in the order in which they were first sent, then continue with the queue.
@@ -301,16 +301,16 @@ class Transmitter:
         ):
             job = self._waiting.popleft()
             self._inherited.discard(job.id)
-            self._unanswered[job.id] = job
-            self._unanswered_bytes += len(job.body)
+            self._unacknowledged[job.id] = job
+            self._unacknowledged_bytes += len(job.body)
             self._send(job)
         self._pumping = False
 
     def _has_room(self) -> bool:
         return (
             not self._refused
-            and len(self._unanswered) - len(self._held_back) < WINDOW
-            and (self._unanswered_bytes < WINDOW_BYTES or not self._unanswered)
+            and len(self._unacknowledged) - len(self._held_back) < WINDOW
+            and (self._unacknowledged_bytes < WINDOW_BYTES or not self._unacknowledged)
         )
 
     def _send(self, job: Job) -> None:

@@ -12,12 +12,12 @@ from tidings.storage.business.audit_entries import AuditAction
 from tidings.wire import codes, core
 
 
-async def show(shard: Shard, question: core.ShowMessage) -> core.Shown:
+async def show(shard: Shard, request: core.ShowMessage) -> core.Shown:
     """Return the requested content, and record in the audit who requested it. Raises `RequestRefused` if it is not
     stored.
     """
     async with shard.context.database.reading() as connection:
-        found = await messages.list_kept(connection, shard.context.account, [question.id])
+        found = await messages.list_kept(connection, shard.context.account, [request.id])
     if not found:
         raise RequestRefused(codes.NOT_FOUND, "the content is deleted once the message is delivered or has failed")
     row = found[0]
@@ -25,5 +25,5 @@ async def show(shard: Shard, question: core.ShowMessage) -> core.Shown:
         content = shard.recovery.sent_contents.open(row, KeptContents.decode(row.kept))
     except (e2ee.CorruptState, e2ee.UnknownSealingKey) as error:
         raise RequestRefused(codes.INTERNAL_ERROR, f"the content cannot be opened: {error}") from None
-    await audit.record(shard.context, AuditAction.SHOW_MESSAGE, question.id, question.by)
-    return core.Shown(question.n, content)
+    await audit.record(shard.context, AuditAction.SHOW_MESSAGE, request.id, request.by)
+    return core.Shown(request.n, content)

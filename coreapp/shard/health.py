@@ -36,7 +36,7 @@ class Databases:
         """
         self._database = database
         self._network = network
-        self._of_network = Probe(self._ask_network, cached_seconds, "probe the network")
+        self._of_network = Probe(self._probe_network, cached_seconds, "probe the network")
 
     async def away(self) -> list[str]:
         """Return the parts that are unreachable or refuse writes: `core.DATABASE` for either database, and
@@ -46,7 +46,7 @@ class Databases:
         found = {of_network} if alive else {of_network, core.DATABASE}
         return sorted(found - {""})
 
-    async def _ask_network(self) -> str:
+    async def _probe_network(self) -> str:
         """Return what the network reports as unreachable, empty for nothing. An unreachable network is reported by its
         link instead.
         """

@@ -135,7 +135,7 @@ class LinkHandler:
             connection.send(_as_known(frame, full))
 
     def _greet(self, connection: Connection, hello: core.Hello) -> None:
-        """Answer the `Hello` of a client with the link key."""
+        """Respond to the `Hello` of a client with the link key."""
         self._is_operator = self.keys.is_operator(hello.operator_key)
         connection.send(core.Done(hello.n, core.LINK_VERSION))
         self._links.add(connection, is_notified=hello.version >= 3)
@@ -145,8 +145,8 @@ class LinkHandler:
         if not self._is_closed:
             self._greet(connection, hello)
 
-    def _start(self, connection: Connection, question: Any) -> None:
-        self._run(self._answer(connection, question))
+    def _start(self, connection: Connection, request: Any) -> None:
+        self._run(self._respond(connection, request))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -164,133 +164,133 @@ class LinkHandler:
             extra={"peer": connection.peer, "reason": reason},
         )
 
-    async def _answer(self, connection: Connection, question: Any) -> None:
+    async def _respond(self, connection: Connection, request: Any) -> None:
         started = time.perf_counter()
-        answer = await self._try(question)
-        result = str(answer.code) if isinstance(answer, core.Refused) else "ok"
-        took = statistics.answered(type(question).__name__, result)
+        response = await self._try(request)
+        result = str(response.code) if isinstance(response, core.Refused) else "ok"
+        took = statistics.handled(type(request).__name__, result)
         took.observe((time.perf_counter() - started) * 1000)
-        connection.send(answer)
+        connection.send(response)
 
-    async def _try(self, question: Any) -> core.Response:
-        answer: core.Response
+    async def _try(self, request: Any) -> core.Response:
+        response: core.Response
         try:
-            answer = await self._ask(question)
+            response = await self._handle(request)
         except _NotLookedUp as refused:
-            known = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
-            answer = _as_known(question, known)
+            known = core.Refused(request.n, refused.code, refused.details, refused.retry_after)
+            response = _as_known(request, known)
         except RequestRefused as refused:
-            answer = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
+            response = core.Refused(request.n, refused.code, refused.details, refused.retry_after)
         except KeyInUse as error:
-            answer = core.KeyTaken(question.n, error.in_progress)
+            response = core.KeyTaken(request.n, error.in_progress)
         except (LeaseLost, BatcherClosed):
-            lost = core.Refused(question.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
-            answer = _as_known(question, lost)
+            lost = core.Refused(request.n, codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+            response = _as_known(request, lost)
         except BatcherFull as error:
-            answer = core.Refused(question.n, codes.OVERLOADED, f"the {error} queue is full", 1)
+            response = core.Refused(request.n, codes.OVERLOADED, f"the {error} queue is full", 1)
         except OutcomeUnknown as error:
-            log.error("link.outcome_unknown", extra={**_named(question), "error": str(error)})
+            log.error("link.outcome_unknown", extra={**_named(request), "error": str(error)})
             details = "the database failed during the write: whether it was done is unknown"
-            answer = core.Refused(question.n, codes.INTERNAL_ERROR, details, unknown=True)
+            response = core.Refused(request.n, codes.INTERNAL_ERROR, details, unknown=True)
         except Exception as error:
             if outages.is_outage(error):
                 # Logged in one line, because every request during an outage is logged.
                 outage = outages.describe(error) or "the database cannot be used"
-                log.error("link.question_failed", extra={**_named(question), "error": outage})
-                answer = core.Refused(question.n, codes.NOT_READY, outage, 1)
+                log.error("link.request_failed", extra={**_named(request), "error": outage})
+                response = core.Refused(request.n, codes.NOT_READY, outage, 1)
             else:
-                log.exception("link.question_failed", extra=_named(question))
-                answer = core.Refused(question.n, codes.INTERNAL_ERROR, "the Coreapp could not complete the request")
-        return answer
+                log.exception("link.request_failed", extra=_named(request))
+                response = core.Refused(request.n, codes.INTERNAL_ERROR, "the Coreapp could not complete the request")
+        return response
 
-    async def _ask(self, question: Any) -> core.Response:
-        if isinstance(question, core.AcceptMessage):
+    async def _handle(self, request: Any) -> core.Response:
+        if isinstance(request, core.AcceptMessage):
             # The most frequent request. Groups belong to the first shard.
-            shard = self._of(question.account, question.to if question.recipient_type != GROUP else "")
-            message_id = await shard.accepting.requests.accept(question)
-            return core.Accepted(question.n, message_id, question.to)
-        if isinstance(question, core.GetMetrics):
-            return core.Metrics(question.n, generate_latest().decode())
-        if isinstance(question, core.GetHealth):
-            return await self._health(question.n, question.account)
-        if isinstance(question, core.UpstreamRequest):
-            return await self._ask_upstream(question)
-        if isinstance(question, _ABOUT_THE_NUMBER):
-            if self._number(question.account).config.upstream is not None:
+            shard = self._of(request.account, request.to if request.recipient_type != GROUP else "")
+            message_id = await shard.accepting.requests.accept(request)
+            return core.Accepted(request.n, message_id, request.to)
+        if isinstance(request, core.GetMetrics):
+            return core.Metrics(request.n, generate_latest().decode())
+        if isinstance(request, core.GetHealth):
+            return await self._health(request.n, request.account)
+        if isinstance(request, core.UpstreamRequest):
+            return await self._handle_upstream(request)
+        if isinstance(request, _ABOUT_THE_NUMBER):
+            if self._number(request.account).config.upstream is not None:
                 raise RequestRefused(codes.ACCESS_DENIED, NOT_OF_NETWORK)
-            return await _ask_about_the_number(self._number(question.account).requests, question)
-        if isinstance(question, core.SettingsChanged):
+            return await _handle_number_request(self._number(request.account).requests, request)
+        if isinstance(request, core.SettingsChanged):
             self._require_any()
-            await self._number(question.account).config.load()
-            return core.Done(question.n)
-        if isinstance(question, _OPERATIONS):
+            await self._number(request.account).config.load()
+            return core.Done(request.n)
+        if isinstance(request, _OPERATIONS):
             if not self._is_operator:
                 raise RequestRefused(codes.ACCESS_DENIED, OPERATORS_ONLY)
-            return await _operate(self._usable(self.shards.get(question.shard)), question)
-        if isinstance(question, _ABOUT_CALLBACKS):
-            return await self._ask_about_callbacks(question)
-        if isinstance(question, core.EmptyQueues):
-            return core.Purged(question.n, await emptying.empty_all(self.shards))
-        if isinstance(question, core.CollectGarbage):
+            return await _operate(self._usable(self.shards.get(request.shard)), request)
+        if isinstance(request, _ABOUT_CALLBACKS):
+            return await self._handle_callback_request(request)
+        if isinstance(request, core.EmptyQueues):
+            return core.Purged(request.n, await emptying.empty_all(self.shards))
+        if isinstance(request, core.CollectGarbage):
             # Runs once for the number; other owners have nothing to do.
             self._require_any()
-            first = self.shards.first_of(self._number(question.account).block)
+            first = self.shards.first_of(self._number(request.account).block)
             if first is not None:
-                first.retention.ask(question.kind)
-            return core.Done(question.n)
-        if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
-            return await _ask_about_a_contact(self._of(question.account, question.wa_id), question)
-        if isinstance(question, core.MarkRead):
-            sending = self._of(question.account, question.sender).sending
-            sender = await sending.read_marks.mark(question)
-            if question.typing and sender:
-                await sending.typing_indicators.show(sender, question.id, question.request_id)
-            return core.Done(question.n)
-        if isinstance(question, core.GroupRequest):
-            shard = self._of(question.account)
+                first.retention.request(request.kind)
+            return core.Done(request.n)
+        if isinstance(request, core.GetIdentity | core.AcknowledgeIdentity):
+            return await _handle_contact_request(self._of(request.account, request.wa_id), request)
+        if isinstance(request, core.MarkRead):
+            sending = self._of(request.account, request.sender).sending
+            sender = await sending.read_marks.mark(request)
+            if request.typing and sender:
+                await sending.typing_indicators.show(sender, request.id, request.request_id)
+            return core.Done(request.n)
+        if isinstance(request, core.GroupRequest):
+            shard = self._of(request.account)
             if shard.upstream is not None:
                 raise RequestRefused(codes.ACCESS_DENIED, NO_GROUPS)
-            return await shard.groups.requests.answer(question)
-        if isinstance(question, core.CheckContacts):
-            contacts = await self._of(question.account, question.of).peers.contacts.check(
-                question.inputs,
-                wait=question.wait,
-                force=question.force_check,
-                request_id=question.request_id,
+            return await shard.groups.requests.handle(request)
+        if isinstance(request, core.CheckContacts):
+            contacts = await self._of(request.account, request.of).peers.contacts.check(
+                request.inputs,
+                wait=request.wait,
+                force=request.force_check,
+                request_id=request.request_id,
             )
-            return core.Contacts(question.n, contacts)
-        raise RequestRefused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+            return core.Contacts(request.n, contacts)
+        raise RequestRefused(codes.INTERNAL_ERROR, f"unknown request {type(request).__name__}")
 
-    async def _ask_about_callbacks(self, question: _ABOUT_CALLBACKS) -> core.Response:
+    async def _handle_callback_request(self, request: _ABOUT_CALLBACKS) -> core.Response:
         """Carry out a request of a number's administrator or test about its callbacks."""
-        if isinstance(question, core.QueueWebhook):
-            first = self._of(question.account)
-            await requested.queue(first.context, first.webhook.queue, question)
-            return core.Done(question.n)
-        if isinstance(question, core.ReadCallback):
-            number = self._number(question.account)
+        if isinstance(request, core.QueueWebhook):
+            first = self._of(request.account)
+            await requested.queue(first.context, first.webhook.queue, request)
+            return core.Done(request.n)
+        if isinstance(request, core.ReadCallback):
+            number = self._number(request.account)
             here = self.shards.of_number(number.block)
-            return await callback_texts.read(self._usable(here[0] if here else None, number).context, question)
-        shard = self._usable(self.shards.get(question.shard))
-        if shard.context.account != question.account:
-            raise RequestRefused(codes.ACCESS_DENIED, f"shard {question.shard} is not one of {question.account}")
-        letters, seqs = shard.webhook.dead_letters, question.seqs[:1000]
-        return core.Replayed(question.n, await letters.replay(seqs, question.by, accepted=question.accepted))
+            return await callback_texts.read(self._usable(here[0] if here else None, number).context, request)
+        shard = self._usable(self.shards.get(request.shard))
+        if shard.context.account != request.account:
+            raise RequestRefused(codes.ACCESS_DENIED, f"shard {request.shard} is not one of {request.account}")
+        letters, seqs = shard.webhook.dead_letters, request.seqs[:1000]
+        return core.Replayed(request.n, await letters.replay(seqs, request.by, accepted=request.accepted))
 
-    async def _ask_upstream(self, question: core.UpstreamRequest) -> core.Response:
+    async def _handle_upstream(self, request: core.UpstreamRequest) -> core.Response:
         """Carry out a request about a number that sends through the Cloud API."""
-        events = question.events if isinstance(question, core.TakeUpstreamEvents) else ()
-        shard = self._of(question.account, next((event.peer for event in events if event.peer), ""))
+        events = request.events if isinstance(request, core.TakeUpstreamEvents) else ()
+        shard = self._of(request.account, next((event.peer for event in events if event.peer), ""))
         if shard.upstream is None:
             # The number was switched to the network, or this process does not know of the switch from it yet.
-            raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, f"{question.account} does not use the Cloud API", 1)
-        if isinstance(question, core.ChangeTemplate):
-            await shard.upstream.templates.carry_out(question)
-        elif isinstance(question, core.TakeUpstreamEvents):
-            await shard.upstream.commit(question.events)
+            raise _NotLookedUp(codes.NOT_PRIMARY_COREAPP, f"{request.account} does not use the Cloud API", 1)
+        if isinstance(request, core.ChangeTemplate):
+            await shard.upstream.templates.carry_out(request)
+        elif isinstance(request, core.TakeUpstreamEvents):
+            await shard.upstream.commit(request.events)
         else:
-            await shard.upstream.profile.carry_out(question)
-        return core.Done(question.n)
+            await shard.upstream.profile.carry_out(request)
+        return core.Done(request.n)
 
     def _number(self, account: str) -> NumberParts:
         found = self.numbers.of(account)
@@ -314,8 +314,8 @@ class LinkHandler:
         if shard is None:
             raise self._not_owner(number)
         if shard.context.journal.is_stalled:
-            # A request accepted now could not be answered before the caller's timeout, and would be carried out anyway.
-            raise _NotLookedUp(codes.NOT_READY, "the database does not answer", retry_after=1)
+            # A request accepted now would get no response before the caller's timeout, and be carried out anyway.
+            raise _NotLookedUp(codes.NOT_READY, "the database does not respond", retry_after=1)
         return shard
 
     def _require_any(self) -> None:
@@ -349,49 +349,49 @@ class LinkHandler:
         return core.Health(n, status, self.node, owned, dropped, away, is_elsewhere)
 
 
-async def _operate(shard: Shard, question: _OPERATIONS) -> core.Response:
+async def _operate(shard: Shard, request: _OPERATIONS) -> core.Response:
     """Carry out an operator's request about the queues or stored contents."""
-    if isinstance(question, core.ShowMessage):
-        return await contents.show(shard, question)
-    if isinstance(question, core.PurgeJobs):
-        found = await shard.accepting.purge.purge(question.ids, question.by, question.choice, question.statuses)
-        return core.Purged(question.n, found.deleted, found.stay)
-    if isinstance(question, core.ReplayCallbacks):
-        return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
-    purged = await shard.webhook.purge.purge(question.seqs, question.by, question.choice, question.statuses)
-    return core.Purged(question.n, purged.deleted, purged.changed)
+    if isinstance(request, core.ShowMessage):
+        return await contents.show(shard, request)
+    if isinstance(request, core.PurgeJobs):
+        found = await shard.accepting.purge.purge(request.ids, request.by, request.choice, request.statuses)
+        return core.Purged(request.n, found.deleted, found.stay)
+    if isinstance(request, core.ReplayCallbacks):
+        return core.Replayed(request.n, await shard.webhook.dead_letters.replay(request.seqs, request.by))
+    purged = await shard.webhook.purge.purge(request.seqs, request.by, request.choice, request.statuses)
+    return core.Purged(request.n, purged.deleted, purged.changed)
 
 
 _ABOUT_THE_NUMBER = (core.RequestCode, core.VerifyCode, core.ExportKeys, core.RestoreKeys)
 
 
-async def _ask_about_a_contact(shard: Shard, question: core.GetIdentity | core.AcknowledgeIdentity) -> core.Response:
-    if isinstance(question, core.GetIdentity):
-        identity = await shard.peers.identity_requests.describe(question.wa_id)
-        return core.Identity(question.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
-    await shard.peers.identity_requests.acknowledge(question.wa_id, question.hash)
-    await shard.groups.lost_keys.resend(question.wa_id)
-    return core.Done(question.n)
+async def _handle_contact_request(shard: Shard, request: core.GetIdentity | core.AcknowledgeIdentity) -> core.Response:
+    if isinstance(request, core.GetIdentity):
+        identity = await shard.peers.identity_requests.describe(request.wa_id)
+        return core.Identity(request.n, text_of(identity.hash), identity.created_at, identity.acknowledged)
+    await shard.peers.identity_requests.acknowledge(request.wa_id, request.hash)
+    await shard.groups.lost_keys.resend(request.wa_id)
+    return core.Done(request.n)
 
 
-async def _ask_about_the_number(requests: AccountRequests, question: Any) -> core.Response:
-    if isinstance(question, core.ExportKeys):
-        return core.Exported(question.n, await requests.export_keys(question.account, question.password))
-    if isinstance(question, core.RequestCode):
-        await requests.request_code(question.account, question.pin)
-    elif isinstance(question, core.VerifyCode):
-        await requests.verify(question.account, question.code)
+async def _handle_number_request(requests: AccountRequests, request: Any) -> core.Response:
+    if isinstance(request, core.ExportKeys):
+        return core.Exported(request.n, await requests.export_keys(request.account, request.password))
+    if isinstance(request, core.RequestCode):
+        await requests.request_code(request.account, request.pin)
+    elif isinstance(request, core.VerifyCode):
+        await requests.verify(request.account, request.code)
     else:
-        await requests.restore_keys(question.account, question.password, question.data)
-    return core.Done(question.n)
+        await requests.restore_keys(request.account, request.password, request.data)
+    return core.Done(request.n)
 
 
-def _as_known(question: Any, refused: core.Refused) -> core.Refused:
+def _as_known(request: Any, refused: core.Refused) -> core.Refused:
     """Mark the outcome of a refused repetition as unknown: an earlier attempt may have been carried out."""
-    refused.unknown = isinstance(question, core.AcceptMessage) and question.repeated
+    refused.unknown = isinstance(request, core.AcceptMessage) and request.repeated
     return refused
 
 
-def _named(question: Any) -> dict[str, str]:
+def _named(request: Any) -> dict[str, str]:
     """Return the log fields of a request: its type and its request id."""
-    return {"question": type(question).__name__, "request_id": getattr(question, "request_id", "")}
+    return {"request": type(request).__name__, "request_id": getattr(request, "request_id", "")}

@@ -289,7 +289,7 @@ class ShardNode:
             # The number was removed.
             return
         # Taken before the database is called, so that the granted lease never ends before our count of it.
-        asked = asyncio.get_running_loop().time()
+        requested_at = asyncio.get_running_loop().time()
         settings = self._settings
         claim = functools.partial(
             shards.claim,
@@ -306,7 +306,7 @@ class ShardNode:
         log.info("lease.claimed", extra={"shard": shard, "epoch": lease.epoch, "node": settings.node})
         term = Term(
             lease,
-            asked,
+            requested_at,
             settings=settings,
             database=self._database,
             requests=number.requests,

@@ -11,7 +11,7 @@ from tidings.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
-# Seconds for the Webapps to close their connections, once all their requests have been answered.
+# Seconds for the Webapps to close their connections, once all their requests have a response.
 CLOSE_SECONDS = 3.0
 
 

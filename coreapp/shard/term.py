@@ -38,7 +38,7 @@ class Term:
     """
 
     lease: Lease
-    asked: float  # loop time before the lease was requested
+    requested_at: float  # loop time before the lease was requested
     _: dataclasses.KW_ONLY
     settings: Settings
     database: Database
@@ -134,7 +134,7 @@ class Term:
         hanging heartbeat is therefore not waited for.
         """
         loop, seconds = asyncio.get_running_loop(), self.settings.lease_seconds * SURE
-        until = self.asked + seconds
+        until = self.requested_at + seconds
         while not await service.wait_for(ended, min(self.settings.heartbeat_seconds, until - loop.time())):
             renewing = asyncio.create_task(self._renew(), name="renew")
             ending = asyncio.create_task(ended.wait())
@@ -154,9 +154,9 @@ class Term:
 
     async def _renew(self) -> float:
         """Renew the lease. Returns the loop time before the request."""
-        asked = asyncio.get_running_loop().time()
+        requested_at = asyncio.get_running_loop().time()
         await self.database.commit(lambda connection: shards.renew(connection, self.lease))
-        return asked
+        return requested_at
 
     async def _release(self) -> None:
         fields = {"shard": self.lease.shard, "epoch": self.lease.epoch, "successor": self._successor}

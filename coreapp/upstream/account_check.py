@@ -66,52 +66,52 @@ async def run(client: GraphClient, access: UpstreamAccess, now: float) -> Sequen
     proof = hmac.new(key, token, hashlib.sha256).hexdigest()
     fields = urllib.parse.urlencode({"fields": "display_phone_number,status", "appsecret_proof": proof})
     try:
-        answer = await client.get(access.url(f"{upstream.phone_number_id}?{fields}"), access.token)
-        problems = list(_of_phone(answer, upstream.phone_number_id))
+        response = await client.get(access.url(f"{upstream.phone_number_id}?{fields}"), access.token)
+        problems = list(_of_phone(response, upstream.phone_number_id))
         if problems and problems[0].is_error:
             return problems
-        problems += _of_clock(answer, now)
-        answer = await client.get(access.url(f"{upstream.waba_id}/phone_numbers?fields=id&limit=100"), access.token)
-        problems += _of_waba(answer, upstream.waba_id, upstream.phone_number_id)
-        answer = await client.get(access.url(f"{upstream.waba_id}/subscribed_apps"), access.token)
-        problems += _of_subscription(answer)
+        problems += _of_clock(response, now)
+        response = await client.get(access.url(f"{upstream.waba_id}/phone_numbers?fields=id&limit=100"), access.token)
+        problems += _of_waba(response, upstream.waba_id, upstream.phone_number_id)
+        response = await client.get(access.url(f"{upstream.waba_id}/subscribed_apps"), access.token)
+        problems += _of_subscription(response)
     except (NotPosted, ResponseMissing) as error:
         remedy = "check --base-url and the way to it; a private address must be in TIDINGS_OUTGOING_ALLOW_WEBHOOKS"
         return [UpstreamProblem(f"{upstream.base_url} cannot be called: {error}", remedy)]
     return problems
 
 
-def _of_phone(answer: CloudResponse, phone_number_id: str) -> Sequence[UpstreamProblem]:
-    refused = _refusal(answer, f"phone number id {phone_number_id}")
+def _of_phone(response: CloudResponse, phone_number_id: str) -> Sequence[UpstreamProblem]:
+    refused = _refusal(response, f"phone number id {phone_number_id}")
     if refused is not None:
         return [refused]
     try:
-        phone = msgspec.json.decode(answer.content, type=_Phone)
+        phone = msgspec.json.decode(response.content, type=_Phone)
     except UNREADABLE:
-        return [_no_object(answer, f"phone number id {phone_number_id}")]
+        return [_no_object(response, f"phone number id {phone_number_id}")]
     if phone.status not in ("", CONNECTED):
         remedy = "register the number at the Cloud API, or see the vendor's console"
         return [UpstreamProblem(f"the number's status is {phone.status[:40]}", remedy, is_error=False)]
     return []
 
 
-def _of_waba(answer: CloudResponse, waba_id: str, phone_number_id: str) -> Sequence[UpstreamProblem]:
-    refused = _refusal(answer, f"WABA id {waba_id}")
+def _of_waba(response: CloudResponse, waba_id: str, phone_number_id: str) -> Sequence[UpstreamProblem]:
+    refused = _refusal(response, f"WABA id {waba_id}")
     if refused is not None:
         return [refused]
     try:
-        found = msgspec.json.decode(answer.content, type=_List).data
+        found = msgspec.json.decode(response.content, type=_List).data
     except UNREADABLE:
-        return [_no_object(answer, f"WABA id {waba_id}")]
+        return [_no_object(response, f"WABA id {waba_id}")]
     if len(found) < 100 and all(str(phone.get("id")) != phone_number_id for phone in found):
         text = f"WABA {waba_id} has no phone number with the id {phone_number_id}"
         return [UpstreamProblem(text, "compare the ids with those of the vendor's console")]
     return []
 
 
-def _of_subscription(answer: CloudResponse) -> Sequence[UpstreamProblem]:
+def _of_subscription(response: CloudResponse) -> Sequence[UpstreamProblem]:
     try:
-        found = msgspec.json.decode(answer.content, type=_List).data if answer.status == 200 else []
+        found = msgspec.json.decode(response.content, type=_List).data if response.status == 200 else []
     except UNREADABLE:
         found = []
     if found:
@@ -120,9 +120,9 @@ def _of_subscription(answer: CloudResponse) -> Sequence[UpstreamProblem]:
     return [UpstreamProblem("no app gets the webhooks of the WABA, so no status arrives", remedy, is_error=False)]
 
 
-def _of_clock(answer: CloudResponse, now: float) -> Sequence[UpstreamProblem]:
+def _of_clock(response: CloudResponse, now: float) -> Sequence[UpstreamProblem]:
     try:
-        theirs = email.utils.parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+        theirs = email.utils.parsedate_to_datetime(response.headers.get("date", "")).timestamp()
     except ValueError:
         return []
     difference = now - theirs
@@ -132,14 +132,14 @@ def _of_clock(answer: CloudResponse, now: float) -> Sequence[UpstreamProblem]:
     return [UpstreamProblem(text, "synchronise the clock, for example with chrony", is_error=False)]
 
 
-def _refusal(answer: CloudResponse, what: str) -> UpstreamProblem | None:
-    error = outcomes.find_error(answer.content)
+def _refusal(response: CloudResponse, what: str) -> UpstreamProblem | None:
+    error = outcomes.find_error(response.content)
     if error is None:
         return None
     remedy = _REMEDIES.get(error.code, "see the error")
     return UpstreamProblem(f"{what}: {error.shown}", remedy)
 
 
-def _no_object(answer: CloudResponse, what: str) -> UpstreamProblem:
-    text = f"{what}: HTTP {answer.status} with a body that is not the Cloud API's"
+def _no_object(response: CloudResponse, what: str) -> UpstreamProblem:
+    text = f"{what}: HTTP {response.status} with a body that is not the Cloud API's"
     return UpstreamProblem(text, "check --base-url, such as https://graph.facebook.com/v25.0")

@@ -42,7 +42,7 @@ class OutboundMessage:
             raise Untranslatable(codes.MESSAGE_FAILED, "the stored message cannot be read") from error
         context = fields.get("context")
         # Our own id of the message that this one replies to; empty for none.
-        self.answered = str(context.get("id") or "") if isinstance(context, dict) else ""
+        self.replied_to = str(context.get("id") or "") if isinstance(context, dict) else ""
 
     @property
     def target(self) -> str:
@@ -52,7 +52,7 @@ class OutboundMessage:
     @property
     def named(self) -> Sequence[str]:
         """Return our own ids of the messages that this one names."""
-        return [message_id for message_id in (self.answered, self.target) if message_id]
+        return [message_id for message_id in (self.replied_to, self.target) if message_id]
 
     def body(self, to: str, message_id: str, *, wamids: Mapping[str, str], user_id: str = "") -> bytes:
         """Return the body of the post. Raises `Untranslatable`.
@@ -72,9 +72,9 @@ class OutboundMessage:
             "type": kind,
             kind: content,
         }
-        if self.answered in wamids and self.kind != REACTION:
+        if self.replied_to in wamids and self.kind != REACTION:
             # A reply to a message whose id is no longer known is sent without the reference.
-            body["context"] = {"message_id": wamids[self.answered]}
+            body["context"] = {"message_id": wamids[self.replied_to]}
         body["biz_opaque_callback_data"] = message_id
         return _encode(body)
 

@@ -47,21 +47,21 @@ class _Refusal(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Refusal).decode
 
 
-def find_refusal(answer: CloudResponse) -> RequestRefused | None:
+def find_refusal(response: CloudResponse) -> RequestRefused | None:
     """Return the refusal of a request by an error of the Cloud API; None for a response that has none, as of another
     server.
     """
     try:
-        error = _decode(answer.content).error
+        error = _decode(response.content).error
     except UNREADABLE:
         error = None
     if error is None:
-        if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
+        if response.status != HTTPStatus.TOO_MANY_REQUESTS:
             return None
-        return RequestRefused(codes.TOO_MANY_REQUESTS, "the Cloud API answers HTTP 429", _retry_after(answer))
-    code, details = _code_of(error, answer.status), f"the Cloud API refuses: {error.explained}"
+        return RequestRefused(codes.TOO_MANY_REQUESTS, "the Cloud API responds with HTTP 429", _retry_after(response))
+    code, details = _code_of(error, response.status), f"the Cloud API refuses: {error.explained}"
     if code == codes.TOO_MANY_REQUESTS:
-        return RequestRefused(code, details, _retry_after(answer))
+        return RequestRefused(code, details, _retry_after(response))
     return RequestRefused(code, details, 1 if codes.find(code).status == HTTPStatus.SERVICE_UNAVAILABLE else 0)
 
 
@@ -84,7 +84,7 @@ def _code_of(error: CloudError, status: int) -> int:
     return known
 
 
-def _retry_after(answer: CloudResponse) -> int:
-    given = answer.headers.get("retry-after", "")
+def _retry_after(response: CloudResponse) -> int:
+    given = response.headers.get("retry-after", "")
     is_number = given.isascii() and given.isdigit() and len(given) < 10
     return min(int(given), MAX_RETRY_AFTER) if is_number else RETRY_SECONDS

@@ -115,7 +115,7 @@ class ChangeCalls:
                 raise
             reason = refused.details
         except TimeoutError:
-            reason = f"the Cloud API does not answer within {CHANGE_SECONDS:g} s"
+            reason = f"the Cloud API does not respond within {CHANGE_SECONDS:g} s"
         except (NotPosted, ResponseMissing, MirrorFailed) as error:
             reason = f"the Cloud API: {error}"
         except LeaseLost:
@@ -129,14 +129,14 @@ class ChangeCalls:
     async def _make(self, call: Awaitable[CloudResponse], kind: type[Any]) -> Any:
         self.effect = ChangeEffect.UNKNOWN
         try:
-            answer = await call
+            response = await call
         except NotPosted:
             self.effect = ChangeEffect.NONE
             raise
         try:
-            made = _object(answer, kind)
+            made = _object(response, kind)
         except RequestRefused as refused:
-            if answer.status >= 500:
+            if response.status >= 500:
                 raise RequestRefused(refused.code, f"{refused.details}: {self.known}", refused.retry_after) from None
             self.effect = ChangeEffect.NONE
             raise
@@ -147,9 +147,9 @@ class ChangeCalls:
         return made
 
 
-def _object(answer: CloudResponse, kind: type[Any]) -> Any:
+def _object(response: CloudResponse, kind: type[Any]) -> Any:
     """Return the object in a response. Raises `RequestRefused` for an error of the Cloud API, else `MirrorFailed`."""
-    if answer.status != 200:
-        refused = call_errors.find_refusal(answer)
-        raise refused or MirrorFailed(f"HTTP {answer.status} without an error of the Cloud API")
-    return decode(answer, kind)
+    if response.status != 200:
+        refused = call_errors.find_refusal(response)
+        raise refused or MirrorFailed(f"HTTP {response.status} without an error of the Cloud API")
+    return decode(response, kind)

@@ -14,23 +14,23 @@ NO_IDENTITY = "recipient_identity_key_hash: is not known for a number that sends
 class UpstreamChecks(RecipientChecks):
     """Refuses what the Cloud API does not have. It checks the recipient and the 24-hour window itself."""
 
-    async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
-        if question.recipient_type == GROUP:
+    async def look_up(self, request: core.AcceptMessage) -> CheckFailure | None:
+        if request.recipient_type == GROUP:
             raise RequestRefused(codes.INVALID_RECIPIENT_TYPE, NO_GROUPS)
-        if question.ttl:
+        if request.ttl:
             raise RequestRefused(codes.PARAMETER_NOT_REQUIRED, NO_TTL)
-        if question.identity_hash:
+        if request.identity_hash:
             raise RequestRefused(codes.PARAMETER_NOT_REQUIRED, NO_IDENTITY)
-        if question.to == self.context.account:
+        if request.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
-        if question.to in self.context.config.blocked:
+        if request.to in self.context.config.blocked:
             return CheckFailure(codes.RECIPIENT_BLOCKED, BLOCKED)
-        await self.peers.contacts.require_valid(question.to, checks=True)
+        await self.peers.contacts.require_valid(request.to, checks=True)
         return None
 
-    def counts(self, question: core.AcceptMessage) -> bool:
+    def counts(self, request: core.AcceptMessage) -> bool:
         """Return False: the Cloud API counts recipients itself."""
         return False
 
-    def require_sendable(self, question: core.AcceptMessage) -> None:
+    def require_sendable(self, request: core.AcceptMessage) -> None:
         """Do nothing: identities are those of the network."""

@@ -6,7 +6,7 @@ from coreapp.recovery.sent_content import SentContents
 
 
 class NoKeptContents(SentContents):
-    """Keeps no content: no recipient can ask to have a message encrypted again."""
+    """Keeps no content: no recipient can request that a message is encrypted again."""
 
     def keep(self, message_id: str, peer: str, content: bytes, *, encrypted: bool) -> bytes | None:
         return None

@@ -166,14 +166,14 @@ class UpstreamUploader(Uploader):
                 async with self.slots:
                     self._require_not_refused(sha256, mime_type, part)
                     reader = await open_file()
-                    answer = await self._post(reader, size, mime_type, filename)
+                    response = await self._post(reader, size, mime_type, filename)
             except FileGone:
                 raise SourceFailed(codes.NOT_FOUND, part, "the file no longer exists") from None
             except OSError as error:
                 log.error("media.unreadable", extra={"media": about, "error": repr(error)})
                 held_up(failures.FILE_UNREADABLE)
             else:
-                media_id = self._uploaded_id(answer, sha256, mime_type, part) if answer is not None else ""
+                media_id = self._uploaded_id(response, sha256, mime_type, part) if response is not None else ""
                 if media_id:
                     found = FilePointer(
                         media_id, _NO_KEY, _NO_BYTES, size, mime_type, sha256, filename=filename or None
@@ -189,9 +189,9 @@ class UpstreamUploader(Uploader):
         if refusal is not None:
             raise SourceFailed(refusal.code, part, refusal.details)
 
-    def _uploaded_id(self, answer: CloudResponse, sha256: str, mime_type: str, part: str) -> str:
+    def _uploaded_id(self, response: CloudResponse, sha256: str, mime_type: str, part: str) -> str:
         """Return the id of an uploaded file; empty if it must be uploaded again later. Raises `SourceFailed`."""
-        media_id, refusal = _outcome(answer)
+        media_id, refusal = _outcome(response)
         if refusal is not None:
             self.refused.add((sha256, mime_type), refusal)
             raise SourceFailed(refusal.code, part, refusal.details)
@@ -218,18 +218,18 @@ async def _pieces(reader: MediaReader) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _outcome(answer: CloudResponse) -> tuple[str, FileRefusal | None]:
+def _outcome(response: CloudResponse) -> tuple[str, FileRefusal | None]:
     """Return the id of an uploaded file, or why it is refused; neither if it must be uploaded again later."""
-    if 200 <= answer.status < 300:
+    if 200 <= response.status < 300:
         with contextlib.suppress(*UNREADABLE):
-            return msgspec.json.decode(answer.content, type=_Id).id[:64], None
-    error = outcomes.find_error(answer.content)
-    if error is None or answer.status >= 500:
+            return msgspec.json.decode(response.content, type=_Id).id[:64], None
+    error = outcomes.find_error(response.content)
+    if error is None or response.status >= 500:
         return "", None
     if (
         error_codes.stops_number(error.code, error.error_subcode or 0)
         or error_codes.delays_number(error.code)
-        or answer.status == 429
+        or response.status == 429
     ):
         return "", None
     return "", FileRefusal(codes.MEDIA_DOWNLOAD, f"the Cloud API refuses the file: {error.shown}")
@@ -253,10 +253,10 @@ class UpstreamFetcher(Fetcher):
             raise NetworkUnreached("the number has no credentials of the Cloud API")
         path = f"{pointer.blob}?phone_number_id={access.upstream.phone_number_id}"
         try:
-            answer = await self.client.get(access.url(path), access.token)
+            response = await self.client.get(access.url(path), access.token)
         except (NotPosted, ResponseMissing) as error:
             raise NetworkUnreached(str(error)) from error
-        url = _url_of(answer)
+        url = _url_of(response)
         headers = {"Authorization": f"Bearer {access.token}"}
         try:
             async with self.downloader.fetch(url, headers, limit=kinds.MAX_SIZE, seconds=FETCH_SECONDS) as found:
@@ -274,16 +274,16 @@ class UpstreamFetcher(Fetcher):
             raise DownloadFailed(str(error), is_final=True) from error
 
 
-def _url_of(answer: CloudResponse) -> str:
+def _url_of(response: CloudResponse) -> str:
     """Return the URL of a file. Raises `DownloadFailed`, and `NetworkUnreached` if it must be tried again."""
-    if answer.status == 200:
+    if response.status == 200:
         with contextlib.suppress(*UNREADABLE):
-            return msgspec.json.decode(answer.content, type=_File).url
-    error = outcomes.find_error(answer.content)
+            return msgspec.json.decode(response.content, type=_File).url
+    error = outcomes.find_error(response.content)
     if error is not None and error.code == 100:
         # Expired after 7 days, or of another number.
         raise DownloadFailed(f"the Cloud API does not have the file: {error.shown}", is_final=True)
-    raise NetworkUnreached(error.shown if error is not None else f"HTTP {answer.status}")
+    raise NetworkUnreached(error.shown if error is not None else f"HTTP {response.status}")
 
 
 def exchange_of(context: ShardContext) -> FileExchange | None:

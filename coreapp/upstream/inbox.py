@@ -1,4 +1,4 @@
-"""Events that the Cloud API has posted: committed with their callbacks before the post is answered.
+"""Events that the Cloud API has posted: committed with their callbacks before the response to the post.
 
 A message is recognised by its id, a status by message and status, so that a repeated post changes nothing.
 """

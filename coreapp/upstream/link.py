@@ -122,7 +122,7 @@ class UpstreamLink:
             await asyncio.sleep(backoff(attempts))
 
     async def _attempt(self, refs: Sequence[str]) -> Outcome | None:
-        """Mark these messages as read. Returns None if the database or the Cloud API did not answer."""
+        """Mark these messages as read. Returns None if the database or the Cloud API did not respond."""
         try:
             newest = await self._find_newest(refs)
         except Exception as error:
@@ -137,12 +137,12 @@ class UpstreamLink:
         if access is None or not access.token:
             return None
         try:
-            answer = await self._number.client.post(access.messages_url, access.token, body)
+            response = await self._number.client.post(access.messages_url, access.token, body)
         except (NotPosted, ResponseMissing):
             return None
-        if 200 <= answer.status < 300:
+        if 200 <= response.status < 300:
             return PostAccepted("")
-        outcome = outcomes.of_response(answer.status, answer.content)
+        outcome = outcomes.of_response(response.status, response.content)
         return outcome.otherwise if isinstance(outcome, FileMissing) else outcome
 
     async def _find_newest(self, refs: Sequence[str]) -> UpstreamId | None:

@@ -38,7 +38,7 @@ class PostDelayed:
 
     reason: str
     of_recipient: bool = False  # whether only messages to the same recipient must wait
-    seconds: float = 0.0  # least time to wait, as the Cloud API asks for; 0 for none
+    seconds: float = 0.0  # least time to wait, as the Cloud API demands; 0 for none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Message(msgspec.Struct, gc=False):
     id: str
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _Sent(msgspec.Struct, gc=False):
     messages: list[_Message]
 
 
@@ -100,7 +100,7 @@ class _Refusal(msgspec.Struct, gc=False):
     error: CloudError
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_sent = msgspec.json.Decoder(_Sent).decode
 _decode_error = msgspec.json.Decoder(_Refusal).decode
 
 
@@ -156,7 +156,7 @@ def refused(error: CloudError) -> PostRefused:
 
 def _of_success(content: bytes) -> Outcome:
     try:
-        messages = _decode_answer(content).messages
+        messages = _decode_sent(content).messages
     except UNREADABLE:
         messages = []
     wamid = messages[0].id if messages else ""

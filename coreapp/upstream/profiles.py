@@ -164,10 +164,10 @@ class ProfileMirror:
         """Download the photo, without the token: its host is another one. Raises `MirrorFailed`."""
         content = bytearray()
         try:
-            async with self._downloader.fetch(url, limit=MAX_PHOTO, seconds=PHOTO_SECONDS) as answer:
-                if answer.status != 200:
-                    raise MirrorFailed(f"the profile photo: HTTP {answer.status}")
-                async for chunk in answer.chunks():
+            async with self._downloader.fetch(url, limit=MAX_PHOTO, seconds=PHOTO_SECONDS) as response:
+                if response.status != 200:
+                    raise MirrorFailed(f"the profile photo: HTTP {response.status}")
+                async for chunk in response.chunks():
                     content += chunk
         except (OSError, ValueError, DownloadTooLarge) as error:
             raise MirrorFailed(f"the profile photo: {error!r}"[:200]) from error

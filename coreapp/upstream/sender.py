@@ -294,12 +294,12 @@ class UpstreamSender(Encryption):
         if access is None or not access.token:
             return NumberStopped(NO_CREDENTIALS)
         try:
-            answer: CloudResponse = await self.number.client.post(access.messages_url, access.token, body)
+            response: CloudResponse = await self.number.client.post(access.messages_url, access.token, body)
         except NotPosted as error:
             return PostDelayed(str(error))
         except ResponseMissing as error:
             return PostUnknown(str(error))
-        return outcomes.of_response(answer.status, answer.content, answer.headers.get("retry-after", ""))
+        return outcomes.of_response(response.status, response.content, response.headers.get("retry-after", ""))
 
     def _handle(self, lane: PostLane, job: Job, outcome: Outcome) -> None:
         pace = self.number.pace

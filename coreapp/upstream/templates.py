@@ -183,21 +183,21 @@ async def fetch_all(fetch: Fetch, waba_id: str, **filters: str) -> Sequence[Waba
 async def get_object(client: GraphClient, access: UpstreamAccess, path: str, kind: type[Any]) -> Any:
     """Get a path of the Cloud API. Returns its object of the given type. Raises `MirrorFailed`."""
     try:
-        answer = await client.get(access.url(path), access.token, limit=PAGE_BYTES)
+        response = await client.get(access.url(path), access.token, limit=PAGE_BYTES)
     except (NotPosted, ResponseMissing) as error:
         raise MirrorFailed(str(error)) from error
-    if answer.status != 200:
-        found = outcomes.find_error(answer.content)
-        raise MirrorFailed(found.shown if found is not None else f"HTTP {answer.status}")
-    return decode(answer, kind)
+    if response.status != 200:
+        found = outcomes.find_error(response.content)
+        raise MirrorFailed(found.shown if found is not None else f"HTTP {response.status}")
+    return decode(response, kind)
 
 
-def decode(answer: CloudResponse, kind: type[Any]) -> Any:
+def decode(response: CloudResponse, kind: type[Any]) -> Any:
     """Return the object in a response. Raises `MirrorFailed`."""
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except UNREADABLE as error:
-        raise MirrorFailed(f"not an answer of the Cloud API: {error}") from error
+        raise MirrorFailed(f"not a response of the Cloud API: {error}") from error
 
 
 @dataclasses.dataclass(eq=False, repr=False)

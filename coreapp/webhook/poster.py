@@ -145,13 +145,13 @@ class Poster:
         kept = self._take_idle(origin)
         if kept is not None:
             try:
-                await _ask(kept, request)
+                await _post(kept, request)
                 return kept
             except Closed as closed:
                 if not closed.unused:
                     raise
         connection = await self._connect(origin)
-        await _ask(connection, request)
+        await _post(connection, request)
         return connection
 
     def _keep(self, connection: _KeptConnection, excerpt: bytearray | None) -> bool:
@@ -169,7 +169,7 @@ class Poster:
         return True
 
 
-async def _ask(connection: _KeptConnection, request: bytes) -> None:
+async def _post(connection: _KeptConnection, request: bytes) -> None:
     try:
         await connection.request(request, limit=RESPONSE_LIMIT)
     except BaseException:

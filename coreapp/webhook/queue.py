@@ -32,8 +32,8 @@ from tidings.wire import codes
 log = logging.getLogger(__name__)
 
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
-UNTOLD = Counter(
-    "tidings_statuses_untold_total", "Statuses dropped because no webhook URL is set and the queue was full"
+STATUSES_DROPPED = Counter(
+    "tidings_statuses_dropped_total", "Statuses dropped because no webhook URL is set and the queue was full"
 )
 
 PAGE = 2000  # rows per read
@@ -519,7 +519,7 @@ class CallbackAdmission:
 
     def drop(self) -> None:
         """Count one dropped status."""
-        UNTOLD.inc()
+        STATUSES_DROPPED.inc()
         self.dropped += 1
 
     def settings_changed(self) -> None:

@@ -58,21 +58,21 @@ class Client:
         self.requests.lost(reason)
         self.gone.set()
 
-    async def ask(self, make: Callable[[int], Any]) -> Any:
+    async def call(self, make: Callable[[int], Any]) -> Any:
         return await self.requests.call(self.connection, make, timeout=TIMEOUT)
 
     async def hello(self) -> None:
         own = operator_key.derive(MASTER_KEY)
-        await self.ask(lambda n: core.Hello(n, LINK_KEY, operator_key=own))
+        await self.call(lambda n: core.Hello(n, LINK_KEY, operator_key=own))
 
     async def send(self, to: str, text: str = "hello", request_id: str = "") -> Any:
         content = b'{"type":"text","text":{"body":"%s"}}' % text.encode()
-        return await self.ask(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, request_id))
+        return await self.call(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, request_id))
 
     async def check(self, *inputs: str, wait: bool = True, force: bool = False, of: str = "") -> list[core.Contact]:
-        answer = await self.ask(lambda n: core.CheckContacts(n, BUSINESS, list(inputs), wait, force, of=of))
-        assert isinstance(answer, core.Contacts), answer
-        return answer.contacts
+        response = await self.call(lambda n: core.CheckContacts(n, BUSINESS, list(inputs), wait, force, of=of))
+        assert isinstance(response, core.Contacts), response
+        return response.contacts
 
 
 @dataclasses.dataclass

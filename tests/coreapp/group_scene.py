@@ -36,7 +36,7 @@ class Member(Phone):
         self.heard: list[bytes] = []  # ciphertexts of all group messages of the business
         self.lost: list[str] = []  # ids of the group messages that could not be read
         self.keys = 0  # number of times that the business has sent its sender key
-        self.asked_for_key = 0
+        self.key_requests = 0
         self.reads: list[frames.Deliver] = []
         self.changes: list[str] = []
         self.receipts: tuple[str, ...] = (frames.DELIVERED, frames.READ)
@@ -49,9 +49,9 @@ class Member(Phone):
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         async with httpx.AsyncClient(base_url=self.scene.http, verify=False, trust_env=False) as client:
             headers = {"Authorization": f"Bearer {self.token}"}
-            answer = await client.request(method, f"/v1/groups/{self.number}{path}", json=body, headers=headers)
-        assert answer.is_success, answer.text
-        return answer.json()
+            response = await client.request(method, f"/v1/groups/{self.number}{path}", json=body, headers=headers)
+        assert response.is_success, response.text
+        return response.json()
 
     async def register(self) -> None:
         self.token = await self.scene.network.register(self)
@@ -64,7 +64,7 @@ class Member(Phone):
         self._connection.close("test")
 
     async def join(self, group: str) -> None:
-        code = (await self.scene.running.client.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
+        code = (await self.scene.running.client.call(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
         await self.call("POST", "/join", {"code": code.rsplit("/", 1)[1]})
 
     def opened(self, connection: wire.Connection) -> None:
@@ -87,7 +87,7 @@ class Member(Phone):
             if content["type"] == "sender_key":
                 self._take_key(content["sender_key"])
             elif content["type"] == "sender_key_request":
-                self.asked_for_key += 1
+                self.key_requests += 1
                 self.give_key(content["sender_key_request"]["group"])  # type: ignore[index]
         elif frame.kind == frames.GROUP and frame.sender == BUSINESS:
             self._read_group(frame)
@@ -166,30 +166,32 @@ class Scene:
             node=f"node-{len(self.world.running)}", network_tcp=self.network.tcp, network_http=self.http, **settings
         )
 
-    async def ask(self, make: Any) -> Any:
-        return await self.running.client.ask(make)
+    async def call(self, make: Any) -> Any:
+        return await self.running.client.call(make)
 
     async def create(self, subject: str = "Lunch") -> str:
-        answer = await self.ask(lambda n: core.CreateGroup(n, BUSINESS, subject))
-        assert isinstance(answer, core.GroupList), answer
-        return answer.groups[0].id
+        response = await self.call(lambda n: core.CreateGroup(n, BUSINESS, subject))
+        assert isinstance(response, core.GroupList), response
+        return response.groups[0].id
 
     async def describe(self, group: str) -> core.GroupDescription:
-        answer = await self.ask(lambda n: core.GetGroup(n, BUSINESS, group))
-        assert isinstance(answer, core.GroupDescription), answer
-        return answer
+        response = await self.call(lambda n: core.GetGroup(n, BUSINESS, group))
+        assert isinstance(response, core.GroupDescription), response
+        return response
 
     async def change(self, group: str, action: str, **more: Any) -> Any:
-        return await self.ask(lambda n: core.ChangeGroup(n, BUSINESS, group, action, **more))
+        return await self.call(lambda n: core.ChangeGroup(n, BUSINESS, group, action, **more))
 
     async def post(self, group: str, text: str = "hello") -> Any:
         content = json.dumps({"type": "text", "text": {"body": text}}).encode()
-        return await self.ask(lambda n: core.AcceptMessage(n, BUSINESS, group, "text", content, recipient_type="group"))
+        return await self.call(
+            lambda n: core.AcceptMessage(n, BUSINESS, group, "text", content, recipient_type="group")
+        )
 
     async def sent(self, group: str, text: str = "hello") -> str:
-        answer = await self.post(group, text)
-        assert isinstance(answer, core.Accepted), answer
-        return answer.id
+        response = await self.post(group, text)
+        assert isinstance(response, core.Accepted), response
+        return response.id
 
     async def joined(self, group: str, *numbers: str) -> list[Member]:
         """Add new people to a group and wait until the business knows of them."""

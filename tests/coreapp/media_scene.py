@@ -79,11 +79,11 @@ async def find(world: World, media_id: str) -> MediaRow | None:
 async def send(running: Running, to: str, content: dict[str, Any]) -> core.Accepted:
     """Send a message with media objects, as the Webapp passes it on."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
-    answer = await running.client.ask(
+    response = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, to, content["type"], encoded, has_media=True)
     )
-    assert isinstance(answer, core.Accepted), answer
-    return answer
+    assert isinstance(response, core.Accepted), response
+    return response
 
 
 async def send_image(running: Running, to: str, media_id: str, **more: Any) -> core.Accepted:

@@ -49,9 +49,9 @@ class RealNetwork:
         }
         headers = {"Authorization": f"Bearer {self.registration_key}"}
         async with httpx.AsyncClient(base_url=self.http, verify=False, trust_env=False) as client:
-            answer = await client.post("/v1/registrations", json=body, headers=headers)
-        assert answer.is_success, answer.text
-        token: str = answer.json()["token"]
+            response = await client.post("/v1/registrations", json=body, headers=headers)
+        assert response.is_success, response.text
+        token: str = response.json()["token"]
         return token
 
 

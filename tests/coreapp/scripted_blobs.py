@@ -84,11 +84,11 @@ class ScriptedBlobs:
             return web.json_response({"error": {"reason": "not_found"}}, status=404)
         if self.broken:
             self.broken -= 1
-            answer = web.StreamResponse()
-            answer.content_length = len(found)
-            await answer.prepare(request)
-            await answer.write(found[: len(found) // 2])
+            response = web.StreamResponse()
+            response.content_length = len(found)
+            await response.prepare(request)
+            await response.write(found[: len(found) // 2])
             assert request.transport is not None
             request.transport.close()
-            return answer
+            return response
         return web.Response(body=found)

@@ -164,7 +164,7 @@ class ScriptedNetwork:
         pass
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(connection, frame))
+        task = asyncio.get_running_loop().create_task(self._respond(connection, frame))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -173,7 +173,7 @@ class ScriptedNetwork:
             self.live = None
         self.signals.changed()
 
-    async def _answer(self, connection: wire.Connection, frame: Any) -> None:
+    async def _respond(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, frames.Check):
             self.checks.append(frame.numbers)
         elif isinstance(frame, frames.Fetch):
@@ -227,9 +227,9 @@ class ScriptedNetwork:
 
     async def _send_code(self, request: web.Request) -> web.Response:
         self.codes.append((await request.json())["number"])
-        return self._status_answer("codes", 202)
+        return self._status_response("codes", 202)
 
-    def _status_answer(self, call: str, status: int = 200) -> web.Response:
+    def _status_response(self, call: str, status: int = 200) -> web.Response:
         status = self.statuses.get(call, status)
         error = {"reason": "rate_limited"} if status == 429 else {}
         return web.json_response({"error": error}, status=status)
@@ -237,7 +237,7 @@ class ScriptedNetwork:
     async def _register(self, request: web.Request) -> web.Response:
         body = await request.json()
         if "registrations" in self.statuses:
-            return self._status_answer("registrations")
+            return self._status_response("registrations")
         proofs = ("code" in body) + ("Authorization" in request.headers)
         if not proofs and all(body["token"] != made["token"] for made in self.registrations):
             return web.json_response({}, status=401)

@@ -54,13 +54,13 @@ class Post:
 class Sink:
     """Webhook server.
 
-    answer(post): returns the status to respond with, or a coroutine of it; an exception cuts the connection.
+    respond(post): returns the status to respond with, or a coroutine of it; an exception cuts the connection.
     """
 
     def __init__(self, ssl_context: ssl.SSLContext | None = None) -> None:
         self.signals = Signals()
         self.posts: list[Post] = []
-        self.answer: Callable[[Post], int | Awaitable[int]] = lambda post: 200
+        self.respond: Callable[[Post], int | Awaitable[int]] = lambda post: 200
         self.text = "ok"  # content of each response
         self.in_flight = 0
         self.most_in_flight = 0
@@ -81,7 +81,7 @@ class Sink:
         await self._server.aclose()
 
     def taken(self) -> list[Post]:
-        """Return the posts that were answered with 200."""
+        """Return the posts that got a 200."""
         return [post for post in self.posts if post.status == 200]
 
     def labels(self) -> list[tuple[str, str]]:
@@ -110,8 +110,8 @@ class Sink:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.signals.changed()
         try:
-            answer = self.answer(post)
-            status = answer if isinstance(answer, int) else await answer
+            code = self.respond(post)
+            status = code if isinstance(code, int) else await code
         except ConnectionResetError:
             assert request.transport is not None
             request.transport.abort()

@@ -151,8 +151,8 @@ async def test_the_webhook_gets_the_number_of_deleted_messages(world: World) -> 
     now = int(SystemClock().now() * 1000)
     await add(world, *(message(f"e{n}", Status.READ, 2 * DAY, now=now) for n in range(3)))
     running = await world.start()
-    answer = await running.client.ask(lambda n: core.CollectGarbage(n, "message"))
-    assert isinstance(answer, core.Done)
+    response = await running.client.call(lambda n: core.CollectGarbage(n, "message"))
+    assert isinstance(response, core.Done)
     await world.sink.signals.until(lambda: bool(world.sink.taken()))
     assert world.sink.posts[0].body == {
         "services": [{"message": {"gc": {"messages_deleted": 3, "status": "complete", "node": "first"}}}]
@@ -237,9 +237,9 @@ async def test_a_failed_collection_is_reported_as_failed_and_the_next_one_runs()
         return 7
 
     retention, journal = collector(Wanted(), message=fail, media=seven)
-    retention.ask("message")
-    retention.ask("message")
-    retention.ask("media")
+    retention.request("message")
+    retention.request("message")
+    retention.request("media")
     await retention.run_once(by_itself=False)
     failed, complete = journal.bodies
     assert b'"status":"failed"' in failed
@@ -269,4 +269,4 @@ async def test_automatic_collection_follows_the_settings_and_reports_nothing(mes
 def test_a_kind_that_is_not_collected_is_refused() -> None:
     retention, _ = collector(Wanted())
     with pytest.raises(RequestRefused, match="media is not collected here"):
-        retention.ask("media")
+        retention.request("media")

@@ -150,7 +150,7 @@ async def test_a_failed_transaction_is_counted_separately(database_factory: Data
 
 async def test_a_coreapp_has_every_on_premises_metric_name(world: World) -> None:
     running = await world.start()
-    found = known.read_coreapp((await running.client.ask(core.GetMetrics)).text)
+    found = known.read_coreapp((await running.client.call(core.GetMetrics)).text)
     types = {family.name: family.type for family in found}
     for entry in NAMES:
         name = entry["name"]

@@ -29,11 +29,11 @@ def exported() -> Iterator[InMemorySpanExporter]:
 
 async def send(client: Client, traceparent: str) -> str:
     content = b'{"type":"text","text":{"body":"hello"}}'
-    answer = await client.ask(
+    response = await client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, NUMBER, "text", content, "order-1", traceparent=traceparent)
     )
-    assert isinstance(answer, core.Accepted)
-    return answer.id
+    assert isinstance(response, core.Accepted)
+    return response.id
 
 
 def of_trace(exported: InMemorySpanExporter) -> dict[str, ReadableSpan]:

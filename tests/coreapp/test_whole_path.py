@@ -16,11 +16,11 @@ async def test_a_recipient_decrypts_a_message_and_its_three_statuses_are_posted(
 
     (contact,) = await running.client.check("+1 555 011-0001")
     assert (contact.input, contact.status, contact.wa_id) == ("+1 555 011-0001", "valid", "15550110001")
-    answer = await running.client.send("15550110001", "first")
-    assert isinstance(answer, core.Accepted)
+    response = await running.client.send("15550110001", "first")
+    assert isinstance(response, core.Accepted)
 
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
-    assert world.sink.labels() == [(answer.id, "sent"), (answer.id, "delivered"), (answer.id, "read")]
+    assert world.sink.labels() == [(response.id, "sent"), (response.id, "delivered"), (response.id, "read")]
     (send,) = world.network.sends
     assert phone.read(send.kind, send.body) == {"type": "text", "text": {"body": "first"}}
     async with world.database.reading() as connection:

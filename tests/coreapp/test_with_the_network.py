@@ -64,12 +64,12 @@ async def test_messages_statuses_and_replies_pass_through_the_real_network(
             # The Coreapp has not logged in yet.
             contacts = await running.client.check("+" + NUMBER, "15550119999")
         assert [contact.status for contact in contacts] == ["valid", "invalid"]
-        answers = [await running.client.send(NUMBER, str(n)) for n in range(5)]
-        assert all(isinstance(answer, core.Accepted) for answer in answers)
+        responses = [await running.client.send(NUMBER, str(n)) for n in range(5)]
+        assert all(isinstance(response, core.Accepted) for response in responses)
         await world.sink.signals.until(lambda: len(world.sink.taken()) == 20)
         assert phone.shown == [{"type": "text", "text": {"body": str(n)}} for n in range(5)]
-        for answer in answers:
-            assert world.sink.statuses_of(answer.id) == ["sent", "delivered", "read"]
-            assert world.sink.statuses_of(f"echo-{answer.id}") == ["received"]
+        for response in responses:
+            assert world.sink.statuses_of(response.id) == ["sent", "delivered", "read"]
+            assert world.sink.statuses_of(f"echo-{response.id}") == ["received"]
         await running.stopped()
         connection.close("test")

@@ -19,14 +19,14 @@ TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def send(running: Running, to: str, **fields: Any) -> Any:
-    return await running.client.ask(
+    return await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, to, "text", TEXT, checked_late=True, **fields)
     )
 
 
 async def react(running: Running, to: str, target: str) -> Any:
     content = json.dumps({"type": "reaction", "reaction": {"message_id": target, "emoji": "+"}}).encode()
-    return await running.client.ask(
+    return await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, to, "reaction", content, checked_late=True)
     )
 
@@ -74,7 +74,7 @@ async def test_a_message_that_names_another_identity_fails_with_480(world: World
     await world.connected(running)
     first = await send(running, NUMBER)
     await world.sink.signals.until(lambda: (first.id, "sent") in world.sink.labels())
-    known = await running.client.ask(lambda n: core.GetIdentity(n, BUSINESS, NUMBER))
+    known = await running.client.call(lambda n: core.GetIdentity(n, BUSINESS, NUMBER))
     same = await send(running, NUMBER, identity_hash=known.hash)
     await world.sink.signals.until(lambda: (same.id, "sent") in world.sink.labels())
     other = await send(running, NUMBER, identity_hash="AAAAAAAAAAA=")

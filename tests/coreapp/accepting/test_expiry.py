@@ -30,11 +30,11 @@ async def begin(world: World, clock: ManualClock) -> Running:
 
 async def send(running: Running, ttl: int, to: str = KNOWN) -> str:
     content = b'{"type":"text","text":{"body":"hello"}}'
-    answer: Any = await running.client.ask(
+    response: Any = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, "request", ttl=ttl)
     )
-    assert isinstance(answer, core.Accepted), answer
-    return answer.id
+    assert isinstance(response, core.Accepted), response
+    return response.id
 
 
 async def test_an_envelope_carries_its_time_to_live(world: World) -> None:

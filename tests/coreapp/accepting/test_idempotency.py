@@ -33,7 +33,7 @@ CONTENT = b'{"type":"text","text":{"body":"once"}}'
 async def send(
     client: Client, key: str, fingerprint: bytes = b"f" * 32, to: str = PHONE, username: str = "admin"
 ) -> Any:
-    return await client.ask(
+    return await client.call(
         lambda n: core.AcceptMessage(
             n, BUSINESS, to, "text", CONTENT, "request", idempotency_key=key, fingerprint=fingerprint, username=username
         )
@@ -104,9 +104,9 @@ async def test_another_body_under_the_same_key_is_refused(world: World) -> None:
     await world.connected(running)
     await running.client.check(PHONE)
     await send(running.client, "k1")
-    answer = await send(running.client, "k1", b"g" * 32)
-    assert isinstance(answer, core.KeyTaken)
-    assert not answer.in_progress
+    response = await send(running.client, "k1", b"g" * 32)
+    assert isinstance(response, core.KeyTaken)
+    assert not response.in_progress
     assert await count(world) == 1
 
 
@@ -115,12 +115,12 @@ async def test_a_concurrent_request_under_the_same_key_is_refused_as_in_progress
     running = await world.start()
     await world.connected(running)
     await running.client.check(PHONE)
-    answers = await asyncio.gather(*(send(running.client, "k1") for _ in range(5)))
-    accepted = [answer for answer in answers if isinstance(answer, core.Accepted)]
-    waiting = [answer for answer in answers if isinstance(answer, core.KeyTaken)]
+    responses = await asyncio.gather(*(send(running.client, "k1") for _ in range(5)))
+    accepted = [response for response in responses if isinstance(response, core.Accepted)]
+    waiting = [response for response in responses if isinstance(response, core.KeyTaken)]
     assert len(accepted) == 1
     assert len(waiting) == 4
-    assert all(answer.in_progress for answer in waiting)
+    assert all(response.in_progress for response in waiting)
     assert await count(world) == 1
 
 
@@ -160,7 +160,7 @@ async def test_a_repeat_through_a_webapp_of_another_release_creates_one_message(
     await world.connected(running)
     await running.client.check(PHONE)
     at_once = await asyncio.gather(*(send(running.client, "k1", username=name) for name in (first, repeat)))
-    assert [type(answer) for answer in at_once] == [core.Accepted, core.KeyTaken]
+    assert [type(response) for response in at_once] == [core.Accepted, core.KeyTaken]
     assert (await send(running.client, "k1", username=repeat)).id == at_once[0].id
     assert not (await send(running.client, "k1", b"g" * 32, username=repeat)).in_progress
     assert await count(world) == 1
@@ -170,11 +170,11 @@ async def test_50_concurrent_requests_with_one_key_create_one_message(
     world: World,
 ) -> None:
     running = await ready(world)
-    answers = await asyncio.gather(*(send(running.client, "k1") for _ in range(50)))
-    accepted = {answer.id for answer in answers if isinstance(answer, core.Accepted)}
-    others = [answer for answer in answers if not isinstance(answer, core.Accepted)]
+    responses = await asyncio.gather(*(send(running.client, "k1") for _ in range(50)))
+    accepted = {response.id for response in responses if isinstance(response, core.Accepted)}
+    others = [response for response in responses if not isinstance(response, core.Accepted)]
     assert len(accepted) == 1
-    assert all(isinstance(answer, core.KeyTaken) and answer.in_progress for answer in others)
+    assert all(isinstance(response, core.KeyTaken) and response.in_progress for response in others)
     assert (await send(running.client, "k1")).id in accepted
     assert await count(world) == 1
 
@@ -184,10 +184,10 @@ async def test_only_used_keys_are_looked_up_in_the_database(world: World) -> Non
     by_filter = metrics.value("tidings_idempotency_keys_total", checked="filter")
     by_database = metrics.value("tidings_idempotency_keys_total", checked="database")
     with statements.noted("FROM idempotency_keys") as noted:
-        answers = [await send(running.client, f"k{n}") for n in range(20)]
+        responses = [await send(running.client, f"k{n}") for n in range(20)]
     assert noted == []
     with statements.noted("FROM idempotency_keys") as noted:
-        assert (await send(running.client, "k7")).id == answers[7].id
+        assert (await send(running.client, "k7")).id == responses[7].id
     assert len(noted) == 1
     assert metrics.value("tidings_idempotency_keys_total", checked="filter") == by_filter + 20
     assert metrics.value("tidings_idempotency_keys_total", checked="database") == by_database + 1
@@ -198,8 +198,8 @@ async def test_only_used_keys_are_looked_up_in_the_database(world: World) -> Non
 async def test_with_several_owners_fresh_keys_are_looked_up_in_batches(world: World) -> None:
     first, second = await two_owners(world)
     with statements.noted("FROM idempotency_keys") as noted:
-        answers = await asyncio.gather(*(send(first.client, f"k{n}", to=FIRST_SHARD) for n in range(200)))
-    assert all(isinstance(answer, core.Accepted) for answer in answers)
+        responses = await asyncio.gather(*(send(first.client, f"k{n}", to=FIRST_SHARD) for n in range(200)))
+    assert all(isinstance(response, core.Accepted) for response in responses)
     assert 1 <= len(noted) <= 20
     assert not complete(first)
     assert not complete(second)
@@ -282,12 +282,12 @@ async def test_a_key_with_an_unknown_commit_outcome_is_known(world: World, break
     assert breaking.breaks == 0
     await soon(lambda: any(shard.context.lease.epoch > epoch + 1 for shard in running.node.shards))
     # At once, while the table is read, and later.
-    answers = []
+    responses = []
     for _ in range(2):
-        answers.append(await send(running.client, "k1"))
+        responses.append(await send(running.client, "k1"))
         await soon(lambda: complete(running))
-    assert [type(answer) for answer in answers] == [core.Accepted] * 2
-    assert len({answer.id for answer in answers}) == 1
+    assert [type(response) for response in responses] == [core.Accepted] * 2
+    assert len({response.id for response in responses}) == 1
     assert await count(world) == 1
 
 

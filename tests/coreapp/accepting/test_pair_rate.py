@@ -58,7 +58,7 @@ def test_ten_a_minute_and_600_an_hour_are_accepted_of_any_load() -> None:
 
 
 async def send(running: Running, to: str, **fields: Any) -> Any:
-    return await running.client.ask(
+    return await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, to, "text", TEXT, checked_late=True, pair_limited=True, **fields)
     )
 
@@ -75,7 +75,7 @@ async def test_a_message_over_the_rate_is_refused_and_not_stored(world: World, t
     assert (refused.code, refused.retry_after) == (131056, 270)
     # A request that is repeated because its response was lost is not counted again.
     assert isinstance(await send(running, to, id="m7", repeated=True), core.Accepted)
-    plain = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", TEXT, checked_late=True))
+    plain = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", TEXT, checked_late=True))
     assert isinstance(plain, core.Accepted)
     clock.advance(270)
     assert isinstance(await send(running, to, id="m46"), core.Accepted)

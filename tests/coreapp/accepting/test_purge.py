@@ -54,9 +54,9 @@ async def until_jobs(world: World, count: int) -> None:
 
 
 async def purge(running: Running, ids: Sequence[str], *statuses: str) -> tuple[int, int]:
-    answer = await running.client.ask(lambda n: core.PurgeJobs(n, list(ids), "ann@desk", "all", 0, list(statuses)))
-    assert isinstance(answer, core.Purged), answer
-    return answer.count, answer.changed
+    response = await running.client.call(lambda n: core.PurgeJobs(n, list(ids), "ann@desk", "all", 0, list(statuses)))
+    assert isinstance(response, core.Purged), response
+    return response.count, response.changed
 
 
 def texts(phone: Phone, sends: Sequence[frames.Send]) -> list[Any]:
@@ -113,11 +113,11 @@ async def test_a_purged_message_fails_after_a_kill_and_the_next_owner_does_not_s
     running, _ = await begin(world)
     world.network.away()
     await soon(lambda: not running.shard.link.connected)
-    world.sink.answer = lambda post: 503
+    world.sink.respond = lambda post: 503
     message = (await running.client.send(OTHER, "purged")).id
     assert await purge(running, [message]) == (1, 0)
     await running.killed()
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     await world.start(node="again")
     await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["failed"])
     await until_jobs(world, 0)
@@ -171,7 +171,7 @@ async def test_queued_group_messages_are_purged_and_sender_key_jobs_are_not(scen
 
 async def test_messages_of_another_shard_are_not_purged(world: World) -> None:
     running, _ = await begin(world)
-    refused = await running.client.ask(lambda n: core.PurgeJobs(n, ["a"], "ann@desk", "all", 7))
+    refused = await running.client.call(lambda n: core.PurgeJobs(n, ["a"], "ann@desk", "all", 7))
     assert isinstance(refused, core.Refused)
     assert refused.code == codes.NOT_PRIMARY_COREAPP
 

@@ -16,7 +16,7 @@ DAY = 24 * 3600.0
 
 async def send(running: Running, to: str, *, kind: str = "template", limit: int = 2) -> Any:
     content = b'{"type":"%b","%b":{"body":"hi"}}' % (kind.encode(), kind.encode())
-    return await running.client.ask(
+    return await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, to, kind, content, checked_late=True, recipient_limit=limit)
     )
 
@@ -60,7 +60,7 @@ async def test_recipients_inside_their_window_and_failing_messages_do_not_count(
 async def test_the_recipient_of_a_refused_message_does_not_count(world: World) -> None:
     await world.configure(callback_backoff_delay_ms=1)
     world.add_phones(*PEERS)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     world.settings = world.settings.model_copy(update={"callback_queue_limit": 1})
     running = await world.start()
     await world.connected(running)

@@ -19,7 +19,7 @@ IDS = MessageIds()
 
 async def send(client: Client, message_id: str, *, repeated: bool = False, to: str = PHONE, **fields: Any) -> Any:
     content = b'{"type":"text","text":{"body":"once"}}'
-    return await client.ask(
+    return await client.call(
         lambda n: core.AcceptMessage(
             n, BUSINESS, to, "text", content, "request", id=message_id, repeated=repeated, **fields
         )
@@ -43,26 +43,26 @@ async def test_a_message_keeps_the_id_from_the_webapp_and_is_accepted_once(world
     running = await ready(world)
     message_id = IDS.new()
     for repeated in (False, True, True):
-        answer = await send(running.client, message_id, repeated=repeated)
-        assert (answer.id, answer.wa_id) == (message_id, PHONE)
+        response = await send(running.client, message_id, repeated=repeated)
+        assert (response.id, response.wa_id) == (message_id, PHONE)
     assert await count(world) == 1
 
 
 async def test_a_repeat_of_an_unreceived_message_is_accepted(world: World) -> None:
     running = await ready(world)
     message_id = IDS.new()
-    answers = await asyncio.gather(*(send(running.client, message_id, repeated=True) for _ in range(20)))
-    assert {answer.id for answer in answers} == {message_id}
+    responses = await asyncio.gather(*(send(running.client, message_id, repeated=True) for _ in range(20)))
+    assert {response.id for response in responses} == {message_id}
     assert await count(world) == 1
 
 
 async def test_a_repeat_waits_for_the_acceptance_in_progress(world: World) -> None:
     running = await ready(world)
     message_id = IDS.new()
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         send(running.client, message_id), *(send(running.client, message_id, repeated=True) for _ in range(5))
     )
-    assert {answer.id for answer in answers} == {message_id}
+    assert {response.id for response in responses} == {message_id}
     assert await count(world) == 1
 
 
@@ -89,9 +89,9 @@ async def test_the_new_owner_after_a_kill_knows_which_messages_were_accepted(wor
     await send(running.client, done)
     await running.killed()
     taken_over = await world.start(node="second")
-    found = metrics.value("tidings_repeated_questions_total", found="done")
+    found = metrics.value("tidings_repeated_requests_total", found="done")
     assert (await send(taken_over.client, done, repeated=True)).id == done
-    assert metrics.value("tidings_repeated_questions_total", found="done") == found + 1
+    assert metrics.value("tidings_repeated_requests_total", found="done") == found + 1
     assert (await send(taken_over.client, never, repeated=True)).id == never
     assert await count(world) == 2
 

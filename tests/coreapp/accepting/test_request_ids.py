@@ -52,7 +52,7 @@ async def test_a_read_receipt_carries_the_request_id(world: World) -> None:
     await world.sink.signals.until(lambda: ("in-1", "received") in world.sink.labels())
     (posted,) = [post for post in world.sink.posts if "messages" in post.body]
     assert posted.headers["X-Request-ID"] == "from-the-phone"
-    await running.client.ask(lambda n: core.MarkRead(n, "15550000000", "in-1", request_id="marking"))
+    await running.client.call(lambda n: core.MarkRead(n, "15550000000", "in-1", request_id="marking"))
     await world.network.signals.until(lambda: len(world.network.sends) == 2)
     assert (world.network.sends[1].kind, world.network.sends[1].trace) == (frames.READ, "marking")
 

@@ -30,17 +30,17 @@ PASSWORD = "under seal"
 
 async def until_unregistered(running: Running) -> None:
     await soon(lambda: running.node.requests.waits_for_code)
-    assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
+    assert (await running.client.call(core.GetHealth)).gateway_status == "unregistered"
 
 
 async def export(running: Running, password: str = PASSWORD) -> str:
-    answer = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, password))
-    assert isinstance(answer, core.Exported), answer
-    return answer.data
+    response = await running.client.call(lambda n: core.ExportKeys(n, BUSINESS, password))
+    assert isinstance(response, core.Exported), response
+    return response.data
 
 
 async def restore(running: Running, data: str, password: str = PASSWORD) -> Any:
-    return await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, password, data))
+    return await running.client.call(lambda n: core.RestoreKeys(n, BUSINESS, password, data))
 
 
 async def count(world: World, table: sa.Table) -> int:
@@ -53,18 +53,18 @@ async def test_a_number_is_unregistered_until_its_code_is_verified(world: World)
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
     assert not world.network.registrations
-    for answer in (
+    for response in (
         await running.client.send(NUMBER),
-        await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)),
+        await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS)),
     ):
-        assert (answer.code, answer.retry_after) == (1011, 5)
-    assert isinstance(await running.client.ask(lambda n: core.RequestCode(n, BUSINESS)), core.Done)
+        assert (response.code, response.retry_after) == (1011, 5)
+    assert isinstance(await running.client.call(lambda n: core.RequestCode(n, BUSINESS)), core.Done)
     assert world.network.codes == [BUSINESS]
-    assert isinstance(await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
     assert [body["code"] for body in world.network.registrations] == ["123456"]
     await world.owner(running)
     await world.connected(running)
-    assert (await running.client.ask(core.GetHealth)).gateway_status == "connected"
+    assert (await running.client.call(core.GetHealth)).gateway_status == "connected"
     await running.client.check(NUMBER)
     assert isinstance(await running.client.send(NUMBER), core.Accepted)
     async with world.database.reading() as connection:
@@ -75,8 +75,8 @@ async def test_a_number_is_unregistered_until_its_code_is_verified(world: World)
 async def test_the_pin_of_a_code_request_is_sent_with_the_registration(world: World) -> None:
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
-    assert isinstance(await running.client.ask(lambda n: core.RequestCode(n, BUSINESS, pin="246813")), core.Done)
-    assert isinstance(await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.RequestCode(n, BUSINESS, pin="246813")), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
     assert [(body["code"], body["pin"]) for body in world.network.registrations] == [("123456", "246813")]
 
 
@@ -90,12 +90,12 @@ async def test_the_network_s_response_to_a_code_reaches_the_client(
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
     world.network.statuses["registrations"] = status
-    answer = await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
-    assert (answer.code, words in answer.details) == (code, True)
+    response = await running.client.call(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
+    assert (response.code, words in response.details) == (code, True)
     world.network.statuses["codes"] = 429
-    answer = await running.client.ask(lambda n: core.RequestCode(n, BUSINESS))
-    assert (answer.code, answer.retry_after) == (1015, 30)
-    assert (await running.client.ask(core.GetHealth)).gateway_status == "unregistered"
+    response = await running.client.call(lambda n: core.RequestCode(n, BUSINESS))
+    assert (response.code, response.retry_after) == (1015, 30)
+    assert (await running.client.call(core.GetHealth)).gateway_status == "unregistered"
 
 
 async def test_a_coreapp_without_a_registered_number_is_ready_at_once(world: World) -> None:
@@ -114,14 +114,14 @@ async def test_a_coreapp_without_a_registered_number_is_ready_at_once(world: Wor
 
 async def test_requests_for_another_number_are_refused(world: World) -> None:
     running = await world.start()
-    for question in (
+    for request in (
         lambda n: core.RequestCode(n, NUMBER),
         lambda n: core.VerifyCode(n, NUMBER, "123456"),
         lambda n: core.ExportKeys(n, NUMBER, PASSWORD),
         lambda n: core.RestoreKeys(n, NUMBER, PASSWORD, "x"),
     ):
-        answer = await running.client.ask(question)
-        assert answer.code == 1018
+        response = await running.client.call(request)
+        assert response.code == 1018
 
 
 async def test_the_database_of_another_number_raises_settingserror(world: World) -> None:
@@ -134,8 +134,8 @@ async def test_the_database_of_another_number_raises_settingserror(world: World)
 async def test_an_unregistered_number_has_no_keys_to_export(world: World) -> None:
     running = await world.start(owned=False, auto_register=False)
     await until_unregistered(running)
-    answer = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
-    assert answer.code == 1011
+    response = await running.client.call(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
+    assert response.code == 1011
 
 
 async def test_a_restore_registers_the_keys_drops_sessions_and_messages_continue(world: World) -> None:
@@ -215,9 +215,9 @@ async def test_a_wrong_password_changes_nothing(world: World) -> None:
         (PASSWORD, "AAAA"),
         (PASSWORD, "{}"),
     ):
-        answer = await restore(running, content, password)
-        assert answer.code == 1009
-        assert answer.details.startswith("data: ")
+        response = await restore(running, content, password)
+        assert response.code == 1009
+        assert response.details.startswith("data: ")
     assert running.shard is term
     assert len(world.network.registrations) == 1
 
@@ -229,8 +229,8 @@ async def test_a_restore_without_the_network_keeps_the_old_keys(world: World) ->
     data = await export(running)
     await way.stop()
     rows = await count(world, accounts.own_prekeys)
-    answer = await restore(running, data)
-    assert answer.code == 1014
+    response = await restore(running, data)
+    assert response.code == 1014
     assert await count(world, accounts.own_prekeys) == rows
     assert not await count(world, registrations.pending)
     await world.owner(running)
@@ -244,8 +244,8 @@ async def test_a_restore_completes_when_the_network_responds_again(
     data = await export(running)
     # The outcome at the network is unknown.
     world.network.statuses["registrations"] = 500
-    answer = await restore(running, data)
-    assert (answer.code, "takes effect when" in answer.details) == (1014, True)
+    response = await restore(running, data)
+    assert (response.code, "takes effect when" in response.details) == (1014, True)
     made = len(world.network.registrations)
     assert await count(world, registrations.pending) == 1
     del world.network.statuses["registrations"]
@@ -258,8 +258,8 @@ async def test_a_standby_refuses_a_restore(world: World) -> None:
     first = await world.start()
     data = await export(first)
     second = await world.start(owned=False, node="second")
-    answer = await restore(second, data)
-    assert answer.code == 1018
+    response = await restore(second, data)
+    assert response.code == 1018
     await first.stopped()
     await world.owner(second)
     assert isinstance(await restore(second, data), core.Done)
@@ -280,12 +280,12 @@ async def test_a_restore_during_shutdown_is_refused(world: World, monkeypatch: p
     running.node._wakeup.wake()
     await looking.wait()
     desk = running.node.requests
-    asking = asyncio.create_task(desk.restore_keys(BUSINESS, PASSWORD, data))
+    call = asyncio.create_task(desk.restore_keys(BUSINESS, PASSWORD, data))
     await desk.reopen.wait()
     running.stop.set()
     await running.task
     with pytest.raises(RequestRefused):
-        await asking
+        await call
 
 
 def test_a_backup_cannot_be_opened_without_its_password() -> None:
@@ -320,8 +320,8 @@ async def test_a_backup_with_malformed_keys_is_refused_and_the_coreapp_continues
     else:
         # The network gets only the newest keys.
         keys.prekeys.insert(0, msgspec.structs.replace(keys.prekeys[0], key_id=2**70))
-    answer = await restore(running, key_backup.seal(keys, PASSWORD))
-    assert isinstance(answer, core.Refused), answer
-    assert answer.code == codes.PARAMETER_INVALID
+    response = await restore(running, key_backup.seal(keys, PASSWORD))
+    assert isinstance(response, core.Refused), response
+    assert response.code == codes.PARAMETER_INVALID
     assert not running.task.done()
     assert (await running.client.send(NUMBER)).id

@@ -312,7 +312,7 @@ async def test_pre_keys_used_by_another_shard_leave_memory_and_backups(world: Wo
             await accounts.delete_prekeys(connection, BUSINESS, accounts.ONE_TIME, [key_id])
 
     await used_elsewhere(first)
-    exported = await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, "password"))
+    exported = await running.client.call(lambda n: core.ExportKeys(n, BUSINESS, "password"))
     kept = key_backup.open_keys(exported.data, "password").prekeys
     assert [key.key_id for key in kept if key.kind == accounts.ONE_TIME] == [second, *others]
     await used_elsewhere(second)

@@ -91,9 +91,9 @@ async def test_a_code_registration_killed_before_its_commit_needs_no_second_code
     async with real_network(world, database_factory, tmp_path) as network:
         first = await start(world, network, owned=False, auto_register=False)
         await soon(lambda: first.node.requests.waits_for_code)
-        await first.client.ask(lambda n: core.RequestCode(n, BUSINESS))
+        await first.client.call(lambda n: core.RequestCode(n, BUSINESS))
         code = next(record.__dict__["code"] for record in caplog.records if record.message == "code.issued")
-        await first.client.ask(lambda n: core.VerifyCode(n, BUSINESS, code))
+        await first.client.call(lambda n: core.VerifyCode(n, BUSINESS, code))
         await world.owner(first)
         await a_message_comes_and_goes(world, network, first)
         await first.stopped()
@@ -106,8 +106,8 @@ async def test_a_wrong_code_leaves_nothing_behind(
     async with real_network(world, database_factory, tmp_path) as network:
         running = await start(world, network, owned=False, auto_register=False)
         await soon(lambda: running.node.requests.waits_for_code)
-        answer = await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
-        assert answer.code == 1009
+        response = await running.client.call(lambda n: core.VerifyCode(n, BUSINESS, "000000"))
+        assert response.code == 1009
         async with world.database.reading() as connection:
             assert await registrations.find_pending(connection, BUSINESS) is None
         await running.stopped()
@@ -118,16 +118,16 @@ async def test_a_restore_killed_before_its_commit_is_completed(
 ) -> None:
     async with real_network(world, database_factory, tmp_path) as network:
         first = await start(world, network)
-        answer = await first.client.ask(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
-        backup, identity = answer.data, first.shard.context.device.identity.public
+        response = await first.client.call(lambda n: core.ExportKeys(n, BUSINESS, PASSWORD))
+        backup, identity = response.data, first.shard.context.device.identity.public
         await _forget_registration(world)
         await first.stopped()
         second = await start(world, network)
         assert second.shard.context.device.identity.public != identity
         dies_at(monkeypatch, POINT, Killed(POINT))
-        asking = asyncio.create_task(second.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, PASSWORD, backup)))
+        call = asyncio.create_task(second.client.call(lambda n: core.RestoreKeys(n, BUSINESS, PASSWORD, backup)))
         await died(world, second)
-        asking.cancel()
+        call.cancel()
         third = await start(world, network)
         assert third.shard.context.device.identity.public == identity
         assert (await left_at_the_network(network))[0] == identity

@@ -25,9 +25,9 @@ async def take_over(network: RealNetwork) -> None:
     headers = {"Authorization": f"Bearer {network.registration_key}"}
     async with (
         aiohttp.ClientSession(network.http) as client,
-        client.post("/v1/registrations", json=body, headers=headers) as answer,
+        client.post("/v1/registrations", json=body, headers=headers) as response,
     ):
-        assert answer.status == 201, await answer.text()
+        assert response.status == 201, await response.text()
 
 
 async def until_connected(running: Running) -> None:
@@ -63,7 +63,7 @@ async def test_a_second_takeover_is_reported_and_messages_are_refused(
         await until_connected(running)
         await take_over(network)
         await soon(lambda: bool(running.node.shards) and running.shard.link.is_refused)
-        health = await running.client.ask(core.GetHealth)
+        health = await running.client.call(core.GetHealth)
         assert (health.gateway_status, health.elsewhere) == ("unregistered", True)
         refused = await running.client.send(NUMBER)
         assert (refused.code, refused.retry_after) == (1011, 5)
@@ -75,5 +75,5 @@ async def test_a_second_takeover_is_reported_and_messages_are_refused(
         running = await start(world, network)
         await soon(lambda: caplog.messages.count("account.registered_again") == 2)
         await until_connected(running)
-        assert not (await running.client.ask(core.GetHealth)).elsewhere
+        assert not (await running.client.call(core.GetHealth)).elsewhere
         await running.stopped()

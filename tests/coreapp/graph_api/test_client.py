@@ -33,7 +33,7 @@ async def serving(handle: Handle) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def calling(seconds: float = 2.0) -> AsyncIterator[GraphClient]:
-    client = GraphClient(EgressGuard(LOOPBACK), answer_seconds=seconds)
+    client = GraphClient(EgressGuard(LOOPBACK), response_seconds=seconds)
     try:
         yield client
     finally:
@@ -59,8 +59,8 @@ async def test_requests_share_a_connection_and_carry_the_token() -> None:
 
     async with serving(handle) as url, calling() as client:
         for body in (b"one", b"two"):
-            answer = await client.post(url, "T0KEN", body)
-            assert (answer.status, answer.content, answer.headers["retry-after"]) == (200, b"ok", "3")
+            response = await client.post(url, "T0KEN", body)
+            assert (response.status, response.content, response.headers["retry-after"]) == (200, b"ok", "3")
         assert (await client.get(f"{url}?fields=a", "T0KEN")).status == 200
     assert connections == 1
     assert [body for _, body in seen] == [b"one", b"two", b""]
@@ -95,7 +95,7 @@ async def test_a_token_with_a_line_break_posts_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         b"HTTP/1.1 200 OK\r\n",
@@ -106,10 +106,10 @@ async def test_a_token_with_a_line_break_posts_nothing() -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"y" * 40_000 + b"\r\n\r\n",
     ],
 )
-async def test_a_connection_that_closes_or_lies_after_the_request_leaves_the_outcome_unknown(answer: bytes) -> None:
+async def test_a_connection_that_closes_or_lies_after_the_request_leaves_the_outcome_unknown(response: bytes) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
-        writer.write(answer)
+        writer.write(response)
         await writer.drain()
 
     async with serving(handle) as url, calling() as client:
@@ -123,7 +123,7 @@ async def test_a_silent_server_leaves_the_outcome_unknown() -> None:
         await reader.read()
 
     async with serving(handle) as url, calling(0.2) as client:
-        with pytest.raises(ResponseMissing, match=r"no answer within 0\.2 s"):
+        with pytest.raises(ResponseMissing, match=r"no response within 0\.2 s"):
             await client.post(url, "t", b"{}")
 
 

@@ -92,7 +92,7 @@ async def test_a_group_message_without_its_sender_key_is_dropped_and_the_key_req
     message = await scene.sent(group)
     await scene.hears(lambda: len(scene.statuses(message)) == 3)
     await ann.say(group, "lost-1", text("nobody has my key"))
-    await ann.signals.until(lambda: ann.asked_for_key == 1)
+    await ann.signals.until(lambda: ann.key_requests == 1)
     await ann.say(group, "in-1", text("now they have"))
     await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1"])
     # A new chain that was not announced: the business has requested the key already within this hour.
@@ -101,7 +101,7 @@ async def test_a_group_message_without_its_sender_key_is_dropped_and_the_key_req
     ann.give_key(group)
     await ann.say(group, "in-2", text("and again"))
     await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1", "in-2"])
-    assert ann.asked_for_key == 1
+    assert ann.key_requests == 1
 
 
 async def test_a_participant_who_requests_the_sender_key_gets_it_again(scene: Scene) -> None:
@@ -116,9 +116,9 @@ async def test_a_participant_who_requests_the_sender_key_gets_it_again(scene: Sc
     # At most once an hour, and not to numbers outside the group.
     ann.whisper("ask-2", request)
     (cat,) = [await scene.member(CAT)]
-    await scene.ask(lambda n: core.CheckContacts(n, BUSINESS, ["+" + CAT], True))
+    await scene.call(lambda n: core.CheckContacts(n, BUSINESS, ["+" + CAT], True))
     content = b'{"type":"text","text":{"body":"hello"}}'
-    assert isinstance(await scene.ask(lambda n: core.AcceptMessage(n, BUSINESS, CAT, "text", content)), core.Accepted)
+    assert isinstance(await scene.call(lambda n: core.AcceptMessage(n, BUSINESS, CAT, "text", content)), core.Accepted)
     await cat.signals.until(lambda: cat.record is not None)
     cat.whisper("ask-3", request)
     third = await scene.sent(group, "three")
@@ -179,14 +179,14 @@ async def test_marking_a_group_message_as_read_sends_receipts_to_each_author(sce
     await ann.say(group, "a2", text("3"))
     await ann.say(group, "a3", text("4"))
     await scene.hears(lambda: len(received(scene)) == 4)
-    assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a2")), core.Done)
+    assert isinstance(await scene.call(lambda n: core.MarkRead(n, BUSINESS, "a2")), core.Done)
     await ann.signals.until(lambda: len(ann.reads) == 1)
     await ben.signals.until(lambda: len(ben.reads) == 1)
     assert [(sorted(frame.refs), frame.group) for frame in ann.reads] == [(["a1", "a2"], group)]
     assert [(frame.refs, frame.group) for frame in ben.reads] == [(["b1"], group)]
     # Once is enough. The other receipts are sent with the next one.
-    assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a1")), core.Done)
-    assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a3")), core.Done)
+    assert isinstance(await scene.call(lambda n: core.MarkRead(n, BUSINESS, "a1")), core.Done)
+    assert isinstance(await scene.call(lambda n: core.MarkRead(n, BUSINESS, "a3")), core.Done)
     await ann.signals.until(lambda: len(ann.reads) == 2)
     assert ann.reads[1].refs == ["a3"]
     assert len(ben.reads) == 1
@@ -261,4 +261,4 @@ async def test_a_participant_who_rejoins_with_a_new_sender_key_is_read(scene: Sc
     ann.give_key(group)
     await ann.say(group, "a2", text("2"))
     await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["a1", "a2"])
-    assert ann.asked_for_key == 0
+    assert ann.key_requests == 0

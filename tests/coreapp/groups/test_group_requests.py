@@ -27,15 +27,15 @@ async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path)
             webhook_schemas.check(post.body)
 
 
-def code(answer: object) -> tuple[int, str]:
-    assert isinstance(answer, core.Refused), answer
-    return answer.code, answer.details
+def code(response: object) -> tuple[int, str]:
+    assert isinstance(response, core.Refused), response
+    return response.code, response.details
 
 
 async def test_a_group_can_be_created_and_changed_with_a_callback_per_change(scene: Scene) -> None:
     group = await scene.create("Lunch")
     other = await scene.create("Dinner")
-    listed = await scene.ask(lambda n: core.ListGroups(n, BUSINESS))
+    listed = await scene.call(lambda n: core.ListGroups(n, BUSINESS))
     assert [entry.id for entry in listed.groups] == [group, other]
     assert f"{BUSINESS}-{listed.groups[0].created_at}" == group
     await scene.joined(group, ANN, BEN)
@@ -81,30 +81,30 @@ async def test_a_group_can_be_created_and_changed_with_a_callback_per_change(sce
 
 async def test_an_icon_is_returned_unchanged(scene: Scene) -> None:
     group = await scene.create()
-    ask = lambda n: core.GetGroupIcon(n, BUSINESS, group)  # noqa: E731
-    assert code(await scene.ask(ask)) == (1006, "the group has no icon")
+    request = lambda n: core.GetGroupIcon(n, BUSINESS, group)  # noqa: E731
+    assert code(await scene.call(request)) == (1006, "the group has no icon")
     assert code(await scene.change(group, core.DELETE_ICON)) == (1006, "the group has no icon")
     await scene.change(group, core.SET_ICON, icon=PNG)
-    answer = await scene.ask(ask)
-    assert (answer.kind, answer.content) == ("image/png", PNG)
+    response = await scene.call(request)
+    assert (response.kind, response.content) == ("image/png", PNG)
 
 
 async def test_an_invite_link_starts_with_the_configured_url(scene: Scene) -> None:
     group = await scene.create()
-    link = (await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
+    link = (await scene.call(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
     assert re.fullmatch(r"https://join\.tidings\.invalid/[A-Za-z0-9_-]{22}", link)
     await scene.restart(invite_url="https://chat.example.com/join")
-    moved = (await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
+    moved = (await scene.call(lambda n: core.GetGroupInvite(n, BUSINESS, group))).link
     assert moved == f"https://chat.example.com/join/{link.rpartition('/')[2]}"
 
 
 async def test_a_revoked_invite_link_admits_nobody(scene: Scene) -> None:
     group = await scene.create()
     ann = await scene.member(ANN)
-    ask = lambda n: core.GetGroupInvite(n, BUSINESS, group)  # noqa: E731
-    old = (await scene.ask(ask)).link
+    request = lambda n: core.GetGroupInvite(n, BUSINESS, group)  # noqa: E731
+    old = (await scene.call(request)).link
     await scene.change(group, core.REVOKE_INVITE)
-    new = (await scene.ask(ask)).link
+    new = (await scene.call(request)).link
     assert old != new
     with pytest.raises(AssertionError, match="no_such_invite"):
         await ann.call("POST", "/join", {"code": old.rsplit("/", 1)[1]})
@@ -115,10 +115,10 @@ async def test_messages_to_a_group_the_business_left_are_refused(scene: Scene) -
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     assert isinstance(await scene.change(group, core.LEAVE), core.Done)
-    listed = await scene.ask(lambda n: core.ListGroups(n, BUSINESS))
+    listed = await scene.call(lambda n: core.ListGroups(n, BUSINESS))
     assert listed.groups == []
     assert code(await scene.post(group))[0] == 1003
-    assert code(await scene.ask(lambda n: core.GetGroup(n, BUSINESS, group)))[0] == 1003
+    assert code(await scene.call(lambda n: core.GetGroup(n, BUSINESS, group)))[0] == 1003
     assert code(await scene.change(group, core.LEAVE))[0] == 1003
     await ann.signals.until(lambda: "left" in ann.changes)
 
@@ -126,7 +126,7 @@ async def test_messages_to_a_group_the_business_left_are_refused(scene: Scene) -
 async def test_impossible_group_requests_are_refused_with_the_reason(scene: Scene) -> None:
     group = await scene.create()
     assert code(await scene.post(NOWHERE)) == (1006, "unknown group")
-    assert code(await scene.ask(lambda n: core.GetGroup(n, BUSINESS, NOWHERE))) == (1006, "unknown group")
+    assert code(await scene.call(lambda n: core.GetGroup(n, BUSINESS, NOWHERE))) == (1006, "unknown group")
     assert code(await scene.change(group, core.REMOVE, numbers=[ANN])) == (
         1009,
         f"wa_ids[0]: {ANN} is not a participant of the group",
@@ -138,7 +138,7 @@ async def test_impossible_group_requests_are_refused_with_the_reason(scene: Scen
     await scene.change(group, core.PROMOTE, numbers=[ANN])
     await ann.call("DELETE", f"/{group}/admins", {"numbers": [BUSINESS]})
     assert code(await scene.change(group, core.SET_SUBJECT, subject="x"))[0] == 1019
-    assert code(await scene.ask(lambda n: core.GetGroupInvite(n, BUSINESS, group)))[0] == 1019
+    assert code(await scene.call(lambda n: core.GetGroupInvite(n, BUSINESS, group)))[0] == 1019
 
 
 async def test_a_queued_message_fails_with_401_after_the_business_is_removed(scene: Scene) -> None:
@@ -184,10 +184,10 @@ async def test_a_key_restore_replaces_every_sender_key(scene: Scene) -> None:
     await scene.hears(lambda: len(scene.statuses(first)) == 3)
     async with scene.world.database.reading() as connection:
         (before,) = await sender_keys.list_own(connection, BUSINESS, [group])
-    exported = await scene.ask(lambda n: core.ExportKeys(n, BUSINESS, "a password of some length"))
+    exported = await scene.call(lambda n: core.ExportKeys(n, BUSINESS, "a password of some length"))
     assert isinstance(exported, core.Exported), exported
-    answer = await scene.ask(lambda n: core.RestoreKeys(n, BUSINESS, "a password of some length", exported.data))
-    assert isinstance(answer, core.Done), answer
+    response = await scene.call(lambda n: core.RestoreKeys(n, BUSINESS, "a password of some length", exported.data))
+    assert isinstance(response, core.Done), response
     await scene.world.owner(scene.running)
     async with scene.world.database.reading() as connection:
         assert await sender_keys.list_own(connection, BUSINESS, [group]) == []

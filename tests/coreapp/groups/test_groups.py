@@ -115,10 +115,10 @@ async def test_group_messages_with_ids_of_several_clocks_keep_the_order_of_accep
 
     async def send(place: int, message: str) -> None:
         content = json.dumps({"type": "text", "text": {"body": str(place)}}).encode()
-        answer = await scene.ask(
+        response = await scene.call(
             lambda n: core.AcceptMessage(n, BUSINESS, group, "text", content, recipient_type="group", id=message)
         )
-        assert isinstance(answer, core.Accepted), answer
+        assert isinstance(response, core.Accepted), response
 
     # All of them wait for the sender key to arrive.
     await asyncio.gather(*(send(place, message) for place, message in enumerate(sent)))
@@ -274,8 +274,8 @@ async def test_a_member_who_cannot_get_the_sender_key_does_not_delay_the_group(s
     ann, ben = await scene.joined(group, ANN, BEN)
     async with httpx.AsyncClient(base_url=scene.http, verify=False, trust_env=False) as client:
         headers = {"Authorization": f"Bearer {ben.token}"}
-        answer = await client.put(f"/v1/blocks/{BEN}/{BUSINESS}", headers=headers)
-        assert answer.is_success
+        response = await client.put(f"/v1/blocks/{BEN}/{BUSINESS}", headers=headers)
+        assert response.is_success
     message = await scene.sent(group)
     await scene.hears(lambda: len(scene.statuses(message)) == 3)
     assert texts(ann) == ["hello"]
@@ -307,12 +307,12 @@ async def test_a_crash_with_stored_ciphertexts_resends_the_same_bytes(scene: Sce
     link = scene.running.shard.link
     send, taken = link.send, []
 
-    def lose_the_answer(envelope: frames.Send) -> None:
+    def lose_the_response(envelope: frames.Send) -> None:
         taken.append(envelope)
         send(envelope)
 
     # The network accepts it, and the process dies before it receives the acceptance.
-    link.send = lose_the_answer  # type: ignore[method-assign]
+    link.send = lose_the_response  # type: ignore[method-assign]
     scene.running.shard.sending.transmitter.accepted = lambda ids: None  # type: ignore[method-assign]
     message = await scene.sent(group, "second")
     await ann.signals.until(lambda: len(ann.shown) == 2)
@@ -351,13 +351,13 @@ async def test_a_group_image_is_uploaded_once_and_sent_before_later_messages(sce
     ann, ben = await scene.joined(group, ANN, BEN)
     row = await media_scene.upload(scene.world)
     content = json.dumps({"type": "image", "image": {"id": row.id, "caption": "Look"}}).encode()
-    answer = await scene.ask(
+    response = await scene.call(
         lambda n: core.AcceptMessage(n, BUSINESS, group, "image", content, recipient_type="group", has_media=True)
     )
-    assert isinstance(answer, core.Accepted), answer
+    assert isinstance(response, core.Accepted), response
     after = await scene.sent(group, "after")
     await scene.hears(lambda: len(scene.statuses(after)) == 5)
-    assert [id for id, _ in ann.shown] == [answer.id, after]
+    assert [id for id, _ in ann.shown] == [response.id, after]
     assert ann.shown == ben.shown
     picture: Any = ann.shown[0][1]
     assert picture["image"].keys() >= {"blob", "key", "digest", "size", "mime_type", "sha256", "caption"}
@@ -376,10 +376,10 @@ async def test_an_image_in_flight_survives_a_group_change(scene: Scene) -> None:
     await ben.call("DELETE", f"/{group}")
     row = await media_scene.upload(scene.world)
     content = json.dumps({"type": "image", "image": {"id": row.id}}).encode()
-    answer = await scene.ask(
+    response = await scene.call(
         lambda n: core.AcceptMessage(n, BUSINESS, group, "image", content, recipient_type="group", has_media=True)
     )
-    await scene.hears(lambda: len(scene.statuses(answer.id)) == 3)
+    await scene.hears(lambda: len(scene.statuses(response.id)) == 3)
     picture: Any = ann.shown[-1][1]
     assert picture["image"]["blob"]
 
@@ -388,7 +388,7 @@ async def test_a_member_gets_the_sender_key_once_its_identity_is_acknowledged(
     scene: Scene,
 ) -> None:
     await scene.world.configure(show_security_notifications=True)
-    assert isinstance(await scene.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+    assert isinstance(await scene.call(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     first = await scene.sent(group, "one")
@@ -400,9 +400,9 @@ async def test_a_member_gets_the_sender_key_once_its_identity_is_acknowledged(
     await scene.hears(lambda: len(scene.statuses(second)) == 3)
     assert [text for _, text in ben.shown] == ["one", "two"]
     assert (again.keys, again.shown) == (0, [])
-    asked = await scene.ask(lambda n: core.GetIdentity(n, BUSINESS, ANN))
-    answer = await scene.ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, ANN, asked.hash))
-    assert isinstance(answer, core.Done), answer
+    requested = await scene.call(lambda n: core.GetIdentity(n, BUSINESS, ANN))
+    response = await scene.call(lambda n: core.AcknowledgeIdentity(n, BUSINESS, ANN, requested.hash))
+    assert isinstance(response, core.Done), response
     third = await scene.sent(group, "three")
     await scene.hears(lambda: len(scene.statuses(third)) == 5)
     assert texts(again) == ["three"]

@@ -41,11 +41,11 @@ async def join_once(scene: Scene, member: Member, group: str, offset: float, pos
     """Post while the member joins, and once `offset` seconds after the network's response."""
     joining = asyncio.create_task(member.join(group))
     while not joining.done():
-        posted.all.append(await scene.sent(group, "before the answer"))
+        posted.all.append(await scene.sent(group, "before the response"))
         await asyncio.wait([joining], timeout=0.005)
     await joining
     await asyncio.sleep(offset)
-    message = await scene.sent(group, "after the answer")
+    message = await scene.sent(group, "after the response")
     posted.all.append(message)
     posted.promised.append(message)
     try:

@@ -39,7 +39,7 @@ class Server:
     def __init__(self) -> None:
         self.signals = Signals()
         self.requests: list[web.Request] = []
-        self.answer: Callable[[], web.StreamResponse] = lambda: web.Response(body=scene.PNG, content_type="image/png")
+        self.respond: Callable[[], web.StreamResponse] = lambda: web.Response(body=scene.PNG, content_type="image/png")
         self.gate: asyncio.Event | None = None
         self.url = ""
 
@@ -48,7 +48,7 @@ class Server:
         self.signals.changed()
         if self.gate is not None:
             await self.gate.wait()
-        return self.answer()
+        return self.respond()
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ async def begin(world: World, **more: Any) -> tuple[Running, scene.Inbox]:
 
 
 async def send_link(running: Running, link: str, kind: str = "image", to: str = NUMBER, **more: Any) -> str:
-    answer = await scene.send(running, to, {"type": kind, kind: {"link": link, **more}})
-    return answer.id
+    response = await scene.send(running, to, {"type": kind, kind: {"link": link, **more}})
+    return response.id
 
 
 def kept_files(world: World) -> list[str]:
@@ -176,15 +176,15 @@ async def test_an_unknown_provider_fails_the_message(world: World, server: Serve
 
 
 FAILURES: list[tuple[Callable[[], web.StreamResponse], str, int, str]] = [
-    (lambda: web.Response(status=404), "image", 1006, "the server answered with HTTP 404"),
-    (lambda: web.Response(status=401), "image", 400, "the server answered with HTTP 401"),
-    (lambda: web.Response(status=101), "image", 400, "the server answered with HTTP 101"),
-    (lambda: web.Response(status=502), "image", 400, "the server answered with HTTP 502"),
+    (lambda: web.Response(status=404), "image", 1006, "the server responded with HTTP 404"),
+    (lambda: web.Response(status=401), "image", 400, "the server responded with HTTP 401"),
+    (lambda: web.Response(status=101), "image", 400, "the server responded with HTTP 101"),
+    (lambda: web.Response(status=502), "image", 400, "the server responded with HTTP 502"),
     (
         lambda: web.Response(status=302, headers={"Location": "/b.png"}),
         "image",
         400,
-        "the server answered with HTTP 302; redirects are not followed",
+        "the server responded with HTTP 302; redirects are not followed",
     ),
     (
         lambda: web.Response(text="<html>", content_type="text/html"),
@@ -222,8 +222,8 @@ FAILURES: list[tuple[Callable[[], web.StreamResponse], str, int, str]] = [
 
 async def test_an_unusable_link_fails_with_code_field_and_reason(world: World, server: Server) -> None:
     running, _ = await begin(world)
-    for number, (answer, kind, code, why) in enumerate(FAILURES):
-        server.answer = answer
+    for number, (response, kind, code, why) in enumerate(FAILURES):
+        server.respond = response
         message = await send_link(running, f"{server.url}/{number}", kind)
         error = await scene.failure(world, message)
         assert (error["code"], error["details"]) == (code, f"{kind}.link: {why}")
@@ -239,7 +239,7 @@ def in_template(kind: str, link: str) -> dict[str, Any]:
 
 
 async def test_an_unsuitable_file_for_a_template_header_fails_the_message(world: World, server: Server) -> None:
-    server.answer = lambda: web.Response(text="a text", content_type="text/plain")
+    server.respond = lambda: web.Response(text="a text", content_type="text/plain")
     running, inbox = await begin(world)
     path = "template.components[0].parameters[0]"
     for kind, why in [
@@ -261,7 +261,7 @@ async def test_an_unsuitable_file_for_a_template_header_fails_the_message(world:
 async def test_a_pdf_in_a_template_header_is_recognised_despite_its_content_type(
     world: World, server: Server, content_type: str
 ) -> None:
-    server.answer = lambda: web.Response(body=b"%PDF-1.7 bill", content_type=content_type)
+    server.respond = lambda: web.Response(body=b"%PDF-1.7 bill", content_type=content_type)
     running, inbox = await begin(world)
     await scene.send(running, NUMBER, in_template("document", server.url))
     await inbox.until(1)
@@ -270,13 +270,13 @@ async def test_a_pdf_in_a_template_header_is_recognised_despite_its_content_type
 
 
 async def test_a_link_is_fetched_again_after_a_server_error(world: World, server: Server) -> None:
-    good = server.answer
+    good = server.respond
 
     def stumble() -> web.StreamResponse:
-        server.answer = good
+        server.respond = good
         return web.Response(status=503)
 
-    server.answer = stumble
+    server.respond = stumble
     running, inbox = await begin(world)
     await send_link(running, server.url)
     await inbox.until(1)
@@ -284,7 +284,7 @@ async def test_a_link_is_fetched_again_after_a_server_error(world: World, server
 
 
 async def test_the_media_type_is_detected_from_the_content(world: World, server: Server) -> None:
-    server.answer = lambda: web.Response(body=b"\xff\xd8\xff\xe0 jpeg", content_type="application/octet-stream")
+    server.respond = lambda: web.Response(body=b"\xff\xd8\xff\xe0 jpeg", content_type="application/octet-stream")
     running, inbox = await begin(world)
     await send_link(running, server.url)
     await inbox.until(1)
@@ -377,7 +377,7 @@ async def test_a_file_of_another_type_is_freed_without_interpreter_gc(
     world: World, server: Server, no_collector: None
 ) -> None:
     running, _ = await begin(world)
-    server.answer = lambda: web.Response(body=b"not a picture" * 100_000)
+    server.respond = lambda: web.Response(body=b"not a picture" * 100_000)
     for number in range(3):
         error = await scene.failure(world, await send_link(running, f"{server.url}/{number}"))
         assert "none of the types" in error["details"]

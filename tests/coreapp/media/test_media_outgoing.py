@@ -51,7 +51,7 @@ async def known(world: World, running: Running, inbox: scene.Inbox) -> None:
 async def test_a_recipient_gets_a_pointer_and_reads_the_same_file(world: World) -> None:
     running, inbox = await begin(world)
     medium = await scene.upload(world)
-    answer = await scene.send_image(running, NUMBER, medium.id, caption="A cat")
+    response = await scene.send_image(running, NUMBER, medium.id, caption="A cat")
     await inbox.until(1)
     (content,) = inbox.contents[NUMBER]
     assert content["type"] == "image"
@@ -59,7 +59,7 @@ async def test_a_recipient_gets_a_pointer_and_reads_the_same_file(world: World) 
     assert set(pointer) == {"blob", "key", "digest", "size", "mime_type", "sha256", "caption"}
     assert (pointer["mime_type"], pointer["caption"]) == ("image/png", "A cat")
     assert world.network.blobs.read(pointer) == scene.PNG
-    await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
+    await world.sink.signals.until(lambda: world.sink.statuses_of(response.id) == ["sent"])
     kept = await scene.find(world, medium.id)
     assert kept is not None
     assert kept.blob is not None
@@ -149,9 +149,9 @@ async def test_every_media_field_of_a_content_gets_its_pointer(world: World) -> 
 
 async def test_unknown_media_fail_the_message_and_name_the_field(world: World) -> None:
     running, inbox = await begin(world)
-    answer = await scene.send_image(running, NUMBER, "no-such-id")
+    response = await scene.send_image(running, NUMBER, "no-such-id")
     after = await running.client.send(NUMBER, "after")
-    error = await scene.failure(world, answer.id)
+    error = await scene.failure(world, response.id)
     assert error == {
         "code": 1006,
         "title": "Resource not found",
@@ -168,8 +168,8 @@ async def test_a_missing_or_damaged_file_fails_the_message(world: World) -> None
     directory.path(gone.file).unlink()
     directory.path(short.file).write_bytes(scene.PNG[:-1])
     directory.path(other.file).write_bytes(scene.PNG[:-1] + b"x")
-    answers = [await scene.send_image(running, NUMBER, medium.id) for medium in (gone, short, other)]
-    errors = [await scene.failure(world, answer.id) for answer in answers]
+    responses = [await scene.send_image(running, NUMBER, medium.id) for medium in (gone, short, other)]
+    errors = [await scene.failure(world, response.id) for response in responses]
     assert [(error["code"], error["details"]) for error in errors] == [
         (1006, "image.id: the file no longer exists"),
         (500, "image.id: the file cannot be read"),
@@ -189,8 +189,8 @@ async def test_an_unexpected_error_fails_one_message_and_not_the_shard(
 
     with monkeypatch.context() as patch:
         patch.setattr(uploads.Uploader, "_try", fail)
-        answer = await scene.send_image(running, NUMBER, medium.id)
-        error = await scene.failure(world, answer.id)
+        response = await scene.send_image(running, NUMBER, medium.id)
+        error = await scene.failure(world, response.id)
     assert (error["code"], error["details"]) == (500, "the file cannot be prepared")
     await scene.send_image(running, NUMBER, medium.id)
     await inbox.until(1)
@@ -211,20 +211,20 @@ async def test_a_long_database_outage_reopens_the_shard_without_loss(
 
     with monkeypatch.context() as patch:
         patch.setattr(stored.StoredMedia, "find", fail)
-        answer = await scene.send_image(running, NUMBER, medium.id)
+        response = await scene.send_image(running, NUMBER, medium.id)
         is_accepted.set()
         await asyncio.wait([shard.context.journal.broken])
     await inbox.until(1)
-    await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
+    await world.sink.signals.until(lambda: world.sink.statuses_of(response.id) == ["sent"])
 
 
 async def test_a_message_waits_while_the_network_is_unavailable(world: World) -> None:
     running, inbox = await begin(world)
     medium = await scene.upload(world)
     world.network.blobs.statuses["upload"] = 503
-    answer = await scene.send_image(running, NUMBER, medium.id)
+    response = await scene.send_image(running, NUMBER, medium.id)
     await world.network.signals.until(lambda: world.network.blobs.uploads >= 3)
-    assert world.sink.statuses_of(answer.id) == []
+    assert world.sink.statuses_of(response.id) == []
     del world.network.blobs.statuses["upload"]
     await inbox.until(1)
     assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
@@ -247,13 +247,13 @@ async def test_a_message_with_an_unreadable_file_waits_and_others_are_sent(
         return open_(files, name)
 
     monkeypatch.setattr(DirectoryStore, "open_file", refuse)
-    answer = await scene.send_image(running, NUMBER, medium.id)
+    response = await scene.send_image(running, NUMBER, medium.id)
     await running.client.send(NUMBER, "behind")
     await running.client.send(OTHER, "past them")
     await inbox.until(1)
     assert inbox.contents[OTHER][0]["text"]["body"] == "past them"
     await world.network.signals.until(lambda: tries >= 3)
-    assert world.sink.statuses_of(answer.id) == []
+    assert world.sink.statuses_of(response.id) == []
     is_away = False
     await inbox.until(3)
     assert [content["type"] for content in inbox.contents[NUMBER]] == ["image", "text"]
@@ -269,11 +269,11 @@ async def test_a_message_waits_until_its_media_directory_is_mounted(world: World
     # An empty mount point, as after a reboot.
     directory.mkdir()
     waiting = metrics.value("tidings_media_uploads_total", type="image", result="unreadable")
-    answer = await scene.send_image(running, NUMBER, medium.id)
+    response = await scene.send_image(running, NUMBER, medium.id)
     await polling.until(
         lambda: metrics.value("tidings_media_uploads_total", type="image", result="unreadable") >= waiting + 3
     )
-    assert world.sink.statuses_of(answer.id) == []
+    assert world.sink.statuses_of(response.id) == []
     directory.rmdir()
     (tmp_path / "away").rename(directory)
     await inbox.until(1)
@@ -289,9 +289,9 @@ async def test_deleting_an_unreadable_file_fails_the_message(
     # A directory in the place of the file, which even root cannot read as a file.
     path.unlink()
     path.mkdir()
-    answer = await scene.send_image(running, NUMBER, medium.id)
+    response = await scene.send_image(running, NUMBER, medium.id)
     path.rmdir()
-    error = await scene.failure(world, answer.id)
+    error = await scene.failure(world, response.id)
     assert (error["code"], error["details"]) == (1006, "image.id: the file no longer exists")
 
 
@@ -299,8 +299,8 @@ async def test_a_refusal_of_the_file_by_the_network_fails_the_message(world: Wor
     running, _ = await begin(world)
     medium = await scene.upload(world)
     world.network.blobs.statuses["upload"] = 413
-    answer = await scene.send_image(running, NUMBER, medium.id)
-    error = await scene.failure(world, answer.id)
+    response = await scene.send_image(running, NUMBER, medium.id)
+    error = await scene.failure(world, response.id)
     assert (error["code"], error["details"]) == (500, "image.id: the network refuses the file: HTTP 413")
 
 
@@ -330,7 +330,7 @@ async def test_after_a_kill_the_message_is_sent_once_and_in_order(world: World, 
         else:
             # The message has left the media queue and waits for its session as it is on disk: not encrypted.
             patch.setattr(encryption, "_serve", unserved)
-        answer = await scene.send_image(running, NUMBER, medium.id)
+        response = await scene.send_image(running, NUMBER, medium.id)
         await running.client.send(NUMBER, "after")
         await world.network.signals.until(lambda: world.network.blobs.uploads == 1)
         if world.network.blobs.gate is None:
@@ -346,7 +346,7 @@ async def test_after_a_kill_the_message_is_sent_once_and_in_order(world: World, 
     contents = [content["type"] for content in inbox.contents[NUMBER]]
     assert contents == ["text", "image", "text"]
     assert world.network.blobs.read(inbox.contents[NUMBER][1]["image"]) == scene.PNG
-    await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
+    await world.sink.signals.until(lambda: world.sink.statuses_of(response.id) == ["sent"])
     assert world.network.blobs.uploads == (1 if window == "after its row" else 2)
 
 
@@ -400,8 +400,8 @@ async def test_a_cached_pointer_expires_after_an_hour(world: World) -> None:
     await scene.send_image(running, NUMBER, medium.id)
     await inbox.until(2)
     clock.advance(stored.IN_MEMORY_SECONDS + 1)
-    answer = await scene.send_image(running, NUMBER, medium.id)
-    assert (await scene.failure(world, answer.id))["code"] == 1006
+    response = await scene.send_image(running, NUMBER, medium.id)
+    assert (await scene.failure(world, response.id))["code"] == 1006
 
 
 async def test_a_large_file_is_uploaded_in_constant_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

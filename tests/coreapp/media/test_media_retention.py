@@ -108,8 +108,8 @@ async def test_the_webhook_gets_the_number_of_deleted_items(world: World) -> Non
     await scene.upload(world, used_at=1)
     orphan(world, "a" * 32, ORPHAN_SECONDS + 60)
     running = await world.start()
-    answer = await running.client.ask(lambda n: core.CollectGarbage(n, "media"))
-    assert isinstance(answer, core.Done)
+    response = await running.client.call(lambda n: core.CollectGarbage(n, "media"))
+    assert isinstance(response, core.Done)
     await world.sink.signals.until(lambda: bool(world.sink.taken()))
     assert world.sink.posts[0].body == {
         "services": [{"media": {"gc": {"items_deleted": 2, "status": "complete", "node": "first"}}}]

@@ -44,9 +44,9 @@ class TableAndMemory(RuleBasedStateMachine):
     @precondition(lambda self: self.page is None and self.waiting.wants_more)
     @rule()
     def a_page_is_read(self) -> None:
-        asked = self.waiting.loading()
-        rows = sorted(self.table.values(), key=lambda entry: (entry.due_at, entry.id))[:asked]
-        self.page = ([download(int(row.id[1:])) for row in rows], asked)
+        requested = self.waiting.loading()
+        rows = sorted(self.table.values(), key=lambda entry: (entry.due_at, entry.id))[:requested]
+        self.page = ([download(int(row.id[1:])) for row in rows], requested)
 
     @precondition(lambda self: self.page is not None)
     @rule()
@@ -112,8 +112,8 @@ class SetBack(ManualClock):
 def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
     clock = SetBack()
     waiting = WaitingDownloads(10, clock)
-    asked = waiting.loading()
-    waiting.loaded([], asked)
+    requested = waiting.loading()
+    waiting.loaded([], requested)
     later = Download("d", 0, "1", "2", "", b"", 0, clock.now_ms(), due_at=clock.now_ms() + 2_000)
     waiting.offer([later])
     assert waiting.take() is None
@@ -125,9 +125,9 @@ def test_a_clock_that_is_set_back_delays_no_attempt() -> None:
 def test_a_due_time_of_a_clock_that_was_ahead_is_at_most_five_minutes_away() -> None:
     clock = ManualClock()
     waiting = WaitingDownloads(10, clock)
-    asked = waiting.loading()
+    requested = waiting.loading()
     later = Download("d", 0, "1", "2", "", b"", 0, clock.now_ms(), due_at=clock.now_ms() + 3_600_000)
-    waiting.loaded([later], asked)
+    waiting.loaded([later], requested)
     clock.advance(299)
     assert waiting.take() is None
     clock.advance(2)

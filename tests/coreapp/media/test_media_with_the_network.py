@@ -57,20 +57,20 @@ class MediaPhone(LivePhone):
     async def fetch(self, pointer: dict[str, Any]) -> bytes:
         """Return the file that a pointer refers to."""
         async with self._client() as client:
-            answer = await client.get(f"/v1/blobs/{self.number}/{pointer['blob']}")
-        assert answer.is_success, answer.text
+            response = await client.get(f"/v1/blobs/{self.number}/{pointer['blob']}")
+        assert response.is_success, response.text
         key, digest = base64.b64decode(pointer["key"]), base64.b64decode(pointer["digest"])
-        return attachments.decrypt(key, digest, answer.content)
+        return attachments.decrypt(key, digest, response.content)
 
     async def store(self, plaintext: bytes, mime_type: str) -> dict[str, Any]:
         """Store a file on the network and return a pointer to it."""
         key = attachments.generate_key()
         blob, digest = attachments.encrypt(key, plaintext)
         async with self._client() as client:
-            answer = await client.post(f"/v1/blobs/{self.number}", content=blob)
-        assert answer.status_code == 201, answer.text
+            response = await client.post(f"/v1/blobs/{self.number}", content=blob)
+        assert response.status_code == 201, response.text
         return {
-            "blob": answer.json()["id"],
+            "blob": response.json()["id"],
             "key": base64.b64encode(key).decode(),
             "digest": base64.b64encode(digest).decode(),
             "size": len(plaintext),

@@ -31,7 +31,7 @@ TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def first_call_in_flight(world: World) -> tuple[Running, asyncio.Task[Any], asyncio.Event]:
-    """Start a Coreapp and a contacts call for the first number. The network answers it once the event is set."""
+    """Start a Coreapp and a contacts call for the first number. The network responds once the event is set."""
     gate = world.network.gates[frames.Check] = asyncio.Event()
     running = await world.start()
     await world.connected(running)
@@ -47,8 +47,8 @@ async def test_checks_during_a_call_are_batched_into_the_next(world: World) -> N
     await soon(lambda: running.shard.peers.contacts.pending == 39)
     assert len(world.network.checks) == 1
     gate.set()
-    answers = [await first, *[await task for task in others]]
-    assert all(contact.status == "valid" for contacts in answers for contact in contacts)
+    responses = [await first, *[await task for task in others]]
+    assert all(contact.status == "valid" for contacts in responses for contact in contacts)
     assert [len(numbers) for numbers in world.network.checks] == [1, 39]
 
 
@@ -158,16 +158,16 @@ async def test_concurrent_checks_share_one_timeout_during_a_database_outage(
     replace_database(running.shard.peers.contacts, hang)
     loop = asyncio.get_running_loop()
 
-    async def ask(number: str) -> object:
-        answer = await running.client.ask(lambda n: core.CheckContacts(n, BUSINESS, [number], True, False))
-        return getattr(answer, "code", answer)
+    async def call(number: str) -> object:
+        response = await running.client.call(lambda n: core.CheckContacts(n, BUSINESS, [number], True, False))
+        return getattr(response, "code", response)
 
-    first = asyncio.create_task(ask(NUMBERS[0]))
+    first = asyncio.create_task(call(NUMBERS[0]))
     await soon(lambda: reads > 0)
-    asked = loop.time()
-    assert [await ask(NUMBERS[1]), await first] == [codes.NOT_READY] * 2
+    started = loop.time()
+    assert [await call(NUMBERS[1]), await first] == [codes.NOT_READY] * 2
     # Sequential calls would take 4 s.
-    assert loop.time() - asked < 3.8
+    assert loop.time() - started < 3.8
     away.set()
 
 
@@ -229,11 +229,11 @@ async def test_a_complete_contact_cache_needs_no_database_queries(
     running = await world.start(node="second")
     await world.connected(running)
     await soon(lambda: running.shard.peers.contacts.is_complete)
-    asked = len(world.network.checks)
+    checks = len(world.network.checks)
     assert [await count_reads(running, number) for number in NUMBERS[:5]] == [0] * 5
-    assert len(world.network.checks) == asked, "they were all read"
+    assert len(world.network.checks) == checks, "they were all read"
     assert await count_reads(running, NUMBERS[5]) == 0
-    assert len(world.network.checks) == asked + 1
+    assert len(world.network.checks) == checks + 1
     await running.stopped()
     # A full cache may lack some contacts.
     monkeypatch.setattr(contact_cache, "CACHED", 6)
@@ -366,7 +366,7 @@ async def test_no_wait_returns_processing_and_notifies_the_webhook(world: World)
     }
 
 
-async def test_a_planned_stop_answers_the_calls_that_do_not_wait(world: World) -> None:
+async def test_a_planned_stop_responds_to_the_calls_that_do_not_wait(world: World) -> None:
     world.add_phones(*NUMBERS[:2])
     world.network.gates[frames.Check] = asyncio.Event()
     running = await world.start()
@@ -386,14 +386,14 @@ async def test_a_planned_stop_answers_the_calls_that_do_not_wait(world: World) -
 
 async def test_a_full_callback_queue_refuses_calls_that_do_not_wait(world: World) -> None:
     await world.configure(callback_backoff_delay_ms=1)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     world.settings = world.settings.model_copy(update={"callback_queue_limit": 3})
     running = await world.start()
     await world.connected(running)
     for count, number in enumerate(NUMBERS[:3], start=1):
         await running.client.check(number, wait=False)
         await soon(lambda count=count: len(running.shard.webhook.queue) == count)  # type: ignore[misc]
-    refused = await running.client.ask(lambda n: core.CheckContacts(n, BUSINESS, [NUMBERS[3]]))
+    refused = await running.client.call(lambda n: core.CheckContacts(n, BUSINESS, [NUMBERS[3]]))
     assert isinstance(refused, core.Refused)
     assert (refused.code, refused.retry_after > 0) == (1016, True)
     # Neither needs a callback.
@@ -429,7 +429,7 @@ async def test_without_the_network_only_cached_contacts_are_returned(world: Worl
     assert (await running.client.check(NUMBERS[1], wait=False))[0].status == "processing"
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert world.sink.posts[0].body == {"contacts": [{"input": NUMBERS[1], "status": "failed"}]}
-    health = await running.client.ask(core.GetHealth)
+    health = await running.client.call(core.GetHealth)
     assert health.gateway_status == "connecting"
 
 
@@ -468,9 +468,9 @@ async def test_a_call_is_refused_when_too_many_numbers_wait_for_a_check(
 ) -> None:
     monkeypatch.setattr(contact_cache, "MAX_WAITING", 2)
     running, first, gate = await first_call_in_flight(world)
-    question = core.CheckContacts(0, BUSINESS, NUMBERS[1:4], wait, False)
-    answer = await running.client.ask(lambda n: msgspec.structs.replace(question, n=n))
+    request = core.CheckContacts(0, BUSINESS, NUMBERS[1:4], wait, False)
+    response = await running.client.call(lambda n: msgspec.structs.replace(request, n=n))
     gate.set()
     await first
-    assert isinstance(answer, core.Refused), answer
-    assert answer.code == codes.OVERLOADED
+    assert isinstance(response, core.Refused), response
+    assert response.code == codes.OVERLOADED

@@ -28,16 +28,16 @@ def hash_of(phone: Phone) -> str:
 
 
 async def identity(running: Running, number: str = NUMBER) -> Any:
-    return await running.client.ask(lambda n: core.GetIdentity(n, BUSINESS, number))
+    return await running.client.call(lambda n: core.GetIdentity(n, BUSINESS, number))
 
 
 async def acknowledge(running: Running, digest: str, number: str = NUMBER) -> Any:
-    return await running.client.ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, number, digest))
+    return await running.client.call(lambda n: core.AcknowledgeIdentity(n, BUSINESS, number, digest))
 
 
 async def set_security(world: World, running: Running, on: bool) -> None:
     await world.configure(show_security_notifications=on)
-    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
 
 
 async def started(world: World, *, security: bool = True, **settings: Any) -> tuple[Running, Phone]:
@@ -244,8 +244,8 @@ async def test_an_identity_change_callback_can_be_marked_as_read(world: World) -
     await anew(world)
     await world.sink.signals.until(lambda: len(posted(world)) == 1)
     (told,) = posted(world)
-    assert isinstance(await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, told["id"])), core.Done)
-    assert (await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, "gBEI"))).code == 1006
+    assert isinstance(await running.client.call(lambda n: core.MarkRead(n, BUSINESS, told["id"])), core.Done)
+    assert (await running.client.call(lambda n: core.MarkRead(n, BUSINESS, "gBEI"))).code == 1006
     assert [send.kind for send in world.network.sends if send.kind == frames.READ] == []
 
 
@@ -296,9 +296,9 @@ async def test_an_identity_change_blocks_messages_even_beyond_the_cache_limit(
 
 async def test_identity_changes_are_detected_after_a_key_restore(world: World) -> None:
     running, _ = await started(world)
-    data = (await running.client.ask(lambda n: core.ExportKeys(n, BUSINESS, "password"))).data
+    data = (await running.client.call(lambda n: core.ExportKeys(n, BUSINESS, "password"))).data
     (second,) = world.add_phones(NUMBER)
-    restored = await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
+    restored = await running.client.call(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
     assert isinstance(restored, core.Done)
     await world.owner(running)
     await world.connected(running)
@@ -307,7 +307,7 @@ async def test_identity_changes_are_detected_after_a_key_restore(world: World) -
     await world.sink.signals.until(lambda: len(posted(world)) == 1)
     assert posted(world)[0]["system"]["identity"] == hash_of(second)
     # A message that waits for its acknowledgement still waits after a restoration of keys.
-    restored = await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
+    restored = await running.client.call(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
     assert isinstance(restored, core.Done)
     await world.owner(running)
     assert (await running.client.send(NUMBER)).code == 1028
@@ -334,13 +334,13 @@ async def test_keys_fetched_before_an_identity_notice_do_not_count_as_a_change(w
     await running.client.check(OTHER)
     before = len(world.network.fetches)
     gate = world.network.gates[frames.Fetch] = asyncio.Event()
-    asking = asyncio.create_task(identity(running, OTHER))
+    call = asyncio.create_task(identity(running, OTHER))
     await world.network.signals.until(lambda: len(world.network.fetches) > before)
     (second,) = world.add_phones(OTHER)
     world.network.deliver(OTHER, frames.IDENTITY, id="identity.1", body=second.identity.public)
     await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)
     gate.set()
-    found = await asking
+    found = await call
     assert (found.hash, found.acknowledged) == (hash_of(second), True)
     assert posted(world) == []
 

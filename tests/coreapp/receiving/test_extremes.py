@@ -156,14 +156,14 @@ async def test_impossible_media_ids_fail_only_their_messages(world: World) -> No
 async def test_requests_with_impossible_ids_are_refused(world: World, strange: str) -> None:
     running = await world.start()
     await world.connected(running)
-    ask = running.client.ask
-    for answer in (
-        await ask(lambda n: core.MarkRead(n, BUSINESS, strange)),
+    call = running.client.call
+    for response in (
+        await call(lambda n: core.MarkRead(n, BUSINESS, strange)),
         # The Webapp accepts only digits in a number, at most 20.
-        await ask(lambda n: core.GetIdentity(n, BUSINESS, "9" * 20)),
-        await ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, "9" * 20, strange)),
-        await ask(lambda n: core.AcceptMessage(n, BUSINESS, strange, "text", b"{}", recipient_type="group")),
-        await ask(lambda n: core.AcceptMessage(n, BUSINESS, "9" * 20, "text", b"{}")),
+        await call(lambda n: core.GetIdentity(n, BUSINESS, "9" * 20)),
+        await call(lambda n: core.AcknowledgeIdentity(n, BUSINESS, "9" * 20, strange)),
+        await call(lambda n: core.AcceptMessage(n, BUSINESS, strange, "text", b"{}", recipient_type="group")),
+        await call(lambda n: core.AcceptMessage(n, BUSINESS, "9" * 20, "text", b"{}")),
     ):
-        assert isinstance(answer, core.Refused), answer
+        assert isinstance(response, core.Refused), response
     assert not running.shard.context.journal.broken.done()

@@ -134,10 +134,10 @@ async def test_a_flood_of_first_messages_costs_limited_bundles_and_requests_per_
                 world.network.deliver(NUMBER, kind, id=f"answer-{answered}", body=body)
                 await acknowledged(world, f"answer-{answered}")
         sends = world.network.sends[sent:]
-        asked = [ref for send in sends if send.kind == frames.RETRY for ref in send.refs]
+        requested = [ref for send in sends if send.kind == frames.RETRY for ref in send.refs]
         assert len(world.network.fetches) - fetched == hour * session_repair.MAX_RENEWALS
         assert len([send for send in sends if send.kind == frames.PREKEY]) == hour * session_repair.MAX_RENEWALS
-        assert (len(asked), len(set(asked))) == (hour * 150, hour * 150)
+        assert (len(requested), len(set(requested))) == (hour * 150, hour * 150)
         assert {send.kind for send in sends} == {frames.PREKEY, frames.RETRY}
         clock.advance(session_repair.PERIOD + 1)
     await world.sink.signals.until(lambda: len(received(world)) == 8)

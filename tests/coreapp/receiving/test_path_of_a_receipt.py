@@ -73,15 +73,15 @@ async def test_a_receipt_enters_at_most_46_files(world: World) -> None:
     # The first start makes these in threads, which belong to no task.
     await world.network.signals.until(lambda: any(keys.get("kyber_prekeys") for keys in world.network.uploads))
     await running.client.check(NUMBER)
-    answer = await running.client.send(NUMBER)
-    assert isinstance(answer, core.Accepted)
-    await world.sink.signals.until(lambda: world.sink.labels() == [(answer.id, "sent")])
+    response = await running.client.send(NUMBER)
+    assert isinstance(response, core.Accepted)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(response.id, "sent")])
 
     with entered() as files:
-        world.network.deliver(NUMBER, frames.DELIVERED, id="receipt", refs=[answer.id])
+        world.network.deliver(NUMBER, frames.DELIVERED, id="receipt", refs=[response.id])
         await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
         await world.network.signals.until(lambda: world.network.acknowledged == ["receipt"])
 
-    assert world.sink.labels()[1] == (answer.id, "delivered")
+    assert world.sink.labels()[1] == (response.id, "delivered")
     assert {"coreapp/receiving/inbox.py", "coreapp/journal.py", "coreapp/webhook/poster.py"} <= files
     assert len(files) <= 46, "\n".join(sorted(files))

@@ -46,9 +46,9 @@ async def write(world: World, phone: Phone, *ids: str, content: bytes | None = N
 
 
 async def mark(running: Running, message_id: str) -> core.Done | core.Refused:
-    answer = await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, message_id))
-    assert isinstance(answer, core.Done | core.Refused)
-    return answer
+    response = await running.client.call(lambda n: core.MarkRead(n, BUSINESS, message_id))
+    assert isinstance(response, core.Done | core.Refused)
+    return response
 
 
 def receipts(world: World) -> list[tuple[str, list[str]]]:
@@ -81,9 +81,9 @@ async def test_an_unknown_message_cannot_be_marked_as_read(world: World) -> None
     running, _ = await started(world)
     ours = (await running.client.send(NUMBER)).id
     for message_id in ("nothing", ours):
-        answer = await mark(running, message_id)
-        assert isinstance(answer, core.Refused)
-        assert (answer.code, answer.details) == (1006, "unknown message")
+        response = await mark(running, message_id)
+        assert isinstance(response, core.Refused)
+        assert (response.code, response.details) == (1006, "unknown message")
 
 
 async def test_an_accepted_read_mark_survives_a_kill(world: World) -> None:
@@ -125,8 +125,8 @@ async def test_outside_the_24_hour_window_all_but_templates_fail_with_470(world:
     webhook_schemas.check(post.body)
 
     content = b'{"type":"template","template":{"name":"x"}}'
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, NUMBER, "template", content))
-    await world.sink.signals.until(lambda: (answer.id, "sent") in world.sink.labels())
+    response = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, NUMBER, "template", content))
+    await world.sink.signals.until(lambda: (response.id, "sent") in world.sink.labels())
     await world.network.signals.until(lambda: len(world.network.sends) == 1)
     send = world.network.sends[0]
     phone.read(send.kind, send.body)
@@ -194,7 +194,7 @@ async def test_the_template_category_names_the_conversation_even_after_a_restart
 ) -> None:
     content = b'{"type":"template","template":{}}'
     running, _ = await started(world, conversations=names)
-    sent = await running.client.ask(
+    sent = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, NUMBER, "template", content, category="MARKETING")
     )
     await world.sink.signals.until(lambda: world.sink.statuses_of(sent.id) == ["sent"])

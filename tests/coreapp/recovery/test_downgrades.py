@@ -47,10 +47,10 @@ def without_kyber(bundle: e2ee.PreKeyBundle) -> e2ee.PreKeyBundle:
 async def test_a_message_to_keys_without_their_kyber_pre_key_fails(world: World) -> None:
     running, phone = await ready(world)
     kyber, phone.kyber = phone.kyber, None
-    answer = await running.client.send(NUMBER, "weaker")
-    assert isinstance(answer, core.Accepted)
-    await world.sink.signals.until(lambda: "failed" in world.sink.statuses_of(answer.id))
-    [post] = [post for post in world.sink.taken() if post.label[0] == answer.id]
+    response = await running.client.send(NUMBER, "weaker")
+    assert isinstance(response, core.Accepted)
+    await world.sink.signals.until(lambda: "failed" in world.sink.statuses_of(response.id))
+    [post] = [post for post in world.sink.taken() if post.label[0] == response.id]
     assert post.body["statuses"][0]["errors"][0]["code"] == 480
     assert len(world.network.sends) == 1
     # As soon as the phone has a Kyber key again, messages are sent.

@@ -107,9 +107,9 @@ class Scene:
         return running
 
     async def send(self, running: Running, text: str) -> str:
-        answer = await running.client.send(NUMBER, text)
-        assert isinstance(answer, core.Accepted), answer
-        return answer.id
+        response = await running.client.send(NUMBER, text)
+        assert isinstance(response, core.Accepted), response
+        return response.id
 
     async def until_shown(self, *texts: str) -> None:
         await self.person.signals.until(lambda: {*texts} <= {text for _, text in self.person.shown})
@@ -164,8 +164,8 @@ async def test_messages_after_the_coreapp_lost_its_sessions_arrive_once(
         for text in texts:
             await fleet.send(NUMBER, BUSINESS, text)
         await made.until_heard(*texts)
-        answer = await made.send(running, "and back")
-        await made.until_status(answer, "sent", "delivered", "read")
+        response = await made.send(running, "and back")
+        await made.until_status(response, "sent", "delivered", "read")
         await fleet.send(NUMBER, BUSINESS, "after")
         await made.until_heard("after")
         assert sorted(made.heard()) == sorted(["hello yourself", *texts, "after"])

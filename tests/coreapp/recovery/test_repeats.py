@@ -113,7 +113,7 @@ async def test_resends_to_a_peer_are_limited_per_hour(world: World, monkeypatch:
     await running.stopped()
 
 
-@pytest.mark.parametrize("moment", ["before the request is answered", "after the message came again"])
+@pytest.mark.parametrize("moment", ["before the response to the request", "after the message came again"])
 async def test_a_kill_during_session_repair_still_posts_the_message_once(world: World, moment: str) -> None:
     running, phone, _ = await with_session(world)
     await settled(world, running, phone)
@@ -154,9 +154,9 @@ async def test_waiting_messages_use_the_new_session(world: World) -> None:
     kind, body = phone.write(text("lost"))
     world.network.deliver(NUMBER, kind, id="lost", body=body)
     await world.network.signals.until(lambda: len(world.network.fetches) == 2)
-    answer = await running.client.send(NUMBER, "meanwhile")
+    response = await running.client.send(NUMBER, "meanwhile")
     gate.set()
-    await world.network.signals.until(lambda: answer.id in world.network.ids_sent())
+    await world.network.signals.until(lambda: response.id in world.network.ids_sent())
     null, _, message = world.network.sends[-3:]
     assert phone.read(null.kind, null.body) == {"type": "null"}
     assert phone.read(message.kind, message.body)["text"] == {"body": "meanwhile"}
@@ -170,7 +170,7 @@ async def test_undecryptable_messages_cost_a_bounded_number_of_bundles_and_reque
     await settled(world, running, phone)
     fetches = len(world.network.fetches)
 
-    def asked_for() -> int:
+    def requested_count() -> int:
         return sum(len(send.refs) for send in sent(world, frames.RETRY))
 
     for n in range(600):
@@ -178,12 +178,12 @@ async def test_undecryptable_messages_cost_a_bounded_number_of_bundles_and_reque
         if n % 100 == 99:
             await acknowledged(world, f"bad-{n}")
     # Requests for resending are sent by another task, later than the acknowledgement.
-    await world.network.signals.until(lambda: asked_for() >= session_repair.MAX_ASKED)
+    await world.network.signals.until(lambda: requested_count() >= session_repair.MAX_ASKED)
     kind, body = phone.write(text("good"))
     world.network.deliver(NUMBER, kind, id="good", body=body)
     await world.sink.signals.until(lambda: "good" in received(world))
     assert len(world.network.fetches) - fetches <= session_repair.MAX_RENEWALS
-    assert asked_for() == session_repair.MAX_ASKED
+    assert requested_count() == session_repair.MAX_ASKED
     # The phone reads what it gets on the session that was opened, and replies there: nothing more happens in this hour.
     for send in sent(world, frames.PREKEY)[1:]:
         phone.read(send.kind, send.body)
@@ -206,11 +206,11 @@ async def test_no_further_session_is_opened_until_the_new_one_was_answered(world
         world.network.deliver(NUMBER, kind, id=f"late-{n}", body=body)
         await acknowledged(world, f"late-{n}")
         await world.network.signals.until(lambda: len(world.network.fetches) == fetches + 1)
-    asked = [ref for send in sent(world, frames.RETRY) for ref in send.refs]
+    requested = [ref for send in sent(world, frames.RETRY) for ref in send.refs]
     await world.network.signals.until(
         lambda: [ref for send in sent(world, frames.RETRY) for ref in send.refs] == [f"late-{n}" for n in range(5)]
     )
-    assert len(world.network.fetches) == fetches + 1, asked
+    assert len(world.network.fetches) == fetches + 1, requested
     await running.stopped()
 
 

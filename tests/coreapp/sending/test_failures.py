@@ -109,11 +109,11 @@ async def test_failed_key_fetches_and_lost_connections_are_recorded_for_their_jo
     await running.client.send(FINE, "x")
     found = await until(world.database, lambda jobs: bool(jobs[FINE].attempts))
     assert found[FINE].status == queue_views.NEW
-    assert found[FINE].last_error == failures.no_answer(NetworkUnreached())
+    assert found[FINE].last_error == failures.no_response(NetworkUnreached())
     assert found[SLOW].attempts == 0
     await world.network.listen()
     found = await until(world.database, lambda jobs: bool(jobs[SLOW].attempts))
-    assert (found[SLOW].attempts, found[SLOW].last_error) == (1, failures.UNANSWERED)
+    assert (found[SLOW].attempts, found[SLOW].last_error) == (1, failures.UNACKNOWLEDGED)
 
 
 async def test_all_messages_waiting_for_an_unreadable_file_record_the_error(
@@ -190,9 +190,9 @@ async def test_error_rows_are_written_in_batches_of_limited_size(world: World, m
 def test_recorded_errors_use_fixed_texts_without_numbers_or_secrets() -> None:
     said = [f"{FINE} is not logged in", "Bundles(n=1, bundles=[secret])", "https://user:pass@host"]
     kinds = (NetworkAway, NetworkSilent, NetworkUnreached)
-    texts = {failures.no_answer(kind(text)) for kind in kinds for text in said}
+    texts = {failures.no_response(kind(text)) for kind in kinds for text in said}
     assert len(texts) == len(kinds)
-    texts |= {failures.OVERLOADED, failures.HELD_BACK, failures.STALE_GROUP, failures.UNANSWERED}
+    texts |= {failures.OVERLOADED, failures.HELD_BACK, failures.STALE_GROUP, failures.UNACKNOWLEDGED}
     assert all(len(text) <= job_errors.MAX_ERROR for text in texts)
     assert not any(secret in text for text in texts for secret in (FINE, BUSINESS, "secret", "pass", "host"))
 

@@ -39,24 +39,26 @@ async def full(world: World) -> tuple[Running, list[Any], asyncio.Event]:
     await world.connected(running)
     await running.client.check(*NUMBERS)
     gate = world.network.gates[frames.Fetch] = asyncio.Event()
-    answers = []
+    responses = []
     for count, number in enumerate(NUMBERS, 1):
-        answers.append(await running.client.send(number))
+        responses.append(await running.client.send(number))
         if count <= 2:
             await world.network.signals.until(lambda count=count: len(world.network.fetches) == count)
-    return running, answers, gate
+    return running, responses, gate
 
 
 async def test_a_message_refused_because_of_a_full_session_lane_is_not_stored(
     world: World, small_lane: Callable[[], None]
 ) -> None:
     small_lane()
-    running, answers, _ = await full(world)
+    running, responses, _ = await full(world)
     await running.shard.context.journal.write(Change(BUSINESS))
     async with world.database.reading() as connection:
         stored = set((await connection.execute(sa.select(messages.table.c.peer))).scalars())
-    accepted = {number for number, answer in zip(NUMBERS, answers, strict=True) if isinstance(answer, core.Accepted)}
-    assert stored == accepted, answers
+    accepted = {
+        number for number, response in zip(NUMBERS, responses, strict=True) if isinstance(response, core.Accepted)
+    }
+    assert stored == accepted, responses
 
 
 async def test_a_recipient_gets_messages_after_the_session_lane_was_full(

@@ -49,9 +49,9 @@ class Readers:
 
 async def send_all(running: Running, texts: list[tuple[str, str]]) -> list[core.Accepted]:
     """Send all messages at once, in this order on the link."""
-    answers = await asyncio.gather(*(running.client.send(to, text) for to, text in texts))
-    assert all(isinstance(answer, core.Accepted) for answer in answers), answers
-    return list(answers)
+    responses = await asyncio.gather(*(running.client.send(to, text) for to, text in texts))
+    assert all(isinstance(response, core.Accepted) for response in responses), responses
+    return list(responses)
 
 
 @pytest.mark.parametrize("limit", [1, 10_000])
@@ -169,7 +169,7 @@ async def test_messages_accepted_before_a_kill_arrive_in_order_with_the_same_byt
     await world.owner(again)
     await send_all(again, [(phone.number, str(n)) for n in range(50, 60)])
     await world.network.signals.until(lambda: len(readers.seen) == 60)
-    assert [send.id for send in world.network.sends[:50]] == [answer.id for answer in accepted]
+    assert [send.id for send in world.network.sends[:50]] == [response.id for response in accepted]
     assert [send.body for send in world.network.sends[:50]] == [send.body for send in before]
     assert readers.texts[phone.number] == [str(n) for n in range(60)]
 
@@ -183,7 +183,7 @@ async def test_messages_accepted_without_a_session_survive_a_restart_in_order(wo
     accepted = await send_all(running, [(phone.number, str(n)) for n in range(30)])
     async with world.database.reading() as connection:
         waiting = await jobs.list_jobs(connection, 0)
-    assert [job.id for job in waiting] == [answer.id for answer in accepted]
+    assert [job.id for job in waiting] == [response.id for response in accepted]
     assert {job.state for job in waiting} == {JobForm.NEW}
     assert all(b"hello" not in job.body and b'"text"' not in job.body for job in waiting)
     await running.stopped()
@@ -219,7 +219,7 @@ async def test_a_refused_key_fetch_for_one_recipient_does_not_fail_the_others(wo
     running = await world.start()
     await world.connected(running)
     await running.client.check(phone.number)
-    answer = await running.client.send(phone.number)
+    response = await running.client.send(phone.number)
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
-    assert world.sink.labels() == [(answer.id, "failed")]
+    assert world.sink.labels() == [(response.id, "failed")]
     assert world.sink.posts[0].body["statuses"][0]["errors"][0]["code"] == 500

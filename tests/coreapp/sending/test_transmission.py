@@ -18,7 +18,7 @@ from tidings.wire import device as frames
 NUMBER = "15550110001"
 
 
-async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_at_most_a_window_of_messages_is_unacknowledged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transmission, "WINDOW", 3)
     world.add_phones(NUMBER)
     world.network.policy = lambda send: HOLD
@@ -28,11 +28,11 @@ async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypa
     ids = [(await running.client.send(NUMBER, str(n))).id for n in range(8)]
     await world.network.signals.until(lambda: len(world.network.sends) == 3)
     # Responses arrive out of order, and each lets one more message be sent.
-    for count, answered in enumerate((1, 0, 2, 4, 3), 4):
-        world.network.accept(ids[answered])
+    for count, confirmed in enumerate((1, 0, 2, 4, 3), 4):
+        world.network.accept(ids[confirmed])
         await world.network.signals.until(lambda count=count: len(world.network.sends) == count)  # type: ignore[misc]
     assert world.network.ids_sent() == ids
-    assert running.shard.sending.transmitter.unanswered == 3
+    assert running.shard.sending.transmitter.unacknowledged == 3
 
 
 async def test_the_window_also_limits_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ async def test_the_window_also_limits_bytes(world: World, monkeypatch: pytest.Mo
     await world.network.signals.until(lambda: len(world.network.sends) == 3)
 
 
-async def test_unanswered_messages_are_resent_unchanged_in_order_after_a_reconnect(
+async def test_unacknowledged_messages_are_resent_unchanged_in_order_after_a_reconnect(
     world: World,
 ) -> None:
     world.add_phones(NUMBER)
@@ -156,7 +156,7 @@ async def test_overloaded_messages_are_resent_before_later_ones_although_others_
     gate = world.network.gates[frames.Send] = asyncio.Event()
     ids = [(await running.client.send(number)).id for number in (full, full, slow, slow)]
     transmitter = running.shard.sending.transmitter
-    await until(lambda: transmitter.unanswered == 4)
+    await until(lambda: transmitter.unacknowledged == 4)
     gate.set()
     await until(lambda: transmitter.kept_back == 2)
     last = (await running.client.send(later)).id
@@ -217,10 +217,10 @@ async def test_the_job_queue_limit_holds_under_a_burst_and_admission_resumes_at_
     running = await world.start(job_queue_limit=10)
     await world.connected(running)
     await running.client.check(NUMBER)
-    answers = await asyncio.gather(*(running.client.send(NUMBER, str(n)) for n in range(50)))
-    ids = [answer.id for answer in answers if hasattr(answer, "id")]
+    responses = await asyncio.gather(*(running.client.send(NUMBER, str(n)) for n in range(50)))
+    ids = [response.id for response in responses if hasattr(response, "id")]
     assert len(ids) == 10
-    assert {answer.code for answer in answers if not hasattr(answer, "id")} == {1016}
+    assert {response.code for response in responses if not hasattr(response, "id")} == {1016}
     await world.network.signals.until(lambda: len(world.network.sends) == 10)
     world.network.accept(*ids[:4])
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 4)

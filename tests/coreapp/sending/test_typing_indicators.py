@@ -32,8 +32,8 @@ async def write(world: World, phone: Phone, message_id: str) -> None:
 
 
 async def mark(running: Running, message_id: str, *, typing: bool = True) -> None:
-    answer = await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, message_id, "r1", typing=typing))
-    assert isinstance(answer, core.Done)
+    response = await running.client.call(lambda n: core.MarkRead(n, BUSINESS, message_id, "r1", typing=typing))
+    assert isinstance(response, core.Done)
 
 
 def indicators(world: World) -> list[frames.Send]:

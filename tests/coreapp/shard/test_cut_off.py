@@ -45,12 +45,12 @@ class Logins:
         self.refused: list[int] = []
         self.live = 0
         login, detached, failed = DeviceRequests._login, DeviceSession.detached, DeviceRequests._failed
-        asked: dict[tuple[DeviceRequests, int], int] = {}
+        requested: dict[tuple[DeviceRequests, int], int] = {}
 
         async def counted(requests: DeviceRequests, frame: device.Login) -> None:
             if frame.number == BUSINESS:
                 self.epochs.append(frame.epoch)
-                asked[requests, frame.n] = frame.epoch
+                requested[requests, frame.n] = frame.epoch
             await login(requests, frame)
             self.live += BUSINESS in requests._caller.devices
             self.signals.changed()
@@ -63,7 +63,7 @@ class Logins:
         def refused(requests: DeviceRequests, n: int, reason: str, detail: str) -> None:
             failed(requests, n, reason, detail)
             if reason == device.STALE_EPOCH:
-                self.refused.append(asked[requests, n])
+                self.refused.append(requested[requests, n])
 
         monkeypatch.setattr(DeviceRequests, "_login", counted)
         monkeypatch.setattr(DeviceSession, "detached", left)

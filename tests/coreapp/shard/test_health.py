@@ -25,11 +25,11 @@ async def told() -> AsyncIterator[tuple[str, dict[str, str]]]:
     """Yield the URL of a network's health endpoint, and the response that it gives."""
     says = {"database": "ok"}
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         return web.json_response(says, status=200 if says["database"] == "ok" else 503)
 
     application = web.Application()
-    application.router.add_get("/health", answer)
+    application.router.add_get("/health", respond)
     async with serving(application) as url:
         yield url, says
 

@@ -163,17 +163,17 @@ async def test_messages_during_layout_changes_are_shown_and_reported_once(
             for n in range(10_000):
                 if stop.is_set():
                     return
-                answer = None
-                while not isinstance(answer, core.Accepted):
+                response = None
+                while not isinstance(response, core.Accepted):
                     # As a Webapp does: a process that does not own the shard has done nothing.
                     for running in (first, second):
-                        answer = await running.client.send(number, f"{number} {n}")
-                        if isinstance(answer, core.Accepted):
+                        response = await running.client.send(number, f"{number} {n}")
+                        if isinstance(response, core.Accepted):
                             break
                     else:
                         await asyncio.sleep(0.02)
                 sent[number].append(f"{number} {n}")
-                ids.append(answer.id)
+                ids.append(response.id)
                 await asyncio.sleep(0.05)
 
         loads = [asyncio.create_task(load(number)) for number in numbers]

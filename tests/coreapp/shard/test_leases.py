@@ -31,7 +31,7 @@ async def test_a_lost_lease_fences_the_previous_owner(world: World) -> None:
     assert late.code == 1018
     # It stands by again, and takes over later.
     await soon(lambda: len(first.node.shards) == 0)
-    health = await first.client.ask(core.GetHealth)
+    health = await first.client.call(core.GetHealth)
     assert health.shards == []
     await second.stopped()
     await world.owner(first)
@@ -46,7 +46,7 @@ async def test_a_clean_stop_lets_the_next_owner_claim_at_once(world: World) -> N
     world.add_phones(NUMBER)
     first = await world.start(node="first", lease_seconds=3600.0)
     second = await world.start(node="second", lease_seconds=3600.0, heartbeat_seconds=0.05, owned=False)
-    health = await second.client.ask(core.GetHealth)
+    health = await second.client.call(core.GetHealth)
     assert health.shards == []
     refused = await second.client.send(NUMBER)
     assert isinstance(refused, core.Refused)
@@ -75,7 +75,7 @@ async def test_exactly_one_of_two_concurrent_claims_wins(world: World) -> None:
 async def test_a_takeover_continues_the_callbacks_of_the_previous_owner(world: World) -> None:
     """Order and event ids stay. Nothing that was accepted is posted again."""
     world.add_phones(NUMBER)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     first = await world.start(node="first")
     await world.connected(first)
     await first.client.check(NUMBER)
@@ -87,7 +87,7 @@ async def test_a_takeover_continues_the_callbacks_of_the_previous_owner(world: W
         highest = await callbacks.highest_seq(connection)
 
     world.sink.posts.clear()
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     second = await world.start(node="second")
     await world.connected(second)
     newest = (await second.client.send(NUMBER, "new")).id

@@ -25,14 +25,14 @@ async def connect(world: World) -> Client:
 async def test_a_wrong_key_closes_the_connection(world: World) -> None:
     client = await connect(world)
     with pytest.raises(wire.Disconnected):
-        await client.ask(lambda n: core.Hello(n, "wrong"))
+        await client.call(lambda n: core.Hello(n, "wrong"))
     await client.gone.wait()
 
 
 async def test_a_request_before_the_hello_closes_the_connection(world: World) -> None:
     client = await connect(world)
     with pytest.raises(wire.Disconnected):
-        await client.ask(core.GetHealth)
+        await client.call(core.GetHealth)
     await client.gone.wait()
 
 
@@ -42,18 +42,18 @@ async def test_replays_and_purges_require_the_operator_key(world: World) -> None
     await wire.connect(*running.server.sockets[0].getsockname()[:2], core.Response, client)
     # Webapps have the link key only.
     for key in ("", "wrong", operator_key.derive(b"x" * 32)):
-        await client.ask(lambda n, key=key: core.Hello(n, LINK_KEY, operator_key=key))  # type: ignore[misc]
+        await client.call(lambda n, key=key: core.Hello(n, LINK_KEY, operator_key=key))  # type: ignore[misc]
         for make in (
             lambda n: core.ReplayCallbacks(n, [1], "eve@webapp"),
             lambda n: core.PurgeCallbacks(n, [1], "eve@webapp", "all"),
             lambda n: core.PurgeJobs(n, ["gBEG1"], "eve@webapp", "all"),
         ):
-            refused = await client.ask(make)
+            refused = await client.call(make)
             assert isinstance(refused, core.Refused), refused
             assert refused.code == 1005
             assert "only operators" in refused.details
-        assert isinstance(await client.ask(core.GetHealth), core.Health)
-    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))).count == 0
+        assert isinstance(await client.call(core.GetHealth), core.Health)
+    assert (await running.client.call(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))).count == 0
 
 
 async def test_hundreds_of_concurrent_requests_get_their_own_responses(world: World) -> None:
@@ -61,21 +61,21 @@ async def test_hundreds_of_concurrent_requests_get_their_own_responses(world: Wo
     running = await world.start()
     await world.connected(running)
     await running.client.check(NUMBER)
-    questions = [running.client.send(NUMBER, str(n)) for n in range(300)]
+    requests = [running.client.send(NUMBER, str(n)) for n in range(300)]
     checks = [running.client.check(f"1555011{n:04}") for n in range(300)]
-    answers = await asyncio.gather(*questions)
+    responses = await asyncio.gather(*requests)
     contacts = await asyncio.gather(*checks)
-    ids = [answer.id for answer in answers]
+    ids = [response.id for response in responses]
     assert ids == sorted(set(ids)), "the order of ids is the order accepted"
     assert [found[0].input for found in contacts] == [f"1555011{n:04}" for n in range(300)]
 
 
-async def test_health_and_metrics_are_answered(world: World) -> None:
+async def test_health_and_metrics_are_served(world: World) -> None:
     running = await world.start()
     await world.connected(running)
-    health = await running.client.ask(core.GetHealth)
+    health = await running.client.call(core.GetHealth)
     assert (health.gateway_status, health.node, health.shards) == ("connected", "first", [0])
-    metrics = await running.client.ask(core.GetMetrics)
+    metrics = await running.client.call(core.GetMetrics)
     assert 'tidings_shard_epoch{shard="0"} 1.0' in metrics.text
 
 

@@ -1,4 +1,4 @@
-"""Shards that a process answers for, while terms of them end and start."""
+"""Shards of a process, while terms of them end and start."""
 
 from __future__ import annotations
 

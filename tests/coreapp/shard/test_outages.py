@@ -43,16 +43,16 @@ async def test_while_the_database_hangs_new_messages_are_refused_and_pending_one
     in_hand = asyncio.create_task(running.client.send(NUMBER, "in hand"))
     async with asyncio.timeout(10):
         # An earlier response of the database counts for a second.
-        while (await running.client.ask(core.GetHealth)).gateway_status != "disconnected":
+        while (await running.client.call(core.GetHealth)).gateway_status != "disconnected":
             pass
     # The health probe and the commit have limits of 2 s each. A message between them waits for the database.
     await soon(lambda: running.shard.context.journal.is_stalled)
     assert not in_hand.done()
     # Not together with the message in progress, which the database may keep for the 10 s that a transaction may take.
     async with lateness.measured() as late:
-        asked = time.monotonic()
+        started = time.monotonic()
         refused = await running.client.send(NUMBER, "turned away")
-        assert time.monotonic() - asked < 8.0 + late.seconds
+        assert time.monotonic() - started < 8.0 + late.seconds
     assert isinstance(refused, core.Refused)
     assert (refused.code, refused.retry_after) == (1011, 1), "nothing was done: it may be sent again"
 

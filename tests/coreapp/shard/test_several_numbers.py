@@ -88,9 +88,9 @@ async def running_with_two(world: World, servers: RealNetwork, shard_count: int 
 
 async def send(running: Running, account: str, to: str, text: str) -> core.Accepted:
     content = b'{"type":"text","text":{"body":"%s"}}' % text.encode()
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n, account, to, "text", content))
-    assert isinstance(answer, core.Accepted), answer
-    return answer
+    response = await running.client.call(lambda n: core.AcceptMessage(n, account, to, "text", content))
+    assert isinstance(response, core.Accepted), response
+    return response
 
 
 async def test_a_number_added_at_run_time_is_registered_and_sends_as_its_own_device(
@@ -154,7 +154,7 @@ async def test_callbacks_go_to_the_webhook_of_the_number(world: World, servers: 
             await application_settings.change_settings(
                 connection, SECOND, {"webhooks": {"url": other.url, "message": {"sent": True}}, "sent_status": True}
             )
-        assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, SECOND)), core.Done)
+        assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, SECOND)), core.Done)
         sent = await send(running, SECOND, PEER, "from the second")
         first = await send(running, BUSINESS, PEER, "from the first")
         await soon(lambda: sent.id in posted(other))
@@ -174,7 +174,7 @@ async def test_webhooks_of_a_shared_waba_name_it_and_the_number_that_they_are_ab
     async with receiving(webhook_secrets.app_secret(SECRET, APP)) as sink:
         await subscribe(world, sink.url)
         for account in (BUSINESS, SECOND):
-            assert isinstance(await running.client.ask(lambda n, a=account: core.SettingsChanged(n, a)), core.Done)
+            assert isinstance(await running.client.call(lambda n, a=account: core.SettingsChanged(n, a)), core.Done)
         first = await send(running, BUSINESS, PEER, "from the first")
         second = await send(running, SECOND, PEER, "from the second")
         for account, sent in ((BUSINESS, first), (SECOND, second)):
@@ -191,13 +191,13 @@ async def test_health_is_that_of_the_requested_number(world: World, servers: Rea
     running = await running_with_two(world, servers)
 
     async def owned(account: str) -> list[int]:
-        health: core.Health = await running.client.ask(lambda n: core.GetHealth(n, account))
+        health: core.Health = await running.client.call(lambda n: core.GetHealth(n, account))
         return health.shards
 
     assert await owned("") == [0, 32]
     assert await owned(BUSINESS) == [0]
     assert await owned(SECOND) == [32]
-    refused = await running.client.ask(lambda n: core.ListGroups(n, "15550000009"))
+    refused = await running.client.call(lambda n: core.ListGroups(n, "15550000009"))
     assert (refused.code, refused.retry_after) == (codes.NOT_PRIMARY_COREAPP, 1)
 
 
@@ -210,21 +210,21 @@ async def test_a_full_job_queue_of_one_number_refuses_no_message_of_another(worl
     await send(running, SECOND, PEER, "before")
     content = b'{"type":"text","text":{"body":"burst"}}'
     first = [
-        running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, PEER, "text", content, request_id=str(n)))
+        running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, PEER, "text", content, request_id=str(n)))
         for _ in range(50)
     ]
-    *answers, other = await asyncio.gather(
-        *first, running.client.ask(lambda n: core.AcceptMessage(n, SECOND, PEER, "text", content))
+    *responses, other = await asyncio.gather(
+        *first, running.client.call(lambda n: core.AcceptMessage(n, SECOND, PEER, "text", content))
     )
-    refused = [answer for answer in answers if not isinstance(answer, core.Accepted)]
+    refused = [response for response in responses if not isinstance(response, core.Accepted)]
     assert refused
-    assert {answer.code for answer in refused} == {1016}
+    assert {response.code for response in refused} == {1016}
     assert isinstance(other, core.Accepted)
 
 
 async def test_metrics_of_a_shard_name_its_number(world: World, servers: RealNetwork) -> None:
     running = await running_with_two(world, servers)
-    text = (await running.client.ask(core.GetMetrics)).text
+    text = (await running.client.call(core.GetMetrics)).text
     for number, shard in ((BUSINESS, 0), (SECOND, 32)):
         assert f'tidings_queue_depth{{number="{number}",queue="jobs",shard="{shard}"}} 0.0' in text
         assert f'tidings_queue_limit{{number="{number}",queue="callbacks",shard="{shard}"}} ' in text
@@ -236,7 +236,7 @@ async def test_metrics_of_a_shard_name_its_number(world: World, servers: RealNet
     await soon(lambda: running.node.shards.numbers == [0])
 
     async def are_withdrawn() -> bool:
-        text = (await running.client.ask(core.GetMetrics)).text
+        text = (await running.client.call(core.GetMetrics)).text
         gauges = ("tidings_queue_depth", "tidings_queue_limit", "tidings_shard_number", "tidings_upstream_connected")
         return not any(f'{gauge}{{number="{SECOND}"' in text for gauge in gauges)
 
@@ -291,7 +291,7 @@ async def test_a_number_that_waits_for_its_code_does_not_keep_the_first_one_from
     second = running.node.numbers.of
     await soon(lambda: (found := second(SECOND)) is not None and found.requests.waits_for_code)
     await soon(running.node.owned.is_set)
-    health: core.Health = await running.client.ask(lambda n: core.GetHealth(n, SECOND))
+    health: core.Health = await running.client.call(lambda n: core.GetHealth(n, SECOND))
     assert health.gateway_status == "unregistered"
     await a_phone(servers)
     await send(running, BUSINESS, PEER, "from the first")

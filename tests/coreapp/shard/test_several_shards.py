@@ -83,11 +83,11 @@ async def test_each_peer_is_served_by_its_own_shard_in_one_process(world: World,
     await connected(running)
     assert {contact.status for contact in await running.client.check(*NUMBERS)} == {"valid"}
     accepted = [await running.client.send(number, "hi") for number in NUMBERS for _ in range(3)]
-    assert all(isinstance(answer, core.Accepted) for answer in accepted), accepted
+    assert all(isinstance(response, core.Accepted) for response in accepted), accepted
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 12 * 4)
-    for answer in accepted:
-        assert world.sink.statuses_of(answer.id) == ["sent", "delivered", "read"]
-        assert world.sink.statuses_of(f"echo-{answer.id}") == ["received"]
+    for response in accepted:
+        assert world.sink.statuses_of(response.id) == ["sent", "delivered", "read"]
+        assert world.sink.statuses_of(f"echo-{response.id}") == ["received"]
     assert [len(phone.shown) for phone in phones] == [3, 3, 3, 3]
     # Event ids are unique across all shards.
     assert len({post.event_id for post in world.sink.posts}) == 48
@@ -108,11 +108,11 @@ async def test_a_second_process_gets_half_of_the_shards_and_returns_them_when_it
         owner, other = (first, second) if shard_of(number, COUNT) in owned_by(first) else (second, first)
         assert isinstance(await owner.client.send(number), core.Accepted)
         assert (await other.client.send(number)).code == 1018
-    assert (await second.client.ask(lambda n: core.CheckContacts(n, BUSINESS, ["1"]))).code == 1018
+    assert (await second.client.call(lambda n: core.CheckContacts(n, BUSINESS, ["1"]))).code == 1018
     for number in NUMBERS:
         owner, other = (first, second) if shard_of(number, COUNT) in owned_by(first) else (second, first)
         assert (await owner.client.check(number, of=number, force=True))[0].status == "valid"
-        assert (await other.client.ask(lambda n: core.CheckContacts(n, BUSINESS, ["1"], of=number))).code == 1018  # noqa: B023
+        assert (await other.client.call(lambda n: core.CheckContacts(n, BUSINESS, ["1"], of=number))).code == 1018  # noqa: B023
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 16)
 
     started = asyncio.get_running_loop().time()
@@ -137,7 +137,7 @@ async def test_contact_results_of_one_shard_are_visible_to_the_others_at_once(
     assert (await running.client.check(number, force=True))[0].status == "valid"
     async with world.database.reading() as connection:
         (kept,) = await contacts.list_checked(connection, BUSINESS, [number], since=contacts.Since(0, 0))
-    assert kept.registered, "on disk before the answer"
+    assert kept.registered, "on disk before the response"
     assert isinstance(await running.client.send(number), core.Accepted)
 
 
@@ -175,10 +175,10 @@ async def test_a_new_registration_reopens_every_other_shard(world: World, server
     first = await start(world, servers, "one")
     second = await start(world, servers, "two", owned=False)
     await soon(lambda: spread_over(first, second))
-    exported = await first.client.ask(lambda n: core.ExportKeys(n, BUSINESS, "password"))
+    exported = await first.client.call(lambda n: core.ExportKeys(n, BUSINESS, "password"))
     epochs = {shard.context.shard: shard.context.lease.epoch for shard in second.node.shards}
     assert epochs
-    restored = await first.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, "password", exported.data))
+    restored = await first.client.call(lambda n: core.RestoreKeys(n, BUSINESS, "password", exported.data))
     assert isinstance(restored, core.Done), restored
     await soon(
         lambda: (

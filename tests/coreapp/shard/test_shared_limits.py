@@ -35,10 +35,10 @@ async def servers(world: World, database_factory: DatabaseFactory, tmp_path: Pat
 async def code(running: Running, account: str, to: str) -> int:
     """Send a template of a number whose WABA may reach two recipients. Returns 0, or the code of the refusal."""
     content = b'{"type":"template","template":{}}'
-    answer: Any = await running.client.ask(
+    response: Any = await running.client.call(
         lambda n: core.AcceptMessage(n, account, to, "template", content, checked_late=True, recipient_limit=2)
     )
-    return getattr(answer, "code", 0)
+    return getattr(response, "code", 0)
 
 
 def changes(sink: CloudSink) -> set[tuple[str, str]]:
@@ -73,7 +73,7 @@ async def test_a_changed_limit_of_a_waba_is_posted_for_each_number_and_its_capab
     async with receiving(webhook_secrets.app_secret(SECRET, APP)) as sink:
         await subscribe(world, sink.url, fields=(QUALITY, CAPABILITY))
         for account in (BUSINESS, SECOND):
-            assert isinstance(await running.client.ask(lambda n, a=account: core.SettingsChanged(n, a)), core.Done)
+            assert isinstance(await running.client.call(lambda n, a=account: core.SettingsChanged(n, a)), core.Done)
         async with world.database.transaction() as connection:
             await cloud_limits.change(connection, BUSINESS, {"tier": "TIER_250"})
         await sink.signals.until(lambda: len(sink.posts) == 3)

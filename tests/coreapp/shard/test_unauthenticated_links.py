@@ -65,8 +65,8 @@ async def connect(table: UnauthenticatedLinks, masters: list[bytes]) -> AsyncIte
 
 
 async def greet(client: Client, key: str = KEY) -> core.Response:
-    answer: core.Response = await client.ask(lambda n: core.Hello(n, key))
-    return answer
+    response: core.Response = await client.call(lambda n: core.Hello(n, key))
+    return response
 
 
 async def test_connections_without_the_link_key_are_closed_after_a_timeout(
@@ -78,7 +78,7 @@ async def test_connections_without_the_link_key_are_closed_after_a_timeout(
     assert len(table) == 1
     await silent.gone.wait()
     assert (refused(unauthenticated.LATE) - before, len(table)) == (1, 0)
-    assert isinstance(await webapp.ask(core.Ping), core.Done)
+    assert isinstance(await webapp.call(core.Ping), core.Done)
 
 
 async def test_a_connection_beyond_the_limit_evicts_the_oldest_unauthenticated_one(
@@ -91,7 +91,7 @@ async def test_a_connection_beyond_the_limit_evicts_the_oldest_unauthenticated_o
     assert isinstance(await greet(await connect()), core.Done)
     await oldest.gone.wait()
     assert refused(unauthenticated.EVICTED) - before == 1
-    assert isinstance(await webapp.ask(core.Ping), core.Done)
+    assert isinstance(await webapp.call(core.Ping), core.Done)
 
 
 async def test_frames_are_limited_to_4_kib_until_authentication(connect: Connect) -> None:
@@ -122,9 +122,9 @@ async def test_an_operator_is_known_by_each_master_key_that_was_added_since_the_
     async def purge(master: bytes) -> core.Response:
         client = await connect()
         own = operator_key.derive(master)
-        assert isinstance(await client.ask(lambda n: core.Hello(n, KEY, operator_key=own)), core.Done)
-        answer: core.Response = await client.ask(lambda n: core.PurgeCallbacks(n, [], "me", "all", 0, []))
-        return answer
+        assert isinstance(await client.call(lambda n: core.Hello(n, KEY, operator_key=own)), core.Done)
+        response: core.Response = await client.call(lambda n: core.PurgeCallbacks(n, [], "me", "all", 0, []))
+        return response
 
     rotated = b"2" * 32
     refusal = await purge(rotated)

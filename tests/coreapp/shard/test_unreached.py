@@ -72,7 +72,7 @@ class Webapp:
         self.membership = WebappMembership(database, name, lambda _: None)
         self.links = CoreappLinks(shard_map, LINK_KEY, patience=4.5, timeout=30.0)
         self.report = ReachReport(database, self.links, self.membership.webapp.incarnation)
-        self.answers: dict[str, Exception | None] = {}  # by message id: the error; None if it was accepted
+        self.responses: dict[str, Exception | None] = {}  # by message id: the error; None if it was accepted
         self.late: set[str] = set()  # ids of messages that were sent while a Coreapp was known to be unreached
         self._ids = MessageIds()
         self._stop = asyncio.Event()
@@ -105,13 +105,13 @@ class Webapp:
                 n=n, account=BUSINESS, to=to, kind="text", content=content, id=message_id, repeated=repeated
             )
 
-        answer: Exception | None = None
+        response: Exception | None = None
         try:
             await self.links.call(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
         except (CoreappAway, CoreappRefused, Overloaded) as error:
-            answer = error
-        self.answers[message_id] = answer
-        return answer
+            response = error
+        self.responses[message_id] = response
+        return response
 
     async def _is_accepted(self, to: str) -> bool:
         return await self.send(to) is None
@@ -294,15 +294,15 @@ async def test_an_owner_that_no_webapp_reaches_releases_its_shards_after_5_secon
         await scene.way.start()
     await scene.spread()
     await webapp.sends(*NUMBERS)
-    refused = [answer for answer in webapp.answers.values() if answer is not None]
+    refused = [response for response in webapp.responses.values() if response is not None]
     unknown = {
         message_id
-        for message_id, answer in webapp.answers.items()
-        if isinstance(answer, CoreappAway) and not isinstance(answer, CoreappUnreachable)
+        for message_id, response in webapp.responses.items()
+        if isinstance(response, CoreappAway) and not isinstance(response, CoreappUnreachable)
     }
     assert not unknown & webapp.late, "503 for all but those that were under way"
-    print(f"{cut}: {len(webapp.answers)} messages, {len(refused)} not accepted, {len(unknown)} of these unknown")
-    accepted = {message_id for message_id, answer in webapp.answers.items() if answer is None}
+    print(f"{cut}: {len(webapp.responses)} messages, {len(refused)} not accepted, {len(unknown)} of these unknown")
+    accepted = {message_id for message_id, response in webapp.responses.items() if response is None}
 
     def shown() -> collections.Counter[str]:
         return collections.Counter(message["text"]["body"] for phone in phones for message in phone.shown)  # type: ignore[index]

@@ -101,7 +101,7 @@ async def until_no_jobs(world: World) -> None:
 
 async def post(running: Running, *events: core.UpstreamEvent) -> Any:
     """Pass events to the Coreapp as a Webapp does. Returns its response."""
-    return await running.client.ask(lambda n: core.TakeUpstreamEvents(n, BUSINESS, list(events)))
+    return await running.client.call(lambda n: core.TakeUpstreamEvents(n, BUSINESS, list(events)))
 
 
 @contextlib.contextmanager

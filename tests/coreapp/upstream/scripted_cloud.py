@@ -18,13 +18,13 @@ from tests.web_server import serving
 
 PHONE_NUMBER_ID, WABA_ID = "106540352242922", "102290129340398"
 TOKEN, APP_SECRET, CALLBACK_SECRET, VERIFY_TOKEN = "T0KEN", "app secret", "callback-secret", "verify"
-HOLD, CUT = "hold", "cut"  # answers: none yet, or a closed connection
+HOLD, CUT = "hold", "cut"  # responses: none yet, or a closed connection
 
-Answer = tuple[int, Any] | str | None
+ScriptedResponse = tuple[int, Any] | str | None
 
 
-def refused(code: int, message: str = "Title", status: int = 400, **more: Any) -> Answer:
-    """Return the answer with an error of the Graph API."""
+def refused(code: int, message: str = "Title", status: int = 400, **more: Any) -> ScriptedResponse:
+    """Return the response with an error of the Graph API."""
     return status, {"error": {"message": f"(#{code}) {message}", "type": "OAuthException", "code": code, **more}}
 
 
@@ -33,22 +33,22 @@ class ScriptedCloud:
 
     def __init__(self) -> None:
         self.signals = Signals()
-        # Returns `None` to accept a message, another answer otherwise.
-        self.policy: Callable[[dict[str, Any]], Answer] = lambda body: None
+        # Returns `None` to accept a message, another response otherwise.
+        self.policy: Callable[[dict[str, Any]], ScriptedResponse] = lambda body: None
         self.posts: list[dict[str, Any]] = []  # messages, in the order of their arrival
         self.marks: list[dict[str, Any]] = []  # read marks
         self.tokens: list[str] = []
         self.in_flight = self.most_in_flight = 0
         self.released = asyncio.Event()
-        self.held_answer: Answer = None  # the answer after `released`
+        self.held_response: ScriptedResponse = None  # the response after `released`
         # Uploaded files: fields of the form, with type and content of the file.
         self.uploads: list[dict[str, Any]] = []
-        self.upload_policy: Callable[[], Answer] = lambda: None
+        self.upload_policy: Callable[[], ScriptedResponse] = lambda: None
         self.files: dict[str, bytes] = {}  # files of recipients, by id
         self.file_status = 200
         self.file_failures = 0  # requests for files of recipients that get 503 before the others get their files
         self.templates: list[dict[str, Any]] = []
-        self.template_answer: tuple[int, str] | None = None  # instead of the templates
+        self.template_response: tuple[int, str] | None = None  # instead of the templates
         self.template_changes = ScriptedTemplates(self)
         self.profile = ScriptedProfile(self)
         self.url = self._origin = ""
@@ -79,18 +79,18 @@ class ScriptedCloud:
         return web.json_response({"message_template_namespace": "9d1f930f_bea0_4e35", "id": WABA_ID})
 
     async def _list_templates(self, request: web.Request) -> web.StreamResponse:
-        if self.template_answer is not None:
-            status, text = self.template_answer
+        if self.template_response is not None:
+            status, text = self.template_response
             return web.Response(status=status, text=text, content_type="application/json")
         start, limit = int(request.query.get("after", 0)), int(request.query["limit"])
         end = start + limit
-        answer: dict[str, Any] = {"data": self.templates[start:end]}
-        if answer["data"]:
-            answer["paging"] = {"cursors": {"before": str(start), "after": str(end)}}
+        response: dict[str, Any] = {"data": self.templates[start:end]}
+        if response["data"]:
+            response["paging"] = {"cursors": {"before": str(start), "after": str(end)}}
             if end < len(self.templates):
                 # Not to be called: it leads to another host.
-                answer["paging"]["next"] = "http://127.0.0.1:1/v25.0/next"
-        return web.json_response(answer)
+                response["paging"]["next"] = "http://127.0.0.1:1/v25.0/next"
+        return web.json_response(response)
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
@@ -104,9 +104,9 @@ class ScriptedCloud:
                 found[str(part.name)] = content.decode()
         self.uploads.append(found)
         self.signals.changed()
-        answer = self.upload_policy()
-        if isinstance(answer, tuple):
-            return web.json_response(answer[1], status=answer[0])
+        response = self.upload_policy()
+        if isinstance(response, tuple):
+            return web.json_response(response[1], status=response[0])
         return web.json_response({"id": str(700 + len(self.uploads))})
 
     async def _describe_file(self, request: web.Request) -> web.StreamResponse:
@@ -142,19 +142,19 @@ class ScriptedCloud:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.signals.changed()
         try:
-            answer = self.policy(body)
-            if answer == HOLD:
+            response = self.policy(body)
+            if response == HOLD:
                 await self.released.wait()
-                answer = self.held_answer
+                response = self.held_response
         finally:
             self.in_flight -= 1
-        if answer == CUT:
+        if response == CUT:
             assert request.transport is not None
             request.transport.close()
             return web.Response()
-        if isinstance(answer, tuple):
-            text = answer[1] if isinstance(answer[1], str) else json.dumps(answer[1])
-            return web.Response(status=answer[0], text=text, content_type="application/json")
+        if isinstance(response, tuple):
+            text = response[1] if isinstance(response[1], str) else json.dumps(response[1])
+            return web.Response(status=response[0], text=text, content_type="application/json")
         if "to" in body:
             contact = {"input": body["to"], "wa_id": body["to"]}
         else:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-HOLD, CUT = "hold", "cut"  # answers: none yet, or a closed connection
+HOLD, CUT = "hold", "cut"  # responses: none yet, or a closed connection
 
-Answer = tuple[int, str] | str | None
+ScriptedResponse = tuple[int, str] | str | None
 
 APP_ID = "554433221100"
 JPEG = b"\xff\xd8\xff\xe0" + bytes(range(256)) * 40
@@ -33,10 +33,10 @@ class ScriptedProfile:
         self.reads = 0
         self.token_reads = 0
         self.uploads: list[tuple[dict[str, str], dict[str, str], bytes]] = []  # query, headers and bytes
-        self.answer: Answer = None  # instead of an accepted change
-        self.shown: Answer = None  # instead of the profile
-        self.upload_answer: Answer = None  # instead of the handle of an upload
-        self.read_gate: asyncio.Event | None = None  # holds a read that has its answer already
+        self.response: ScriptedResponse = None  # instead of an accepted change
+        self.shown: ScriptedResponse = None  # instead of the profile
+        self.upload_response: ScriptedResponse = None  # instead of the handle of an upload
+        self.read_gate: asyncio.Event | None = None  # holds a read that has its response already
         self.photo_tokens: list[str | None] = []  # `Authorization` of downloads of the photo
 
     def add_to(self, app: web.Application, number: str) -> None:
@@ -56,21 +56,21 @@ class ScriptedProfile:
         usual = {"data": [{"vertical": "UNDEFINED", **found, "messaging_product": "whatsapp"}]}
         if self.read_gate is not None:
             await self.read_gate.wait()
-        return await self._answered(request, self.shown, usual)
+        return await self._reply(request, self.shown, usual)
 
     async def _change(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         assert body.pop("messaging_product") == "whatsapp"
         self.posts.append(body)
-        if self.answer is None:
+        if self.response is None:
             if body.pop("profile_picture_handle", ""):
                 self.photo = self.uploads[-1][2]
             self.fields |= body
-        return await self._answered(request, self.answer, {"success": True})
+        return await self._reply(request, self.response, {"success": True})
 
     async def _set_pin(self, request: web.Request) -> web.StreamResponse:
         self.pins.append((await request.json())["pin"])
-        return await self._answered(request, self.answer, {"success": True})
+        return await self._reply(request, self.response, {"success": True})
 
     async def _describe_token(self, request: web.Request) -> web.StreamResponse:
         self.token_reads += 1
@@ -85,17 +85,17 @@ class ScriptedProfile:
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         assert request.query == {"sig": "ARZ"}
         self.uploads[-1] = (self.uploads[-1][0], dict(request.headers), await request.read())
-        return await self._answered(request, self.upload_answer, {"h": "4::aW1h"})
+        return await self._reply(request, self.upload_response, {"h": "4::aW1h"})
 
     async def _give_photo(self, request: web.Request) -> web.StreamResponse:
         self.photo_tokens.append(request.headers.get("Authorization"))
         return web.Response(status=self.photo_status, body=self.photo, content_type="image/jpeg")
 
-    async def _answered(self, request: web.Request, answer: Answer, usual: Any) -> web.StreamResponse:
-        if answer == HOLD:
+    async def _reply(self, request: web.Request, response: ScriptedResponse, usual: Any) -> web.StreamResponse:
+        if response == HOLD:
             await self._cloud.released.wait()
-        elif answer == CUT:
+        elif response == CUT:
             assert request.transport is not None
             request.transport.close()
-        status, text = answer if isinstance(answer, tuple) else (200, json.dumps(usual))
+        status, text = response if isinstance(response, tuple) else (200, json.dumps(usual))
         return web.Response(status=status, text=text, content_type="application/json")

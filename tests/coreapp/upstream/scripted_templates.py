@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-HOLD, CUT = "hold", "cut"  # answers: none yet, or a closed connection
+HOLD, CUT = "hold", "cut"  # responses: none yet, or a closed connection
 
-Answer = tuple[int, str] | str | None
+ScriptedResponse = tuple[int, str] | str | None
 
 
 class Listed(Protocol):
@@ -26,8 +26,8 @@ class ScriptedTemplates:
     def __init__(self, waba: Listed) -> None:
         self._waba = waba
         self.calls: list[tuple[str, dict[str, str], Any]] = []  # method, query and body of each change
-        self.answer: Answer = None  # instead of an accepted change
-        self.shown: Answer = None  # instead of the template by its id
+        self.response: ScriptedResponse = None  # instead of an accepted change
+        self.shown: ScriptedResponse = None  # instead of the template by its id
         self.retry_after = ""
         self.is_lost = False  # whether a change that is held or cut is made all the same
 
@@ -41,30 +41,30 @@ class ScriptedTemplates:
         body = await request.json()
         self._note(request, body)
         made = {"id": str(8_000 + len(self.calls)), "status": "PENDING", "category": body["category"]}
-        if self.answer is None or self.is_lost:
+        if self.response is None or self.is_lost:
             self._waba.templates = [*self._waba.templates, {"parameter_format": "POSITIONAL", **body, **made}]
-        return await self._answered(request, self.answer, made)
+        return await self._reply(request, self.response, made)
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self._note(request, body)
-        if self.answer is None:
+        if self.response is None:
             self._find(request).update({**body, "status": "PENDING"})
-        return await self._answered(request, self.answer, {"success": True})
+        return await self._reply(request, self.response, {"success": True})
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
         self._note(request, None)
         query = request.query
-        if self.answer is None:
+        if self.response is None:
             self._waba.templates = [
                 one
                 for one in self._waba.templates
                 if one["name"] != query["name"] or query.get("hsm_id", one["id"]) != one["id"]
             ]
-        return await self._answered(request, self.answer, {"success": True})
+        return await self._reply(request, self.response, {"success": True})
 
     async def _show(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, self.shown, self._find(request))
+        return await self._reply(request, self.shown, self._find(request))
 
     def _note(self, request: web.Request, body: Any) -> None:
         self.calls.append((request.method, dict(request.query), body))
@@ -72,12 +72,12 @@ class ScriptedTemplates:
     def _find(self, request: web.Request) -> dict[str, Any]:
         return next(one for one in self._waba.templates if one["id"] == request.match_info["template"])
 
-    async def _answered(self, request: web.Request, answer: Answer, usual: Any) -> web.StreamResponse:
-        if answer == HOLD:
+    async def _reply(self, request: web.Request, response: ScriptedResponse, usual: Any) -> web.StreamResponse:
+        if response == HOLD:
             await self._waba.released.wait()
-        elif answer == CUT:
+        elif response == CUT:
             assert request.transport is not None
             request.transport.close()
-        status, text = answer if isinstance(answer, tuple) else (200, json.dumps(usual))
+        status, text = response if isinstance(response, tuple) else (200, json.dumps(usual))
         headers = {"Retry-After": self.retry_after} if self.retry_after else {}
         return web.Response(status=status, text=text, content_type="application/json", headers=headers)

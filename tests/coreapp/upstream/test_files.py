@@ -290,8 +290,8 @@ async def test_files_in_headers_are_uploaded(bridged: World, cloud: ScriptedClou
 
 
 async def test_messages_to_a_recipient_wait_for_a_file_before_them(bridged: World, cloud: ScriptedCloud) -> None:
-    answers: list[Any] = [refused(131016, status=500), refused(4), (500, {}), None]
-    cloud.upload_policy = lambda: answers.pop(0)
+    responses: list[Any] = [refused(131016, status=500), refused(4), (500, {}), None]
+    cloud.upload_policy = lambda: responses.pop(0)
     running = await bridged.start()
     row = await upload(bridged)
     first = await send_image(running, ANN, row.id)

@@ -66,15 +66,15 @@ async def started(world: World, cloud: ScriptedCloud, about: str = "old") -> Run
 async def change(running: Running, *, photo: str = "", kind: str = "", **fields: Any) -> core.Done | core.Refused:
     """Request a change of the profile as a Webapp does. Returns the Coreapp's response."""
     body = json.dumps(fields).encode()
-    answer = await running.client.ask(lambda n: core.ChangeProfile(n, BUSINESS, body, photo, kind))
-    assert isinstance(answer, core.Done | core.Refused)
-    return answer
+    response = await running.client.call(lambda n: core.ChangeProfile(n, BUSINESS, body, photo, kind))
+    assert isinstance(response, core.Done | core.Refused)
+    return response
 
 
 async def set_pin(running: Running, pin: str = "123456") -> core.Done | core.Refused:
-    answer = await running.client.ask(lambda n: core.SetPin(n, BUSINESS, pin))
-    assert isinstance(answer, core.Done | core.Refused)
-    return answer
+    response = await running.client.call(lambda n: core.SetPin(n, BUSINESS, pin))
+    assert isinstance(response, core.Done | core.Refused)
+    return response
 
 
 async def put_file(running: Running, content: bytes) -> str:
@@ -173,18 +173,18 @@ async def test_an_industry_is_removed(bridged: World, cloud: ScriptedCloud) -> N
 
 async def test_an_industry_that_the_cloud_api_does_not_have_is_refused(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud)
-    answer = await change(running, vertical="Lighthouses")
-    assert isinstance(answer, core.Refused)
-    assert answer.code == 1009
-    assert "Travel and Transportation" in answer.details
+    response = await change(running, vertical="Lighthouses")
+    assert isinstance(response, core.Refused)
+    assert response.code == 1009
+    assert "Travel and Transportation" in response.details
     assert cloud.profile.posts == []
 
 
 async def test_a_photo_is_uploaded_for_the_app_of_the_token_and_shown(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud)
     for content, kind in ((JPEG, "image/jpeg"), (PNG, "image/png")):
-        answer = await change(running, photo=await put_file(running, content), kind=kind)
-        assert isinstance(answer, core.Done)
+        response = await change(running, photo=await put_file(running, content), kind=kind)
+        assert isinstance(response, core.Done)
         assert (await stored(bridged))[2] == Photo(kind, content)
         query, headers, sent = cloud.profile.uploads[-1]
         assert query == {"file_length": str(len(content)), "file_type": kind, "file_name": "photo"}
@@ -192,7 +192,7 @@ async def test_a_photo_is_uploaded_for_the_app_of_the_token_and_shown(bridged: W
     assert cloud.profile.token_reads == 1
     # Another token may be that of another app.
     await attach(bridged.database, cloud.url, token="N3W", changed_at=2)
-    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+    await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
     await change(running, photo=await put_file(running, JPEG), kind="image/jpeg")
     assert cloud.profile.token_reads == 2
 
@@ -200,19 +200,19 @@ async def test_a_photo_is_uploaded_for_the_app_of_the_token_and_shown(bridged: W
 async def test_a_photo_of_five_mebibytes_is_set(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud)
     content = JPEG + bytes(5 * 1024 * 1024 - len(JPEG))
-    answer = await change(running, photo=await put_file(running, content), kind="image/jpeg")
-    assert isinstance(answer, core.Done)
+    response = await change(running, photo=await put_file(running, content), kind="image/jpeg")
+    assert isinstance(response, core.Done)
     assert cloud.profile.uploads[-1][2] == content
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"), [((400, failed(100, message="(#100) bad picture")), 1009), ((200, "{}"), 1011), (CUT, 1011)]
+    ("response", "code"), [((400, failed(100, message="(#100) bad picture")), 1009), ((200, "{}"), 1011), (CUT, 1011)]
 )
 async def test_a_photo_that_cannot_be_uploaded_changes_nothing(
-    bridged: World, cloud: ScriptedCloud, answer: Any, code: int
+    bridged: World, cloud: ScriptedCloud, response: Any, code: int
 ) -> None:
     running = await started(bridged, cloud)
-    cloud.profile.upload_answer = answer
+    cloud.profile.upload_response = response
     refused = await change(running, about="new", photo=await put_file(running, JPEG), kind="image/jpeg")
     assert isinstance(refused, core.Refused)
     assert refused.code == code
@@ -225,9 +225,9 @@ async def test_a_photo_whose_file_is_gone_changes_nothing(bridged: World, cloud:
     running = await started(bridged, cloud)
     name = await put_file(running, JPEG)
     await running.shard.context.files.delete([name])
-    answer = await change(running, about="new", photo=name, kind="image/jpeg")
-    assert isinstance(answer, core.Refused)
-    assert (answer.code, answer.retry_after) == (1011, 1)
+    response = await change(running, about="new", photo=name, kind="image/jpeg")
+    assert isinstance(response, core.Refused)
+    assert (response.code, response.retry_after) == (1011, 1)
     assert cloud.profile.posts == []
 
 
@@ -258,38 +258,38 @@ async def test_errors_of_the_cloud_api_become_those_of_v1(
     bridged: World, cloud: ScriptedCloud, status: int, text: str, code: int
 ) -> None:
     running = await started(bridged, cloud)
-    cloud.profile.answer = (status, text)
-    for answer in (await set_pin(running), await change(running, about="new")):
-        assert isinstance(answer, core.Refused)
-        assert answer.code == code
-        assert (answer.retry_after > 0) == (codes.find(code).status in (429, 503))
-        assert ("unknown" in answer.details) == (status >= 500 or text == "<html>")
+    cloud.profile.response = (status, text)
+    for response in (await set_pin(running), await change(running, about="new")):
+        assert isinstance(response, core.Refused)
+        assert response.code == code
+        assert (response.retry_after > 0) == (codes.find(code).status in (429, 503))
+        assert ("unknown" in response.details) == (status >= 500 or text == "<html>")
     assert (await stored(bridged))[0] == "old"
 
 
-async def test_a_change_whose_answer_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_change_whose_response_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud)
-    cloud.profile.answer, cloud.profile.fields = CUT, {"about": "new"}
-    answer = await change(running, about="newer")
-    assert isinstance(answer, core.Refused)
-    assert "unknown" in answer.details
+    cloud.profile.response, cloud.profile.fields = CUT, {"about": "new"}
+    response = await change(running, about="newer")
+    assert isinstance(response, core.Refused)
+    assert "unknown" in response.details
     await until_stored(bridged, "new")
 
 
-async def test_a_hung_cloud_api_is_answered_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud)
-    cloud.profile.answer = HOLD
+    cloud.profile.response = HOLD
     started_at = time.monotonic()
     # The second waits for the first. On a busy machine it may start in the last moment of its 6 s.
-    answers = await asyncio.gather(change(running, about="new"), set_pin(running))
+    responses = await asyncio.gather(change(running, about="new"), set_pin(running))
     assert time.monotonic() - started_at < 9.0
-    for answer in answers:
-        assert isinstance(answer, core.Refused)
-        assert answer.code == codes.NOT_READY
-        assert "does not answer within 6 s" in answer.details
-    assert "is unknown" in answers[0].details  # type: ignore[union-attr]
-    if cloud.profile.pins or "nothing was changed" not in answers[1].details:  # type: ignore[union-attr]
-        assert "is unknown" in answers[1].details  # type: ignore[union-attr]
+    for response in responses:
+        assert isinstance(response, core.Refused)
+        assert response.code == codes.NOT_READY
+        assert "does not respond within 6 s" in response.details
+    assert "is unknown" in responses[0].details  # type: ignore[union-attr]
+    if cloud.profile.pins or "nothing was changed" not in responses[1].details:  # type: ignore[union-attr]
+        assert "is unknown" in responses[1].details  # type: ignore[union-attr]
 
 
 async def test_a_ninth_change_at_the_same_time_is_refused(
@@ -298,12 +298,12 @@ async def test_a_ninth_change_at_the_same_time_is_refused(
     assert profile_changes.AT_ONCE == 8
     monkeypatch.setattr(change_calls, "CHANGE_SECONDS", 60.0)
     running = await started(bridged, cloud)
-    cloud.profile.answer = HOLD
+    cloud.profile.response = HOLD
     held = [asyncio.create_task(set_pin(running)) for _ in range(8)]
     await polling.until(lambda: len(cloud.profile.pins) == 1, seconds=10.0, pause=0.01)
-    answer = await set_pin(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.OVERLOADED
+    response = await set_pin(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.OVERLOADED
     cloud.released.set()
     assert all(isinstance(each, core.Done) for each in await asyncio.gather(*held))
 
@@ -323,6 +323,6 @@ async def test_a_read_that_began_before_a_change_does_not_undo_it(bridged: World
 
 async def test_a_change_for_a_number_of_the_network_is_refused(world: World) -> None:
     running = await world.start()
-    for answer in (await change(running, about="new"), await set_pin(running)):
-        assert isinstance(answer, core.Refused)
-        assert answer.code == codes.NOT_PRIMARY_COREAPP
+    for response in (await change(running, about="new"), await set_pin(running)):
+        assert isinstance(response, core.Refused)
+        assert response.code == codes.NOT_PRIMARY_COREAPP

@@ -23,9 +23,9 @@ ANN, BEN = "15550110001", "15550110002"
 
 
 async def send(running: Running, content: str = '{"type":"text","text":{"body":"x"}}', kind: str = "text") -> str:
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, ANN, kind, content.encode()))
-    assert isinstance(answer, core.Accepted), answer
-    return answer.id
+    response = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, ANN, kind, content.encode()))
+    assert isinstance(response, core.Accepted), response
+    return response.id
 
 
 async def sent(world: World, running: Running) -> str:
@@ -38,8 +38,8 @@ async def sent(world: World, running: Running) -> str:
 async def test_a_message_of_a_recipient_is_posted_once_however_often_it_arrives(bridged: World) -> None:
     running = await bridged.start()
     own = inbound_ids.derive(BUSINESS, "wamid.IN=")
-    answers = await asyncio.gather(*(post(running, message("wamid.IN=")) for _ in range(5)))
-    assert all(isinstance(answer, core.Done) for answer in answers)
+    responses = await asyncio.gather(*(post(running, message("wamid.IN=")) for _ in range(5)))
+    assert all(isinstance(response, core.Done) for response in responses)
     await running.stopped()
     again = await bridged.start(node="second")
     assert isinstance(await post(again, message("wamid.IN=")), core.Done)
@@ -56,8 +56,8 @@ async def test_a_repeated_event_is_not_acknowledged_when_the_database_refuses_th
 ) -> None:
     running = await bridged.start()
     with ids_refused(monkeypatch):
-        answers = await asyncio.gather(*(post(running, message("wamid.IN=")) for _ in range(5)))
-    assert [type(answer) for answer in answers] == [core.Refused] * 5
+        responses = await asyncio.gather(*(post(running, message("wamid.IN=")) for _ in range(5)))
+    assert [type(response) for response in responses] == [core.Refused] * 5
 
 
 async def test_statuses_are_reported_in_order_and_once(bridged: World) -> None:
@@ -123,8 +123,8 @@ async def test_ids_are_translated_in_both_directions(bridged: World, cloud: Scri
     await cloud.signals.until(lambda: len(cloud.posts) == 3)
     assert cloud.posts[1]["context"] == {"message_id": "wamid.IN="}
     assert cloud.posts[2]["reaction"] == {"message_id": "wamid.IN=", "emoji": "x"}
-    answer = await running.client.ask(lambda n: core.MarkRead(n, BUSINESS, own, sender=ANN))
-    assert isinstance(answer, core.Done)
+    response = await running.client.call(lambda n: core.MarkRead(n, BUSINESS, own, sender=ANN))
+    assert isinstance(response, core.Done)
     await cloud.signals.until(lambda: len(cloud.marks) == 1)
     assert cloud.marks == [{"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.IN="}]
 
@@ -164,8 +164,8 @@ async def test_a_read_mark_that_the_database_delays_is_posted_later_and_does_not
 
     monkeypatch.setattr(upstream_ids, "list_by_id", fail_once)
     for own, sender in ((first, ANN), (second, BEN)):
-        answer = await running.client.ask(functools.partial(core.MarkRead, account=BUSINESS, id=own, sender=sender))
-        assert isinstance(answer, core.Done)
+        response = await running.client.call(functools.partial(core.MarkRead, account=BUSINESS, id=own, sender=sender))
+        assert isinstance(response, core.Done)
         await failed.wait()
     await cloud.signals.until(lambda: len(cloud.marks) == 2)
     assert [mark["message_id"] for mark in cloud.marks] == ["wamid.2=", "wamid.1="]
@@ -173,7 +173,7 @@ async def test_a_read_mark_that_the_database_delays_is_posted_later_and_does_not
 
 async def test_events_that_v1_does_not_have_are_acknowledged_and_dropped(bridged: World) -> None:
     running = await bridged.start()
-    answer = await post(
+    response = await post(
         running,
         core.UpstreamEvent(core.MESSAGE_EVENT, b"{", ANN),
         core.UpstreamEvent(core.STATUS_EVENT, b"[]", ANN),
@@ -181,7 +181,7 @@ async def test_events_that_v1_does_not_have_are_acknowledged_and_dropped(bridged
         message("wamid.EDIT=", type="edit", edit={}),
         message("wamid.IN="),
     )
-    assert isinstance(answer, core.Done)
+    assert isinstance(response, core.Done)
     await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 1)
     assert bridged.sink.labels() == [(inbound_ids.derive(BUSINESS, "wamid.IN="), "received")]
 
@@ -205,9 +205,9 @@ async def test_a_thousand_events_in_one_post_are_all_reported(bridged: World) ->
 
 async def test_a_coreapp_whose_number_uses_the_network_takes_no_events(world: World) -> None:
     running = await world.start()
-    answer = await post(running, message("wamid.IN="))
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_PRIMARY_COREAPP
+    response = await post(running, message("wamid.IN="))
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_PRIMARY_COREAPP
 
 
 async def test_ids_are_deleted_after_31_days(bridged: World) -> None:

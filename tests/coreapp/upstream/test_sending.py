@@ -37,9 +37,9 @@ def short_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
 async def send(running: Running, to: str = ANN, text: str = "hello", **more: Any) -> str:
     """Send a text. Returns its id."""
     content = json.dumps({"type": "text", "text": {"body": text}}).encode()
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, **more))
-    assert isinstance(answer, core.Accepted), answer
-    return answer.id
+    response = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, **more))
+    assert isinstance(response, core.Accepted), response
+    return response.id
 
 
 async def count_jobs(world: World) -> int:
@@ -109,8 +109,8 @@ async def test_at_most_the_configured_number_of_posts_is_in_flight(bridged: Worl
 async def test_a_message_that_is_refused_for_now_is_posted_again_without_a_status(
     bridged: World, cloud: ScriptedCloud, code: int
 ) -> None:
-    answers = itertools.chain([refused(code), refused(code, status=429)], itertools.repeat(None))
-    cloud.policy = lambda body: next(answers)
+    responses = itertools.chain([refused(code), refused(code, status=429)], itertools.repeat(None))
+    cloud.policy = lambda body: next(responses)
     running = await bridged.start()
     message_id = await send(running)
     await until_no_jobs(bridged)
@@ -119,7 +119,7 @@ async def test_a_message_that_is_refused_for_now_is_posted_again_without_a_statu
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "details"),
+    ("response", "code", "details"),
     [
         (refused(131009, error_data={"details": "why"}), 1009, "why"),
         (
@@ -132,9 +132,9 @@ async def test_a_message_that_is_refused_for_now_is_posted_again_without_a_statu
     ],
 )
 async def test_a_refused_message_fails_with_the_code_of_v1(
-    bridged: World, cloud: ScriptedCloud, answer: Any, code: int, details: str
+    bridged: World, cloud: ScriptedCloud, response: Any, code: int, details: str
 ) -> None:
-    cloud.policy = lambda body: answer
+    cloud.policy = lambda body: response
     running = await bridged.start()
     message_id = await send(running)
     await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
@@ -146,11 +146,11 @@ async def test_a_refused_message_fails_with_the_code_of_v1(
     await until_no_jobs(bridged)
 
 
-@pytest.mark.parametrize("answer", [CUT, (500, "<html>"), (200, "{}"), refused(131000, status=500)])
+@pytest.mark.parametrize("response", [CUT, (500, "<html>"), (200, "{}"), refused(131000, status=500)])
 async def test_an_unknown_outcome_fails_after_the_wait_and_is_never_posted_twice(
-    bridged: World, cloud: ScriptedCloud, answer: Any
+    bridged: World, cloud: ScriptedCloud, response: Any
 ) -> None:
-    cloud.policy = lambda body: answer
+    cloud.policy = lambda body: response
     running = await bridged.start()
     message_id = await send(running)
     await bridged.sink.signals.until(lambda: bridged.sink.statuses_of(message_id) == ["failed"])
@@ -176,8 +176,8 @@ async def test_an_unknown_outcome_is_settled_by_a_status_with_our_id(bridged: Wo
 async def test_an_unknown_outcome_is_posted_again_where_the_operator_wants_no_loss(
     bridged: World, cloud: ScriptedCloud
 ) -> None:
-    answers = itertools.chain([CUT], itertools.repeat(None))
-    cloud.policy = lambda body: next(answers)
+    responses = itertools.chain([CUT], itertools.repeat(None))
+    cloud.policy = lambda body: next(responses)
     running = await bridged.start(cloud_resends_unknown=True)
     message_id = await send(running)
     await until_no_jobs(bridged)
@@ -205,8 +205,8 @@ async def test_a_status_settles_a_message_that_waits_to_be_posted_again(
 ) -> None:
     monkeypatch.setattr(pace, "MAX_BACKOFF", 60.0)
     monkeypatch.setattr(pace, "BACKOFF_BASE", 60.0)
-    answers = itertools.chain([refused(131056)] * 2, itertools.repeat(None))
-    cloud.policy = lambda body: next(answers)
+    responses = itertools.chain([refused(131056)] * 2, itertools.repeat(None))
+    cloud.policy = lambda body: next(responses)
     running = await bridged.start()
     message_id = await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 2)
@@ -252,7 +252,7 @@ async def test_a_fault_of_the_credentials_stops_the_number_until_they_are_replac
         # v1 clients get no 401: messages are accepted, and wait.
         await send(running, f"1555011{n:04}")
     await soon(lambda: running.shard.is_stopped)
-    health = await running.client.ask(lambda n: core.GetHealth(n, BUSINESS))
+    health = await running.client.call(lambda n: core.GetHealth(n, BUSINESS))
     assert health.gateway_status == "disconnected"
 
     async def has_fault() -> bool:
@@ -275,9 +275,9 @@ async def test_a_late_refusal_of_replaced_credentials_does_not_stop_the_number(
     bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "RETRY_STOPPED_SECONDS", 60.0)
-    answers = {ANN: HOLD}
-    cloud.policy = lambda body: answers.pop(body["to"], None)
-    cloud.held_answer = refused(190, "Invalid token", status=401)
+    responses = {ANN: HOLD}
+    cloud.policy = lambda body: responses.pop(body["to"], None)
+    cloud.held_response = refused(190, "Invalid token", status=401)
     running = await bridged.start()
     await send(running)
     await cloud.signals.until(lambda: len(cloud.posts) == 1)
@@ -408,10 +408,10 @@ async def test_what_the_cloud_api_lacks_is_refused_with_a_reason(
 ) -> None:
     running = await bridged.start()
     fields = {"to": ANN, "kind": "text", "content": b'{"type":"text","text":{"body":"x"}}', **changes}
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n=n, account=BUSINESS, **fields))
-    assert isinstance(answer, core.Refused), answer
-    assert answer.code == code
-    assert answer.details
+    response = await running.client.call(lambda n: core.AcceptMessage(n=n, account=BUSINESS, **fields))
+    assert isinstance(response, core.Refused), response
+    assert response.code == code
+    assert response.details
     assert cloud.posts == []
 
 
@@ -422,9 +422,9 @@ async def test_groups_registration_and_backups_are_refused(bridged: World) -> No
         lambda n: core.RequestCode(n, BUSINESS),
         lambda n: core.RestoreKeys(n, BUSINESS, "p", "d"),
     ):
-        answer = await running.client.ask(make)
-        assert isinstance(answer, core.Refused), answer
-        assert answer.code == codes.ACCESS_DENIED
+        response = await running.client.call(make)
+        assert isinstance(response, core.Refused), response
+        assert response.code == codes.ACCESS_DENIED
 
 
 async def test_every_number_is_a_contact_until_a_status_finds_it_undeliverable(
@@ -439,9 +439,9 @@ async def test_every_number_is_a_contact_until_a_status_finds_it_undeliverable(
     (contact,) = await running.client.check("+1 555 011 0001")
     assert contact.status == "invalid"
     content = b'{"type":"text","text":{"body":"x"}}'
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, ANN, "text", content))
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.INVALID_USER
+    response = await running.client.call(lambda n: core.AcceptMessage(n, BUSINESS, ANN, "text", content))
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.INVALID_USER
 
 
 async def test_switching_is_refused_while_messages_are_unsent(bridged: World, cloud: ScriptedCloud) -> None:
@@ -474,8 +474,8 @@ async def test_another_url_is_refused_while_it_is_unknown_whether_a_message_was_
 async def test_an_error_at_the_end_of_a_wait_reopens_the_shard(
     bridged: World, cloud: ScriptedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = itertools.chain([CUT], itertools.repeat(HOLD))
-    cloud.policy = lambda body: next(answers)
+    responses = itertools.chain([CUT], itertools.repeat(HOLD))
+    cloud.policy = lambda body: next(responses)
     running = await bridged.start()
     first = running.shard
     failures = [ConnectionError("the database is away")]

@@ -31,8 +31,8 @@ async def issued(world: World) -> list[StandIn]:
 async def test_a_message_is_shown_with_the_number_that_stands_for_its_sender(bridged: World) -> None:
     running = await bridged.start()
     arrivals = [hidden_message(f"wamid.{n}", stand_in=OF_ANN, user_id=ANN) for n in range(5)]
-    answers = await asyncio.gather(*(post(running, each) for each in arrivals))
-    assert all(isinstance(answer, core.Done) for answer in answers)
+    responses = await asyncio.gather(*(post(running, each) for each in arrivals))
+    assert all(isinstance(response, core.Done) for response in responses)
     await bridged.sink.signals.until(lambda: len(bridged.sink.taken()) == 5)
     for posted in bridged.sink.taken():
         assert posted.body["contacts"] == [{"profile": {"name": "Ann"}, "wa_id": OF_ANN}]
@@ -94,9 +94,9 @@ async def test_a_number_of_another_user_or_a_second_one_of_a_user_is_refused_so_
 ) -> None:
     running = await bridged.start()
     await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
-    answer = await post(running, hidden_message("wamid.B", stand_in=number, user_id=user_id), message("wamid.C"))
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
+    response = await post(running, hidden_message("wamid.B", stand_in=number, user_id=user_id), message("wamid.C"))
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
     # Nothing of the post is kept, and the shard works on.
     free = OF_BEN if user_id == BEN else OF_ANN
     again = await post(running, hidden_message("wamid.B", stand_in=free, user_id=user_id), message("wamid.C"))
@@ -118,8 +118,8 @@ async def test_two_shards_give_one_user_one_number(bridged: World, monkeypatch: 
 
     with monkeypatch.context() as overtaking:
         overtaking.setattr(StandInNumbers, "prepare", overtaken)
-        answer = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
-    assert isinstance(answer, core.Refused)
+        response = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    assert isinstance(response, core.Refused)
     other = f"888{OF_ANN[3:]}"
     assert await issued(bridged) == [StandIn(BUSINESS, other, ANN)]
     assert bridged.sink.taken() == []
@@ -138,8 +138,8 @@ async def test_the_number_is_on_disk_with_the_message_or_not_at_all(
 ) -> None:
     running = await bridged.start()
     with ids_refused(monkeypatch):
-        answer = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
-    assert isinstance(answer, core.Refused)
+        response = await post(running, hidden_message("wamid.A", stand_in=OF_ANN, user_id=ANN))
+    assert isinstance(response, core.Refused)
     assert await issued(bridged) == []
 
 
@@ -284,9 +284,9 @@ async def test_a_notice_that_a_first_message_of_the_new_id_overtakes_is_repeated
 
     with monkeypatch.context() as overtaking:
         overtaking.setattr(StandInNumbers, "prepare", overtaken)
-        answer = await post(running, notice("wamid.N"))
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
+        response = await post(running, notice("wamid.N"))
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
     assert set(await issued(bridged)) == {StandIn(BUSINESS, OF_BEN, NEW), StandIn(BUSINESS, OF_ANN, ANN)}
     # The shard works on, with the number for the same user.
     assert running.shard is shard

@@ -29,9 +29,9 @@ async def change(
 ) -> core.Done | core.Refused:
     """Request a change of the template `order` as a Webapp does. Returns the Coreapp's response."""
     body = json.dumps(definition).encode() if definition is not None else b""
-    answer = await running.client.ask(lambda n: core.ChangeTemplate(n, BUSINESS, action, "order", language, body))
-    assert isinstance(answer, core.Done | core.Refused)
-    return answer
+    response = await running.client.call(lambda n: core.ChangeTemplate(n, BUSINESS, action, "order", language, body))
+    assert isinstance(response, core.Done | core.Refused)
+    return response
 
 
 async def create(running: Running) -> core.Done | core.Refused:
@@ -52,7 +52,7 @@ async def started(world: World, cloud: ScriptedCloud, *names: str) -> Running:
     return running
 
 
-async def test_a_created_template_is_in_the_waba_and_stored_when_the_request_is_answered(
+async def test_a_created_template_is_in_the_waba_and_stored_when_the_response_arrives(
     bridged: World, cloud: ScriptedCloud
 ) -> None:
     running = await started(bridged, cloud, "a")
@@ -66,8 +66,8 @@ async def test_a_created_template_is_in_the_waba_and_stored_when_the_request_is_
 async def test_an_edited_template_has_what_the_waba_made_of_it(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud, "order", "order_2")
     before, _ = await stored(bridged)
-    answer = await change(running, core.EDIT_TEMPLATE, {"components": BODY})
-    assert isinstance(answer, core.Done)
+    response = await change(running, core.EDIT_TEMPLATE, {"components": BODY})
+    assert isinstance(response, core.Done)
     assert cloud.template_changes.calls == [("POST", {}, {"components": BODY})]
     after, other = await stored(bridged)
     assert (after.components, after.status, after.created_at) == (BODY, "PENDING", before.created_at)
@@ -91,7 +91,7 @@ async def test_a_template_that_messages_use_stays_with_the_status_of_the_waba(
     bridged: World, cloud: ScriptedCloud
 ) -> None:
     running = await started(bridged, cloud, "order")
-    cloud.template_changes.answer = (200, '{"success":true}')
+    cloud.template_changes.response = (200, '{"success":true}')
     cloud.templates = [template("order", id="800", status="PENDING_DELETION")]
     assert isinstance(await change(running, core.DELETE_TEMPLATE), core.Done)
 
@@ -104,9 +104,9 @@ async def test_a_template_that_messages_use_stays_with_the_status_of_the_waba(
 @pytest.mark.parametrize("action", [core.EDIT_TEMPLATE, core.DELETE_TEMPLATE])
 async def test_a_template_that_the_waba_lacks_is_not_found(bridged: World, cloud: ScriptedCloud, action: str) -> None:
     running = await started(bridged, cloud, "order")
-    answer = await change(running, action, {"components": BODY}, language="de")
-    assert isinstance(answer, core.Refused)
-    assert (answer.code, answer.details) == (1006, "name: the WABA has no template order in de")
+    response = await change(running, action, {"components": BODY}, language="de")
+    assert isinstance(response, core.Refused)
+    assert (response.code, response.details) == (1006, "name: the WABA has no template order in de")
     assert cloud.template_changes.calls == []
 
 
@@ -139,13 +139,13 @@ async def test_errors_of_the_cloud_api_become_those_of_v1(
     bridged: World, cloud: ScriptedCloud, status: int, text: str, code: int, words: str
 ) -> None:
     running = await started(bridged, cloud, "a")
-    cloud.template_changes.answer = (status, text)
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == code
-    assert words in answer.details
-    assert ("is unknown" in answer.details) == (status >= 500)
-    assert (answer.retry_after > 0) == (codes.find(code).status in (429, 503))
+    cloud.template_changes.response = (status, text)
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == code
+    assert words in response.details
+    assert ("is unknown" in response.details) == (status >= 500)
+    assert (response.retry_after > 0) == (codes.find(code).status in (429, 503))
     assert [row.name for row in await stored(bridged)] == ["a"]
 
 
@@ -154,10 +154,10 @@ async def test_a_rate_limit_names_the_seconds_to_wait(
     bridged: World, cloud: ScriptedCloud, given: str, seconds: int
 ) -> None:
     running = await started(bridged, cloud, "a")
-    cloud.template_changes.answer, cloud.template_changes.retry_after = (400, failed(80007)), given
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert (answer.code, answer.retry_after) == (1015, seconds)
+    cloud.template_changes.response, cloud.template_changes.retry_after = (400, failed(80007)), given
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert (response.code, response.retry_after) == (1015, seconds)
 
 
 @pytest.mark.parametrize(
@@ -173,24 +173,24 @@ async def test_a_rate_limit_names_the_seconds_to_wait(
         CUT,
     ],
 )
-async def test_an_answer_that_is_not_one_of_the_cloud_api_leaves_the_outcome_open(
+async def test_a_response_that_is_not_one_of_the_cloud_api_leaves_the_outcome_open(
     bridged: World, cloud: ScriptedCloud, hostile: tuple[int, str] | str
 ) -> None:
     running = await started(bridged, cloud, "a")
-    cloud.template_changes.answer = hostile
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
-    assert "is unknown" in answer.details
-    assert answer.retry_after > 0
+    cloud.template_changes.response = hostile
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
+    assert "is unknown" in response.details
+    assert response.retry_after > 0
     assert [row.name for row in await stored(bridged)] == ["a"]
 
 
-async def test_a_change_whose_answer_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_change_whose_response_is_lost_is_mirrored_soon(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud, "a")
-    cloud.template_changes.answer, cloud.template_changes.is_lost = CUT, True
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
+    cloud.template_changes.response, cloud.template_changes.is_lost = CUT, True
+    response = await create(running)
+    assert isinstance(response, core.Refused)
     await until_stored(bridged, "a", "order")
 
 
@@ -199,10 +199,10 @@ async def test_a_template_that_cannot_be_read_after_the_change_is_mirrored_soon(
 ) -> None:
     running = await started(bridged, cloud, "a")
     cloud.template_changes.shown = (200, '{"name":"order","lang')
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
-    assert "the WABA has changed the template" in answer.details
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
+    assert "the WABA has changed the template" in response.details
     await until_stored(bridged, "a", "order")
 
 
@@ -211,41 +211,41 @@ async def test_a_template_with_texts_that_are_too_long_for_the_tables_is_not_sto
 ) -> None:
     running = await started(bridged, cloud, "a")
     cloud.template_changes.shown = (200, json.dumps(template("x" * 513)))
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
     await until_stored(bridged, "a", "order")
 
 
-async def test_a_hung_cloud_api_is_answered_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
+async def test_a_hung_cloud_api_fails_a_call_within_9_seconds(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud, "a")
-    cloud.template_changes.answer = HOLD
+    cloud.template_changes.response = HOLD
     started_at = time.monotonic()
-    answer = await create(running)
+    response = await create(running)
     assert time.monotonic() - started_at < 9.0
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
-    assert "does not answer within 6 s: whether the WABA has changed the template is unknown" in answer.details
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
+    assert "does not respond within 6 s: whether the WABA has changed the template is unknown" in response.details
     assert [row.name for row in await stored(bridged)] == ["a"]
 
 
 async def test_an_unreachable_cloud_api_changes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud, "a")
     await cloud.stop()
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
-    assert "nothing was changed" in answer.details
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
+    assert "nothing was changed" in response.details
     assert [row.name for row in await stored(bridged)] == ["a"]
 
 
 async def test_a_failed_read_before_the_change_changes_nothing(bridged: World, cloud: ScriptedCloud) -> None:
     running = await started(bridged, cloud, "order")
-    cloud.template_answer = (500, "<html>")
-    answer = await change(running, core.EDIT_TEMPLATE, {"components": BODY})
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_READY
-    assert "HTTP 500 without an error of the Cloud API: nothing was changed" in answer.details
+    cloud.template_response = (500, "<html>")
+    response = await change(running, core.EDIT_TEMPLATE, {"components": BODY})
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_READY
+    assert "HTTP 500 without an error of the Cloud API: nothing was changed" in response.details
     assert cloud.template_changes.calls == []
 
 
@@ -255,12 +255,12 @@ async def test_a_ninth_change_at_the_same_time_is_refused(
     assert template_changes.AT_ONCE == 8
     monkeypatch.setattr(change_calls, "CHANGE_SECONDS", 60.0)
     running = await started(bridged, cloud, "a")
-    cloud.template_changes.answer = HOLD
+    cloud.template_changes.response = HOLD
     held = [asyncio.create_task(create(running)) for _ in range(8)]
     await polling.until(lambda: len(cloud.template_changes.calls) == 8, seconds=10.0, pause=0.01)
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.OVERLOADED
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.OVERLOADED
     cloud.released.set()
     await asyncio.gather(*held)
 
@@ -284,7 +284,7 @@ async def test_a_list_that_was_read_before_a_change_does_not_undo_it(
 
 async def test_a_change_for_a_number_of_the_network_is_refused(world: World) -> None:
     running = await world.start()
-    answer = await create(running)
-    assert isinstance(answer, core.Refused)
-    assert answer.code == codes.NOT_PRIMARY_COREAPP
+    response = await create(running)
+    assert isinstance(response, core.Refused)
+    assert response.code == codes.NOT_PRIMARY_COREAPP
     assert await world.database.query(lambda connection: templates.list_templates(connection, BUSINESS)) == []

@@ -85,13 +85,15 @@ async def test_an_unchanged_list_writes_nothing(bridged: World, cloud: ScriptedC
 
 
 @pytest.mark.parametrize(
-    "answer", [(500, "<html>"), (200, "{}"), (200, '{"data":[{"name":5}]}'), (400, '{"error":{"code":100}}')]
+    "response", [(500, "<html>"), (200, "{}"), (200, '{"data":[{"name":5}]}'), (400, '{"error":{"code":100}}')]
 )
-async def test_a_failed_read_keeps_the_templates(bridged: World, cloud: ScriptedCloud, answer: tuple[int, str]) -> None:
+async def test_a_failed_read_keeps_the_templates(
+    bridged: World, cloud: ScriptedCloud, response: tuple[int, str]
+) -> None:
     cloud.templates = [template("a")]
     running = await bridged.start()
     await until_stored(bridged, "a")
-    cloud.template_answer = answer
+    cloud.template_response = response
     assert running.shard.upstream is not None
     assert not await running.shard.upstream.mirror.run_once()
     assert [row.name for row in await stored(bridged)] == ["a"]

@@ -16,7 +16,7 @@ from tests.coreapp.webhook.test_history import record_of, until
 from tidings.storage.business import callbacks
 from tidings.wire import core
 
-Answer = Callable[[Post], int | Awaitable[int]]
+Respond = Callable[[Post], int | Awaitable[int]]
 
 
 async def hold(world: World) -> asyncio.Event:
@@ -27,7 +27,7 @@ async def hold(world: World) -> asyncio.Event:
         await opened.wait()
         return 200
 
-    world.sink.answer = wait
+    world.sink.respond = wait
     return opened
 
 
@@ -71,8 +71,8 @@ async def test_an_event_keeps_its_id_in_every_post(world: World) -> None:
     await world.configure(webhooks={"max_statuses_per_post": 100})
     running = await running_with(world, 20)
     # Refused, then unavailable, then accepted: alone, in batches, and in other batches.
-    answers = iter([400] * 3 + [503] * 30)
-    world.sink.answer = lambda post: next(answers, 200)
+    responses = iter([400] * 3 + [503] * 30)
+    world.sink.respond = lambda post: next(responses, 200)
     await send(running, 20)
     await world.sink.signals.until(lambda: len(world.sink.labels()) == 20)
     names: dict[tuple[str, str], set[str]] = {}
@@ -86,13 +86,13 @@ async def test_an_event_keeps_its_id_in_every_post(world: World) -> None:
 async def test_the_history_has_the_attempts_of_each_event(world: World) -> None:
     await world.configure(webhooks={"max_statuses_per_post": 100, "max_concurrent_requests": 6})
     running = await running_with(world, 12)
-    opened, answers = asyncio.Event(), iter([503])
+    opened, responses = asyncio.Event(), iter([503])
 
-    async def answer(post: Post) -> int:
+    async def respond(post: Post) -> int:
         await opened.wait()
-        return next(answers, 200) if len(post.labels) > 1 else 200
+        return next(responses, 200) if len(post.labels) > 1 else 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     await send(running, 12)
     await queued(running, 12)
     opened.set()
@@ -103,7 +103,7 @@ async def test_the_history_has_the_attempts_of_each_event(world: World) -> None:
         attempts = (await record_of(world, row.seq)).attempts
         posts = [post.status for post in world.sink.posts if row.event_id in post.event_ids]
         assert [(one.attempt, one.status) for one in attempts] == list(enumerate(posts, 1))
-        text = await running.client.ask(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq))
+        text = await running.client.call(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq))
         assert text.body.count(b'"id":"%s"' % row.message_id.encode()) == 1
         assert text.responses == [core.AttemptResponse(one.at, b"ok") for one in attempts]
 
@@ -114,11 +114,11 @@ async def test_a_failing_event_shows_that_it_was_refused_with_others(world: Worl
     running = await running_with(world, 10)
     opened = asyncio.Event()
 
-    async def answer(post: Post) -> int:
+    async def respond(post: Post) -> int:
         await opened.wait()
         return 503 if len(post.labels) > 1 else 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     await send(running, 10)
     await queued(running, 10)
     opened.set()
@@ -137,7 +137,7 @@ async def test_a_restarted_coreapp_posts_the_events_of_an_unfinished_batch_again
     await queued(first, 20)
     await first.killed()
     before = {event_id for post in world.sink.posts for event_id in post.event_ids}
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     second = await world.start(node="second")
     await world.sink.signals.until(lambda: len(set(world.sink.labels())) == 20)
     await queued(second, 0)
@@ -157,7 +157,7 @@ async def test_the_default_of_the_installation_applies_to_numbers_without_their_
     assert 1 < max(sizes(world)) <= 5
     await queued(running, 0)
     await world.configure(webhooks={"max_statuses_per_post": 1})
-    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+    await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
     posts = len(world.sink.posts)
     opened = await hold(world)
     await send(running, 12)
@@ -188,11 +188,11 @@ async def test_one_bad_status_delays_no_other(world: World, persist: bool) -> No
     running = await running_with(world, 20)
     opened, bad = asyncio.Event(), ""
 
-    async def answer(post: Post) -> int:
+    async def respond(post: Post) -> int:
         await opened.wait()
         return 500 if any(message_id == bad for message_id, _ in post.labels) else 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     sent = await send(running, 20)
     bad = sent[13]
     await queued(running, 20)

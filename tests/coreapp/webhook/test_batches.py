@@ -60,17 +60,17 @@ class Posted:
 
 
 class Receiver:
-    """Poster that records each post, and responds with what `answer(post)` returns or raises."""
+    """Poster that records each post, and responds with what `respond(post)` returns or raises."""
 
     def __init__(self) -> None:
         self.posts: list[Posted] = []
-        self.answer: Callable[[Posted], int] = lambda post: 200
+        self.respond: Callable[[Posted], int] = lambda post: 200
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, excerpt: bytearray | None = None) -> int:
         given = {name.encode(): value.encode() for name, value in headers.items()}
         assert Verifier(SECRET).is_valid(given, body)
         self.posts.append(Posted(headers["webhook-id"], body))
-        return self.answer(self.posts[-1])
+        return self.respond(self.posts[-1])
 
     @property
     def sizes(self) -> list[int]:
@@ -212,11 +212,11 @@ async def test_the_queue_counts_events_until_the_batch_is_accepted() -> None:
     scene = Scene()
     waiting: list[int] = []
 
-    def answer(post: Posted) -> int:
+    def respond(post: Posted) -> int:
         waiting.append(len(scene.queue))
         return 200
 
-    scene.receiver.answer = answer
+    scene.receiver.respond = respond
     async with scene.running(*(status(seq) for seq in range(1, 51))):
         await scene.delivered()
     assert waiting == [50]
@@ -226,14 +226,14 @@ async def test_the_queue_counts_events_until_the_batch_is_accepted() -> None:
 async def test_an_unavailable_receiver_gets_the_same_batch_again(failure: int | Exception) -> None:
     scene = Scene()
 
-    def answer(post: Posted) -> int:
+    def respond(post: Posted) -> int:
         if len(scene.receiver.posts) > 3:
             return 200
         if isinstance(failure, Exception):
             raise failure
         return failure
 
-    scene.receiver.answer = answer
+    scene.receiver.respond = respond
     # Two of each recipient: the order in which they become due again differs from that of the first attempt.
     async with scene.running(*(status(seq, peer=f"1555011000{seq % 5}") for seq in range(1, 11))):
         for posts in (1, 2, 3):
@@ -248,7 +248,7 @@ async def test_an_unavailable_receiver_gets_the_same_batch_again(failure: int | 
 
 async def test_one_bad_event_does_not_hold_up_the_others() -> None:
     scene = Scene()
-    scene.receiver.answer = lambda post: 400 if "m4" in post.ids else 200
+    scene.receiver.respond = lambda post: 400 if "m4" in post.ids else 200
     callbacks = [status(seq) for seq in range(1, 11)]
     async with scene.running(*callbacks):
         # Without a delay: the batch, and each of its statuses alone.
@@ -268,7 +268,7 @@ async def test_one_bad_event_does_not_hold_up_the_others() -> None:
 
 async def test_a_refused_event_becomes_a_dead_letter_only_after_a_post_of_its_own() -> None:
     scene = Scene()
-    scene.receiver.answer = lambda post: 400 if "m1" in post.ids else 200
+    scene.receiver.respond = lambda post: 400 if "m1" in post.ids else 200
     old = [dataclasses.replace(status(seq), attempt=20, created_at=0) for seq in (1, 2)]
     async with scene.running(*old):
         await scene.delivered()
@@ -280,7 +280,7 @@ async def test_a_refused_event_becomes_a_dead_letter_only_after_a_post_of_its_ow
 
 async def test_events_of_a_receiver_that_was_away_for_a_day_become_dead_letters_without_more_posts() -> None:
     scene = Scene()
-    scene.receiver.answer = lambda post: 503
+    scene.receiver.respond = lambda post: 503
     old = [dataclasses.replace(status(seq), attempt=9, created_at=0) for seq in range(1, 41)]
     async with scene.running(*old):
         await scene.delivered()
@@ -290,7 +290,7 @@ async def test_events_of_a_receiver_that_was_away_for_a_day_become_dead_letters_
 
 async def test_a_receiver_that_refuses_everything_gets_one_split_in_10_seconds() -> None:
     scene = Scene(batch=20)
-    scene.receiver.answer = lambda post: 500
+    scene.receiver.respond = lambda post: 500
     async with scene.running(*(status(seq) for seq in range(1, 61))):
         await scene.tried(23)
         # The first of three batches was split. Nothing was accepted since.
@@ -301,7 +301,7 @@ async def test_a_receiver_that_refuses_everything_gets_one_split_in_10_seconds()
         scene.advance(9.0)
         await scene.tried(49)
         assert sorted(scene.receiver.sizes[26:]) == [1] * 20 + [20] * 3
-        scene.receiver.answer = lambda post: 200
+        scene.receiver.respond = lambda post: 200
         scene.advance(30.0)
         await scene.delivered()
     assert scene.receiver.sizes[49:] == [20, 20, 20]
@@ -324,12 +324,12 @@ async def test_a_full_journal_posts_the_batch_again_without_an_attempt() -> None
 async def test_an_unexpected_error_with_a_batch_is_retried_for_each_alone() -> None:
     scene = Scene()
 
-    def answer(post: Posted) -> int:
+    def respond(post: Posted) -> int:
         if len(post.ids) > 1:
             raise LookupError("a mistake of ours")
         return 200
 
-    scene.receiver.answer = answer
+    scene.receiver.respond = respond
     callbacks = [status(seq) for seq in (1, 2)]
     async with scene.running(*callbacks):
         await scene.tried(1)

@@ -1,4 +1,4 @@
-"""The number of callbacks that counts when a message asks for admission."""
+"""The number of callbacks that counts at the admission of a message."""
 
 from __future__ import annotations
 

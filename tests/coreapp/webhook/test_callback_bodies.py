@@ -43,7 +43,7 @@ def test_sealed_bodies_open_only_for_their_own_rows() -> None:
 
 
 async def test_queued_callbacks_are_sealed_and_posted_by_the_next_owner(world: World) -> None:
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     running = await running_with(world, 1)
     message = (await running.client.send(NUMBERS[0])).id
     await world.sink.signals.until(lambda: len(world.sink.posts) >= 1)
@@ -51,7 +51,7 @@ async def test_queued_callbacks_are_sealed_and_posted_by_the_next_owner(world: W
     assert bodies
     assert not any(message.encode() in body or body.startswith(b"{") for body in bodies.values())
     await running.stopped()
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     async with world.database.transaction() as connection:
         await connection.execute(callbacks.table.update().values(due_at=0))
     await world.start()
@@ -70,7 +70,7 @@ async def test_unsealed_callbacks_of_an_earlier_release_are_sealed_and_posted(wo
     bodies = await stored(world)
     assert len(bodies) == len(rows)
     assert not any(CANARY in body for body in bodies.values())
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     await world.configure(webhooks={"url": world.sink.url})
     await running.node.config.load()
     await world.sink.signals.until(lambda: len(world.sink.taken()) == len(rows) - 1)

@@ -87,7 +87,7 @@ def test_the_back_off_grows_to_its_limit_and_callbacks_are_given_up_after_a_day(
 @pytest.mark.parametrize("status", [201, 302, 404, 500])
 async def test_non_200_responses_and_redirects_are_retried_with_the_same_event_id(world: World, status: int) -> None:
     running = await running_with(world, 1)
-    world.sink.answer = lambda post: status if len(world.sink.posts) < 3 else 200
+    world.sink.respond = lambda post: status if len(world.sink.posts) < 3 else 200
     await running.client.send(NUMBERS[0])
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert [post.status for post in world.sink.posts] == [status, status, 200]
@@ -97,7 +97,7 @@ async def test_non_200_responses_and_redirects_are_retried_with_the_same_event_i
 
 async def test_any_2xx_is_success_if_configured(world: World) -> None:
     running = await running_with(world, 1, accept_any_2xx=True)
-    world.sink.answer = lambda post: 201
+    world.sink.respond = lambda post: 201
     await running.client.send(NUMBERS[0])
     await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
     shard = running.shard
@@ -110,12 +110,12 @@ async def test_any_2xx_is_success_if_configured(world: World) -> None:
 async def test_a_connection_reset_is_a_failed_attempt(world: World) -> None:
     running = await running_with(world, 1)
 
-    def answer(post: Post) -> int:
+    def respond(post: Post) -> int:
         if len(world.sink.posts) == 1:
             raise ConnectionResetError
         return 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     await running.client.send(NUMBERS[0])
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert len(world.sink.posts) == 2
@@ -126,11 +126,11 @@ async def test_the_statuses_of_one_message_keep_their_order_under_retries(world:
     world.network.receipts = ("delivered", "read")
     counts: dict[str, int] = {}
 
-    def answer(post: Post) -> int:
+    def respond(post: Post) -> int:
         counts[post.event_id] = counts.get(post.event_id, 0) + 1
         return 200 if counts[post.event_id] > int(post.event_id[-2:], 16) % 3 else 503
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     sent = [(await running.client.send(number)).id for number in NUMBERS[:10]]
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 30)
     for message_id in sent:
@@ -144,7 +144,7 @@ async def test_callbacks_wait_until_a_webhook_url_is_set(world: World) -> None:
     await world.network.signals.until(lambda: len(world.network.sends) == 3)
     assert world.sink.posts == []
     await world.configure(webhooks={"url": world.sink.url})
-    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000")), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, "15550000000")), core.Done)
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
     assert sorted(label[0] for label in world.sink.labels()) == sorted(sent)
 
@@ -158,12 +158,12 @@ async def test_concurrent_posts_are_limited_and_a_changed_limit_applies_at_once(
         await opened.wait()
         return 200
 
-    world.sink.answer = wait
+    world.sink.respond = wait
     running = await running_with(world, 30)
     await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
     await world.sink.signals.until(lambda: world.sink.in_flight == 6)
     await world.configure(webhooks={"max_concurrent_requests": 12})
-    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await running.client.call(lambda n: core.SettingsChanged(n, "15550000000"))
     await world.sink.signals.until(lambda: world.sink.in_flight == 12)
     opened.set()
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 30)
@@ -175,7 +175,7 @@ async def test_a_callback_unaccepted_for_a_day_becomes_a_replayable_dead_letter(
 ) -> None:
     clock = ManualClock()
     running = await running_with(world, 1, clock=clock)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
     shard = running.shard
     for count in range(1, retry.MIN_ATTEMPTS):
@@ -190,21 +190,21 @@ async def test_a_callback_unaccepted_for_a_day_becomes_a_replayable_dead_letter(
 
     await polling.until(is_dead, pause=0.01)
     assert len(shard.webhook.queue) == 0
-    world.sink.answer = lambda post: 200
-    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))).count == 1
+    world.sink.respond = lambda post: 200
+    assert (await running.client.call(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))).count == 1
     async with world.database.reading() as connection:
         (audited,) = await callback_replays.list_after(connection, (0, 0))
     assert (audited.by, audited.at) == ("ann@desk", int(clock.now() * 1000))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert len({post.event_id for post in world.sink.posts}) == 1
     assert world.sink.labels() == [(message, "sent")]
-    assert (await running.client.ask(core.ReplayCallbacks)).count == 0
+    assert (await running.client.call(core.ReplayCallbacks)).count == 0
 
 
 async def test_a_clock_that_jumps_ahead_gives_no_callback_up(world: World) -> None:
     clock = ManualClock()
     running = await running_with(world, 1, clock=clock)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
     queue = running.shard.webhook.queue
     for count in range(1, retry.MIN_ATTEMPTS + 3):
@@ -213,7 +213,7 @@ async def test_a_clock_that_jumps_ahead_gives_no_callback_up(world: World) -> No
         if count == 2:
             clock.jump(30 * 86_400)
         if count == retry.MIN_ATTEMPTS + 2:
-            world.sink.answer = lambda post: 200
+            world.sink.respond = lambda post: 200
         clock.advance(60)
         queue.release_due()
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "sent")])
@@ -253,7 +253,7 @@ async def test_a_full_callback_queue_refuses_messages_until_it_drained_to_half(
     world: World,
 ) -> None:
     await world.configure(callback_backoff_delay_ms=1)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     running = await running_with(world, 1, callback_queue_limit=4)
     for count in range(1, 5):
         assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
@@ -261,7 +261,7 @@ async def test_a_full_callback_queue_refuses_messages_until_it_drained_to_half(
     refused = await running.client.send(NUMBERS[0])
     assert isinstance(refused, core.Refused)
     assert (refused.code, refused.retry_after > 0) == (1016, True)
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 4)
     await soon(lambda: not len(running.shard.webhook.queue))
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
@@ -269,7 +269,7 @@ async def test_a_full_callback_queue_refuses_messages_until_it_drained_to_half(
 
 async def test_without_a_webhook_messages_are_accepted_and_excess_statuses_dropped(world: World) -> None:
     await world.configure(webhooks={"url": ""})
-    untold = REGISTRY.get_sample_value("tidings_statuses_untold_total") or 0
+    dropped = REGISTRY.get_sample_value("tidings_statuses_dropped_total") or 0
     [phone] = world.add_phones(NUMBERS[0])
     running = await running_with(world, 0, callback_queue_limit=4)
     await running.client.check(NUMBERS[0])
@@ -284,17 +284,17 @@ async def test_without_a_webhook_messages_are_accepted_and_excess_statuses_dropp
                 async with world.database.reading() as connection:
                     progress = await messages.list_progress(connection, BUSINESS, sent)
     assert len(running.shard.webhook.queue) == 4
-    assert (await running.client.ask(core.GetHealth)).statuses_dropped == 4
-    assert REGISTRY.get_sample_value("tidings_statuses_untold_total") == untold + 4
+    assert (await running.client.call(core.GetHealth)).statuses_dropped == 4
+    assert REGISTRY.get_sample_value("tidings_statuses_dropped_total") == dropped + 4
     # Inbound messages are kept until a webhook receives them.
     phone.read(world.network.sends[0].kind, world.network.sends[0].body)
     kind, ciphertext = phone.write(b'{"type":"text","text":{"body":"hello"}}')
     world.network.deliver(NUMBERS[0], kind, id="hello", body=ciphertext)
     await soon(lambda: len(running.shard.webhook.queue) == 5)
     await world.configure(webhooks={"url": world.sink.url})
-    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await running.client.call(lambda n: core.SettingsChanged(n, "15550000000"))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
-    assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
+    assert (await running.client.call(core.GetHealth)).statuses_dropped == 0
 
 
 async def test_without_a_webhook_messages_are_refused_at_the_limit_if_configured(world: World) -> None:
@@ -310,9 +310,9 @@ async def test_without_a_webhook_messages_are_refused_at_the_limit_if_configured
     # The statuses of earlier messages are still kept.
     world.network.deliver(NUMBERS[0], frames.DELIVERED, id="receipt", refs=[sent[0]])
     await soon(lambda: len(running.shard.webhook.queue) == 5)
-    assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
+    assert (await running.client.call(core.GetHealth)).statuses_dropped == 0
     await world.configure(webhooks={"url": world.sink.url})
-    await running.client.ask(lambda n: core.SettingsChanged(n, "15550000000"))
+    await running.client.call(lambda n: core.SettingsChanged(n, "15550000000"))
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 5)
     assert sorted(world.sink.labels()) == sorted([(sent[0], "delivered"), *((id_, "sent") for id_ in sent)])
     await soon(lambda: not len(running.shard.webhook.queue))
@@ -321,15 +321,15 @@ async def test_without_a_webhook_messages_are_refused_at_the_limit_if_configured
 
 async def test_callbacks_spilled_to_the_database_are_all_posted_once(world: World) -> None:
     await world.configure(callback_backoff_delay_ms=1)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     running = await running_with(world, 30, callback_queue_limit=5)
     world.network.receipts = ("delivered", "read")
     # Admission checks the queue before the statuses are in it, so all of these are accepted.
-    answers = await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
-    sent = [answer.id for answer in answers if isinstance(answer, core.Accepted)]
+    responses = await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
+    sent = [response.id for response in responses if isinstance(response, core.Accepted)]
     assert len(sent) == 30
     await soon(lambda: len(running.shard.webhook.queue) == 90)
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 90)
     for message_id in sent:
         assert world.sink.statuses_of(message_id) == ["sent", "delivered", "read"]
@@ -339,11 +339,11 @@ async def test_callbacks_spilled_to_the_database_are_all_posted_once(world: Worl
 async def test_without_persistence_callbacks_are_posted_and_not_stored(world: World) -> None:
     await world.configure(webhooks={"url": world.sink.url}, callback_persist=False)
     running = await running_with(world, 1)
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
     await world.sink.signals.until(lambda: len(world.sink.posts) >= 2)
     async with world.database.reading() as connection:
         assert await callbacks.count_pending(connection, 0) == 0
-    world.sink.answer = lambda post: 200
+    world.sink.respond = lambda post: 200
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 1)
     assert world.sink.labels() == [(message, "sent")]

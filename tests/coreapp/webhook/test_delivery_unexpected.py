@@ -38,10 +38,10 @@ class Journal:
 
 
 class Scene:
-    """Webhook that responds with `answer`, and a queue with one callback for it."""
+    """Webhook that responds with `response`, and a queue with one callback for it."""
 
     def __init__(self) -> None:
-        self.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        self.response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
         self.posts = 0
         self.clock = ManualClock(1_700_000_000.0)
         self.journal = Journal()
@@ -60,7 +60,7 @@ class Scene:
                 await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(2)
                 self.posts += 1
-                writer.write(self.answer)
+                writer.write(self.response)
         writer.close()
 
     @contextlib.asynccontextmanager
@@ -117,7 +117,7 @@ async def given_up(scene: Scene) -> None:
 
 async def test_a_101_response_is_a_failed_attempt() -> None:
     scene = Scene()
-    scene.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    scene.response = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     async with scene.running():
         await given_up(scene)
     assert scene.posts == retry.MIN_ATTEMPTS

@@ -23,7 +23,7 @@ async def test_each_post_carries_them_until_another_url_is_set(world: World) -> 
     assert first.headers["webhook-id"] == first.event_id
     seen = len(sink.posts)
     await world.configure(webhooks={"url": sink.url})
-    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
     await running.client.send(NUMBER)
     await sink.signals.until(lambda: len(sink.posts) > seen)
     assert not headers.keys() & sink.posts[-1].headers.keys()

@@ -90,10 +90,12 @@ async def test_a_read_message_has_its_times_and_its_callbacks_with_their_attempt
         (attempt,) = (await record_of(world, row.seq)).attempts
         assert (attempt.attempt, attempt.status, attempt.error) == (1, 200, "")
         assert attempt.at // 1000 == post.timestamp
-        answer = await running.client.ask(lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq, "ann (console)"))
-        assert answer.body.startswith(b'{"statuses":')
-        assert answer.responses == [core.AttemptResponse(attempt.at, b"ok")]
-    await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, found[0].seq))  # from an earlier release
+        response = await running.client.call(
+            lambda n, row=row: core.ReadCallback(n, BUSINESS, row.seq, "ann (console)")
+        )
+        assert response.body.startswith(b'{"statuses":')
+        assert response.responses == [core.AttemptResponse(attempt.at, b"ok")]
+    await running.client.call(lambda n: core.ReadCallback(n, BUSINESS, found[0].seq))  # from an earlier release
     async with world.database.reading() as connection:
         audited = await audit_entries.list_after(connection, (0, ""))
     assert {(one.account, one.action, one.subject, one.by) for one in audited} == {
@@ -110,7 +112,7 @@ async def test_a_callback_that_is_shown_is_logged_with_its_requester(
     (row,) = await until(world, "done", 1)
     with caplog.at_level("INFO"):
         for by in ("ann (console)", ""):
-            await running.client.ask(lambda n, by=by: core.ReadCallback(n, BUSINESS, row.seq, by))
+            await running.client.call(lambda n, by=by: core.ReadCallback(n, BUSINESS, row.seq, by))
     logged = [record.__dict__ for record in caplog.records if record.message == "content.shown"]
     assert [(entry["action"], entry["id"], entry["by"]) for entry in logged] == [
         ("show_callback", row.event_id, "ann (console)"),
@@ -128,9 +130,9 @@ async def test_texts_are_sealed_and_opened_only_for_their_number(world: World) -
     assert record.ended is not None
     assert b"statuses" not in record.ended.part.sealed
     assert b"taken by the receiver" not in record.ended.part.sealed
-    refused = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq + 1))
+    refused = await running.client.call(lambda n: core.ReadCallback(n, BUSINESS, row.seq + 1))
     assert refused.code == codes.NOT_FOUND
-    refused = await running.client.ask(lambda n: core.ReadCallback(n, "15550009999", row.seq))
+    refused = await running.client.call(lambda n: core.ReadCallback(n, "15550009999", row.seq))
     assert isinstance(refused, core.Refused)
 
 
@@ -155,7 +157,7 @@ async def test_a_failed_message_has_the_code_of_its_failure(world: World) -> Non
     running = await running_with(world, 1)
     refused = (await running.client.send(NUMBERS[0])).id
     content = b'{"type":"text","text":{"body":"hi"}}'
-    never_sent = await running.client.ask(
+    never_sent = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, "15550160000", "text", content, checked_late=True)
     )
     await until(world, "done", 2)
@@ -169,25 +171,25 @@ async def test_a_failed_message_has_the_code_of_its_failure(world: World) -> Non
 async def test_each_failed_attempt_is_kept_and_the_accepted_one_is_last(world: World) -> None:
     running = await running_with(world, 1)
 
-    def answer(post: Post) -> int:
+    def respond(post: Post) -> int:
         if len(world.sink.posts) == 1:
             raise ConnectionResetError
         return 503 if len(world.sink.posts) < 4 else 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     await running.client.send(NUMBERS[0])
     (row,) = await until(world, "done", 1)
     assert row.attempt == 4
     attempts = (await record_of(world, row.seq)).attempts
     assert [(one.attempt, one.status) for one in attempts] == [(1, None), (2, 503), (3, 503), (4, 200)]
     assert [one.error != "" for one in attempts] == [True, False, False, False]
-    answer_of = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, row.seq))
-    assert answer_of.responses == [core.AttemptResponse(one.at, b"ok") for one in attempts if one.status]
+    text = await running.client.call(lambda n: core.ReadCallback(n, BUSINESS, row.seq))
+    assert text.responses == [core.AttemptResponse(one.at, b"ok") for one in attempts if one.status]
 
 
 async def test_a_failing_callback_shows_its_attempts_before_it_ends(world: World) -> None:
     running = await running_with(world, 1, clock=ManualClock())
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     await running.client.send(NUMBERS[0])
     (row,) = await until(world, "failing", 1)
     assert row.last_error == "HTTP 500"
@@ -199,7 +201,7 @@ async def test_a_failing_callback_shows_its_attempts_before_it_ends(world: World
 
 async def given_up(world: World, running: Running, clock: ManualClock) -> CallbackEntry:
     """Let the webhook refuse the callback of one message for a day."""
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     await running.client.send(NUMBERS[0])
     queue = running.shard.webhook.queue
     for count in range(1, retry.MIN_ATTEMPTS):
@@ -217,9 +219,9 @@ async def test_a_given_up_callback_shows_its_attempts_and_is_done_after_a_resend
     row = await given_up(world, running, clock)
     assert (row.attempt, row.next_attempt) == (10, None)
     assert [one.attempt for one in (await record_of(world, row.seq)).attempts] == list(range(1, 11))
-    world.sink.answer = lambda post: 200
-    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann"))
-    assert answer.count == 1
+    world.sink.respond = lambda post: 200
+    response = await running.client.call(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann"))
+    assert response.count == 1
     (done,) = await until(world, "done", 1)
     assert (done.seq, done.attempt) == (row.seq, 1)
     attempts = (await record_of(world, row.seq)).attempts
@@ -233,8 +235,8 @@ async def test_accepted_callbacks_are_posted_again_under_their_event_ids_and_aud
         await running.client.send(number)
     first, second, third = await until(world, "done", 3)
     chosen = [first.seq, third.seq]
-    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [*chosen, first.seq, 77], "ann"))
-    assert answer.count == 2
+    response = await running.client.call(lambda n: core.ResendCallbacks(n, BUSINESS, [*chosen, first.seq, 77], "ann"))
+    assert response.count == 2
     found = await until(world, "done", 5)
     assert [row.event_id for row in found[3:]] == [first.event_id, third.event_id]
     assert [row.recipient for row in found[3:]] == [first.recipient, third.recipient]
@@ -251,10 +253,10 @@ async def test_a_callback_accepted_in_the_meantime_is_not_posted_again_unless_re
     running = await running_with(world, 1)
     await running.client.send(NUMBERS[0])
     (row,) = await until(world, "done", 1)
-    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann", accepted=False))
-    assert answer.count == 0
-    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann"))
-    assert answer.count == 1
+    response = await running.client.call(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann", accepted=False))
+    assert response.count == 0
+    response = await running.client.call(lambda n: core.ResendCallbacks(n, BUSINESS, [row.seq], "ann"))
+    assert response.count == 1
     await until(world, "done", 2)
     assert len(world.sink.posts) == 2
 
@@ -263,8 +265,8 @@ async def test_callbacks_of_another_number_are_not_resent(world: World) -> None:
     running = await running_with(world, 1)
     await running.client.send(NUMBERS[0])
     (row,) = await until(world, "done", 1)
-    answer = await running.client.ask(lambda n: core.ResendCallbacks(n, "15550009999", [row.seq], "ann"))
-    assert answer.code == codes.ACCESS_DENIED
+    response = await running.client.call(lambda n: core.ResendCallbacks(n, "15550009999", [row.seq], "ann"))
+    assert response.code == codes.ACCESS_DENIED
     assert len(world.sink.posts) == 1
 
 
@@ -273,12 +275,12 @@ async def test_a_killed_coreapp_leaves_each_callback_once(world: World) -> None:
     world.network.receipts = ("delivered", "read")
     hold = asyncio.Event()
 
-    async def answer(post: Post) -> int:
+    async def respond(post: Post) -> int:
         if len(world.sink.posts) > 12:
             await hold.wait()
         return 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     for number in NUMBERS[:10]:
         await running.client.send(number)
     await world.sink.signals.until(lambda: len(world.sink.posts) > 12)
@@ -346,7 +348,7 @@ def collector(running: Running, hours: int, ahead: float, limit: int = 100) -> H
 
 async def test_the_history_expires_after_its_hours(world: World) -> None:
     running = await running_with(world, 2)
-    world.sink.answer = lambda post: 500 if len(world.sink.posts) == 1 else 200
+    world.sink.respond = lambda post: 500 if len(world.sink.posts) == 1 else 200
     await running.client.send(NUMBERS[0])
     (old,) = await until(world, "done", 1)
     assert await collector(running, 2, 2 * HOUR - 60)() == 0
@@ -357,7 +359,7 @@ async def test_the_history_expires_after_its_hours(world: World) -> None:
 
 async def test_attempts_at_a_callback_in_the_queue_do_not_expire(world: World) -> None:
     running = await running_with(world, 1, clock=ManualClock())
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     await running.client.send(NUMBERS[0])
     (row,) = await until(world, "failing", 1)
     assert await collector(running, 2, 3 * HOUR)() == 0
@@ -375,8 +377,8 @@ async def test_small_batches_are_merged_and_nothing_is_lost(world: World) -> Non
         assert await collect() == 0
         assert await entries(world) == before
     assert len(await sizes(world)) < 10
-    answer = await running.client.ask(lambda n: core.ReadCallback(n, BUSINESS, before[3].seq))
-    assert before[3].message_id.encode() in answer.body
+    response = await running.client.call(lambda n: core.ReadCallback(n, BUSINESS, before[3].seq))
+    assert before[3].message_id.encode() in response.body
 
 
 async def sizes(world: World) -> Sequence[int]:
@@ -460,8 +462,8 @@ async def test_many_ended_callbacks_are_posted_again_with_few_queries(world: Wor
     found = await until(world, "done", 90)
     with statements.noted("FROM callback_history") as queries:
         seqs = [row.seq for row in found]
-        answer = await running.client.ask(lambda n: core.ResendCallbacks(n, BUSINESS, seqs, "ann"))
-    assert answer.count == 90
+        response = await running.client.call(lambda n: core.ResendCallbacks(n, BUSINESS, seqs, "ann"))
+    assert response.count == 90
     assert len(queries) == 4, "two pages, each of which is found, and later read with its texts"
     again = (await until(world, "done", 180))[90:]
     assert sorted(row.event_id for row in again) == sorted(row.event_id for row in found)
@@ -490,5 +492,5 @@ async def test_a_reset_in_test_mode_deletes_the_history(world: World) -> None:
     running = await running_with(world, 1, testing=True)
     await running.client.send(NUMBERS[0])
     await until(world, "done", 1)
-    assert isinstance(await running.client.ask(core.EmptyQueues), core.Purged)
+    assert isinstance(await running.client.call(core.EmptyQueues), core.Purged)
     assert await entries(world) == []

@@ -41,15 +41,15 @@ async def until(world: World, status: str, count: int) -> list[CallbackView]:
 
 async def test_replayed_callbacks_are_posted_at_once_and_audited(world: World) -> None:
     running = await running_with(world, 1, clock=ManualClock())
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
     await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
     await soon(lambda: running.shard.webhook.queue.parked == 1)
     (failing,) = await until(world, FAILING, 1)
     assert (failing.subject, failing.recipient, failing.last_error) == (message, NUMBERS[0], "HTTP 500")
-    world.sink.answer = lambda post: 200
-    question = core.ReplayCallbacks
-    assert (await running.client.ask(lambda n: question(n, [failing.seq, 77], "ann@desk"))).count == 1
+    world.sink.respond = lambda post: 200
+    request = core.ReplayCallbacks
+    assert (await running.client.call(lambda n: request(n, [failing.seq, 77], "ann@desk"))).count == 1
     await world.sink.signals.until(lambda: world.sink.labels() == [(message, "sent")])
     assert {post.event_id for post in world.sink.posts} == {failing.event_id}
     async with world.database.reading() as connection:
@@ -67,8 +67,8 @@ async def test_200_callbacks_are_replayed_per_second_after_2000(world: World) ->
         await callbacks.bury(connection, rows, bodies.seal(rows))
 
     async def replay() -> object:
-        answer = await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))
-        return answer.count if isinstance(answer, core.Replayed) else (answer.code, answer.retry_after)
+        response = await running.client.call(lambda n: core.ReplayCallbacks(n, [], "ann@desk"))
+        return response.count if isinstance(response, core.Replayed) else (response.code, response.retry_after)
 
     assert [await replay() for _ in range(3)] == [1_000, 1_000, (1015, 5)]
     clock.advance(4.9)
@@ -84,7 +84,7 @@ async def test_a_purge_deletes_queued_and_dead_callbacks_but_none_being_posted(w
     clock = ManualClock()
     running = await running_with(world, 3, clock=clock)
     shard = running.shard
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     given_up = (await running.client.send(NUMBERS[0])).id
     for count in range(1, retry.MIN_ATTEMPTS + 1):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
@@ -96,22 +96,22 @@ async def test_a_purge_deletes_queued_and_dead_callbacks_but_none_being_posted(w
     failed = (await running.client.send(NUMBERS[1])).id
     await soon(lambda: shard.webhook.queue.parked == 1)
     await until(world, FAILING, 1)
-    answered = asyncio.Event()
+    responded = asyncio.Event()
 
     async def hang(post: object) -> int:
-        await answered.wait()
+        await responded.wait()
         return 200
 
-    world.sink.answer = hang
+    world.sink.respond = hang
     posted = (await running.client.send(NUMBERS[2])).id
     await world.sink.signals.until(lambda: world.sink.in_flight == 1)
     rows = await waiting(world)
     assert {row.subject: row.status for row in rows} == {given_up: DEAD, failed: FAILING, posted: PENDING}
     seqs = [row.seq for row in rows]
-    assert (await running.client.ask(lambda n: core.PurgeCallbacks(n, seqs, "ann@desk", "all"))).count == 2
+    assert (await running.client.call(lambda n: core.PurgeCallbacks(n, seqs, "ann@desk", "all"))).count == 2
     assert [row.subject for row in await waiting(world)] == [posted]
     assert len(shard.webhook.queue) == 1
-    answered.set()
+    responded.set()
     await soon(lambda: len(shard.webhook.queue) == 0)
     clock.advance(24 * 3600)
     shard.webhook.queue.release_due()
@@ -125,7 +125,7 @@ async def test_a_purge_of_dead_letters_keeps_those_replayed_since(world: World) 
     clock = ManualClock()
     running = await running_with(world, 1, clock=clock)
     queue = running.shard.webhook.queue
-    world.sink.answer = lambda post: 500
+    world.sink.respond = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
     for count in range(1, retry.MIN_ATTEMPTS + 1):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
@@ -134,15 +134,17 @@ async def test_a_purge_of_dead_letters_keeps_those_replayed_since(world: World) 
             clock.advance(24 * 3600)
             queue.release_due()
     (dead,) = await until(world, DEAD, 1)
-    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [dead.seq], "ann@desk"))).count == 1
+    assert (await running.client.call(lambda n: core.ReplayCallbacks(n, [dead.seq], "ann@desk"))).count == 1
     await soon(lambda: queue.parked == 1)
     await until(world, FAILING, 1)
     purge = core.PurgeCallbacks
-    answer = await running.client.ask(lambda n: purge(n, [dead.seq], "ben@desk", "dead", statuses=[DEAD]))
-    assert (answer.count, answer.changed) == (0, 1)
+    response = await running.client.call(lambda n: purge(n, [dead.seq], "ben@desk", "dead", statuses=[DEAD]))
+    assert (response.count, response.changed) == (0, 1)
     assert (len(queue), len(await waiting(world, FAILING))) == (1, 1)
-    answer = await running.client.ask(lambda n: purge(n, [dead.seq], "ben@desk", "failing", statuses=[DEAD, FAILING]))
-    assert (answer.count, answer.changed) == (1, 0)
+    response = await running.client.call(
+        lambda n: purge(n, [dead.seq], "ben@desk", "failing", statuses=[DEAD, FAILING])
+    )
+    assert (response.count, response.changed) == (1, 0)
     assert (len(queue), await waiting(world)) == (0, [])
     assert {post.event_id for post in world.sink.posts} == {dead.event_id}
     assert all(message in str(post.body) for post in world.sink.posts)
@@ -150,15 +152,15 @@ async def test_a_purge_of_dead_letters_keeps_those_replayed_since(world: World) 
 
 async def test_callbacks_of_another_shard_are_neither_replayed_nor_purged(world: World) -> None:
     running = await running_with(world, 0)
-    for question in (core.ReplayCallbacks(5, [1], "ann@desk", 7), core.PurgeCallbacks(5, [1], "ann@desk", "all", 7)):
-        refused = await running.client.ask(lambda n, question=question: _numbered(question, n))  # type: ignore[misc]
+    for request in (core.ReplayCallbacks(5, [1], "ann@desk", 7), core.PurgeCallbacks(5, [1], "ann@desk", "all", 7)):
+        refused = await running.client.call(lambda n, request=request: _numbered(request, n))  # type: ignore[misc]
         assert isinstance(refused, core.Refused)
         assert refused.code == codes.NOT_PRIMARY_COREAPP
 
 
-def _numbered(question: core.Request, n: int) -> core.Request:
-    question.n = n
-    return question
+def _numbered(request: core.Request, n: int) -> core.Request:
+    request.n = n
+    return request
 
 
 async def test_dead_letters_are_posted_after_a_replay_whose_commit_had_an_unknown_outcome(
@@ -182,11 +184,11 @@ async def test_dead_letters_are_posted_after_a_replay_whose_commit_had_an_unknow
         return result
 
     monkeypatch.setattr(Database, "commit", lossy)
-    answer = await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
-    assert isinstance(answer, core.Refused)
+    response = await running.client.call(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
+    assert isinstance(response, core.Refused)
     assert lost
     # The operator repeats the command, since the first one has failed.
-    await running.client.ask(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
+    await running.client.call(lambda n: core.ReplayCallbacks(n, [1], "ann@desk"))
     async with asyncio.timeout(5):
         await world.sink.signals.until(lambda: bool(world.sink.posts))
 
@@ -216,8 +218,8 @@ async def test_a_purge_whose_commit_had_an_unknown_outcome_is_counted_and_audite
 
     monkeypatch.setattr(callback_purges, "add", noted)
     monkeypatch.setattr(Database, "transaction", lossy)
-    answer = await running.client.ask(lambda n: core.PurgeCallbacks(n, [1], "ann@desk", "dead"))
-    assert (lost, answer.count) == (["next", "done"], 1)
+    response = await running.client.call(lambda n: core.PurgeCallbacks(n, [1], "ann@desk", "dead"))
+    assert (lost, response.count) == (["next", "done"], 1)
     async with world.database.reading() as connection:
         (audited,) = await callback_purges.list_after(connection, (0, 0))
     assert audited.deleted == 1

@@ -27,7 +27,7 @@ class Receiver:
     def __init__(self) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
-        self.script: Script = self.keep_answering
+        self.script: Script = self.keep_responding
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -46,12 +46,12 @@ class Receiver:
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         self.requests.append(head + await reader.readexactly(length))
 
-    async def keep_answering(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def keep_responding(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await self.request(reader)
             writer.write(OK)
 
-    def answering(self, *parts: bytes, close: bool = False) -> Script:
+    def responding(self, *parts: bytes, close: bool = False) -> Script:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while True:
                 await self.request(reader)
@@ -136,7 +136,7 @@ async def test_concurrent_posts_use_separate_connections(receiver: Receiver, cli
 async def test_every_valid_response_form_is_accepted(
     receiver: Receiver, client: Poster, parts: tuple[bytes, ...], status: int, kept: bool
 ) -> None:
-    receiver.script = receiver.answering(*parts)
+    receiver.script = receiver.responding(*parts)
     for _ in range(2):
         assert await client.post(receiver.url, {}, b"{}") == status
     if kept:
@@ -146,7 +146,7 @@ async def test_every_valid_response_form_is_accepted(
 
 
 async def test_a_response_may_end_with_its_connection(receiver: Receiver, client: Poster) -> None:
-    receiver.script = receiver.answering(b"HTTP/1.0 200 OK\r\n\r\nall of it", close=True)
+    receiver.script = receiver.responding(b"HTTP/1.0 200 OK\r\n\r\nall of it", close=True)
     for _ in range(2):
         assert await client.post(receiver.url, {}, b"{}") == 200
     assert receiver.connections == 2
@@ -168,13 +168,13 @@ async def test_responses_that_are_cut_off_use_a_tenth_of_a_core(receiver: Receiv
     pace = MeasuredReads()
     client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=60, pace=pace)
     chunks = b"1\r\nx\r\n" * 30_000
-    receiver.script = receiver.answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, close=True)
+    receiver.script = receiver.responding(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, close=True)
     started = time.monotonic()
     assert [await client.post(receiver.url, {}, b"{}") for _ in range(100)] == [200] * 100
     assert len(pace.consumed) >= 100
     # Half a second of the CPU share was saved up, and the last post's wait is over.
     assert sum(pace.consumed) <= 0.1 * (time.monotonic() - started + 0.5)
-    receiver.script = receiver.answering(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000))
+    receiver.script = receiver.responding(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000))
     count = len(pace.consumed)
     assert await client.post(receiver.url, {}, b"{}") == 200
     assert len(pace.consumed) == count
@@ -186,10 +186,10 @@ class SlowReads(ReadCpuLimit):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = asyncio.Event()
+        self.looked_up = asyncio.Event()
 
     def consume(self, seconds: float) -> float:
-        self.asked.set()
+        self.looked_up.set()
         return 60.0
 
 
@@ -197,10 +197,10 @@ async def test_a_known_status_is_no_timeout_however_long_the_rest_of_its_respons
     pace = SlowReads()
     client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.2, pace=pace)
     chunks = b"1\r\nx\r\n" * 30_000
-    receiver.script = receiver.answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, close=True)
+    receiver.script = receiver.responding(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, close=True)
     post = asyncio.create_task(client.post(receiver.url, {}, b"{}"))
     async with asyncio.timeout(30):
-        await pace.asked.wait()
+        await pace.looked_up.wait()
     done, _ = await asyncio.wait([post], timeout=1.0)
     assert not done, "the time limit of the post applies to the wait for its response"
     post.cancel()
@@ -208,20 +208,20 @@ async def test_a_known_status_is_no_timeout_however_long_the_rest_of_its_respons
 
 
 async def test_an_idle_connection_closed_by_the_receiver_is_replaced(receiver: Receiver, client: Poster) -> None:
-    receiver.script = receiver.answering(OK, close=True)
+    receiver.script = receiver.responding(OK, close=True)
     for _ in range(5):
         assert await client.post(receiver.url, {}, b"{}") == 200
     assert len(receiver.requests) == 5
 
 
 async def test_an_invalid_response_raises_an_error(receiver: Receiver, client: Poster) -> None:
-    receiver.script = receiver.answering(b"SSH-2.0-OpenSSH_9\r\n")
+    receiver.script = receiver.responding(b"SSH-2.0-OpenSSH_9\r\n")
     with pytest.raises(BadResponse):
         await client.post(receiver.url, {}, b"{}")
-    receiver.script = receiver.answering(b"HTTP/1.1 200 O", close=True)
+    receiver.script = receiver.responding(b"HTTP/1.1 200 O", close=True)
     with pytest.raises(OSError):
         await client.post(receiver.url, {}, b"{}")
-    receiver.script = receiver.answering(close=True)
+    receiver.script = receiver.responding(close=True)
     with pytest.raises(OSError):
         await client.post(receiver.url, {}, b"{}")
 
@@ -230,7 +230,7 @@ async def test_a_response_timeout_closes_the_connection(
     receiver: Receiver,
 ) -> None:
     client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=0.05)
-    receiver.script = receiver.answering()
+    receiver.script = receiver.responding()
     for _ in range(2):
         with pytest.raises(TimeoutError):
             await client.post(receiver.url, {}, b"{}")
@@ -239,21 +239,21 @@ async def test_a_response_timeout_closes_the_connection(
 
 
 async def test_only_new_connections_resolve_and_check_the_host(receiver: Receiver) -> None:
-    asked: list[str] = []
+    looked_up: list[str] = []
 
     async def lookup(host: str, port: int) -> list[Resolved]:
-        asked.append(host)
-        return [(socket.AF_INET, "127.0.0.1" if len(asked) == 1 else "10.0.0.1")]
+        looked_up.append(host)
+        return [(socket.AF_INET, "127.0.0.1" if len(looked_up) == 1 else "10.0.0.1")]
 
     client = Poster(EgressGuard(OutgoingSettings(addresses.LOOPBACK), lookup), timeout=5)
     url = f"http://webhook.example:{receiver.port}/hook"
     for _ in range(3):
         assert await client.post(url, {}, b"{}") == 200
-    assert len(asked) == receiver.connections == 1
+    assert len(looked_up) == receiver.connections == 1
     client.close()
     with pytest.raises(Forbidden, match=r"webhook.example \(10.0.0.1\) is a private address"):
         await client.post(url, {}, b"{}")
-    assert len(asked) == 2
+    assert len(looked_up) == 2
 
 
 async def test_a_forbidden_webhook_address_gets_no_connection(receiver: Receiver) -> None:

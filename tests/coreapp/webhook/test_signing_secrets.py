@@ -65,7 +65,7 @@ async def test_one_of_two_concurrent_first_rotations_is_stored_and_the_other_ref
 async def keep(world: World, running: Running, *secrets: WebhookSecret, key: bytes | None = None) -> None:
     async with world.database.transaction() as connection:
         await secrets_of(world, key).keep(connection, secrets)
-    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
 
 
 async def posted(world: World, running: Running) -> Post:

@@ -31,7 +31,7 @@ def test_a_status_is_due_one_delay_after_the_response() -> None:
     clock.advance(10)
     delay.accepting("a")
     clock.advance(5)
-    delay.answered("a")
+    delay.responded("a")
     assert delay.due_at("a", START + 15_400) == START + 16_000
     assert delay.due_at("a", START + 16_000) == 0
     assert delay.due_at("of long ago", START + 15_400) == 0
@@ -46,14 +46,14 @@ def test_the_delay_of_an_early_status_counts_from_the_response() -> None:
     assert [callback.due_at for callback in rows] == [START + 1000] * 2
     clock.advance(7)
     # One response is sent before the row of its status is on disk, the other right after.
-    delay.answered("slow")
+    delay.responded("slow")
     clock.advance(0.25)
     delay.committed(rows)
     assert [callback.due_at for callback in rows] == [START + 8000, START + 8250]
     assert [callback.created_at for callback in rows] == [START + 8000, START + 8250]
 
 
-def test_messages_of_an_earlier_owner_count_as_answered_at_the_start() -> None:
+def test_messages_of_an_earlier_owner_count_as_responded_to_at_the_start() -> None:
     delay = StatusDelay(1.0, ManualClock())
     assert delay.due_at("inherited", START + 300) == START + 1000
     assert delay.due_at("inherited", START + 1000) == 0
@@ -65,12 +65,12 @@ def test_response_times_beyond_the_limit_are_evicted_oldest_first() -> None:
     clock.advance(10)
     for n in range(5):
         delay.accepting(str(n))
-        delay.answered(str(n))
+        delay.responded(str(n))
     due = [delay.due_at(str(n), START + 10_000) for n in range(5)]
     assert due == [0, 0, START + 11_000, START + 11_000, START + 11_000]
     clock.advance(2)
     delay.accepting("later")
-    delay.answered("later")
+    delay.responded("later")
     assert delay.remembered == 1
 
 
@@ -78,7 +78,7 @@ def test_without_a_delay_no_response_times_are_stored() -> None:
     delay = StatusDelay(0.0, ManualClock())
     delay.accepting("a")
     assert delay.due_at("a", START) == 0
-    delay.answered("a")
+    delay.responded("a")
     assert delay.due_at("a", START) == 0
     assert not delay.remembered
 
@@ -86,7 +86,7 @@ def test_without_a_delay_no_response_times_are_stored() -> None:
 async def started(world: World, clock: ManualClock, **more: object) -> Running:
     world.add_phones(NUMBER, OTHER)
     running = await world.start(clock=clock, status_delay=DEFAULT, **more)  # type: ignore[arg-type]
-    # Messages of before the start count as answered at the start.
+    # Messages of before the start count as responded to at the start.
     clock.advance(DEFAULT)
     await world.connected(running)
     await running.client.check(NUMBER, OTHER)
@@ -190,18 +190,18 @@ async def test_statuses_of_group_messages_are_delayed(
     world.settings = world.settings.model_copy(update={"status_delay": 0.3})
     posted: list[float] = []
 
-    def answer(post: Post) -> int:
+    def respond(post: Post) -> int:
         if "statuses" in post.body:
             posted.append(time.monotonic())
         return 200
 
-    world.sink.answer = answer
+    world.sink.respond = respond
     async with group_scene(world, database_factory, tmp_path) as scene:
         group = await scene.create()
         await scene.joined(group, ANN)
-        asked = time.monotonic()
+        started = time.monotonic()
         message = await scene.sent(group)
         await scene.hears(lambda: len(scene.statuses(message)) == 3)
         assert [status for status, _, _ in scene.statuses(message)] == ["sent", "delivered", "read"]
         # Due times have a resolution of 1 ms.
-        assert posted[0] >= asked + 0.3 - 0.001
+        assert posted[0] >= started + 0.3 - 0.001

@@ -20,7 +20,7 @@ from tidings.egress.settings import OutgoingSettings
 AUTHORITY = Authority()
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError, asyncio.IncompleteReadError):
         await reader.readuntil(b"\r\n\r\n{}")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -30,7 +30,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 @contextlib.asynccontextmanager
 async def webhook(context: ssl.SSLContext) -> AsyncIterator[str]:
     """Start a server that accepts every callback; yield its URL."""
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=context)
     yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     server.close()
 

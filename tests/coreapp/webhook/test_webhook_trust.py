@@ -34,7 +34,7 @@ async def trust(world: World, running: Running, authorities: bytes | None) -> No
             await certificates.delete_certificate(connection, BUSINESS, certificates.WEBHOOK_CA)
         else:
             await certificates.set_certificate(connection, BUSINESS, certificates.WEBHOOK_CA, authorities)
-    assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+    assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
 
 
 async def posting_to(world: World, sink: Sink, authorities: bytes, **settings: object) -> Running:
@@ -93,7 +93,7 @@ async def test_unusable_authorities_fail_the_attempts_and_not_the_service(
     try:
         running = await posting_to(world, sink, authorities, callback_backoff_delay_ms=1)
         for _ in range(2):
-            assert isinstance(await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
+            assert isinstance(await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS)), core.Done)
         assert caplog.messages.count("webhook.authorities_unusable") == 1
         assert not sink.posts
         await trust(world, running, AUTHORITY.pem)

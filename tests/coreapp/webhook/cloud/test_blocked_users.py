@@ -37,7 +37,7 @@ async def change(world: World, running: Running, *, blocked: bool) -> None:
         else:
             await blocked_users.remove(connection, BUSINESS, [BAD])
         await changes.note(connection, changes.BLOCKED_USERS)
-    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+    await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
 
 
 def write(world: World, phone: Phone, message_id: str) -> None:
@@ -77,18 +77,20 @@ async def test_a_message_to_a_blocked_user_fails_with_131026(world: World, cloud
     running, _, _ = await begin(world)
     await change(world, running, blocked=True)
     sent = len(world.network.sends)
-    answer = await running.client.ask(lambda n: core.AcceptMessage(n, BUSINESS, BAD, "text", TEXT, checked_late=True))
-    await cloud_sink.taken((wamid.encode(answer.id, BAD), "failed"))
+    response = await running.client.call(
+        lambda n: core.AcceptMessage(n, BUSINESS, BAD, "text", TEXT, checked_late=True)
+    )
+    await cloud_sink.taken((wamid.encode(response.id, BAD), "failed"))
     (status,) = [
         status
         for post in cloud_sink.posts
         for value in post.values
         for status in value.get("statuses", ())
-        if status["id"] == wamid.encode(answer.id, BAD)
+        if status["id"] == wamid.encode(response.id, BAD)
     ]
     assert (status["errors"][0]["code"], status["errors"][0]["title"]) == (131026, "Message undeliverable")
     assert status["errors"][0]["error_data"] == {"details": "the business has blocked the recipient"}
-    assert await scene.failure(world, answer.id) == {
+    assert await scene.failure(world, response.id) == {
         "code": 1007,
         "title": "Recipient blocked to receive message",
         "details": "the business has blocked the recipient",
@@ -130,7 +132,7 @@ async def test_a_list_is_read_again_only_after_its_own_changes(world: World) -> 
         async with world.database.transaction() as connection:
             await blocked_users.add(connection, [BlockedUser("15550000001", BAD, 1)])
             await changes.note(connection, changes.BLOCKED_USERS)
-        await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+        await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
         assert found == []
         await change(world, running, blocked=True)
         assert len(found) == 1

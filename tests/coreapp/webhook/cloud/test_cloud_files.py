@@ -54,7 +54,7 @@ async def test_a_received_file_expires_after_7_days_if_the_cloud_api_reports_it(
     _, row = await stored(world, "in-1")
     assert row.cloud_expires_at is None
     await subscribe(world, cloud_sink.url)
-    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+    await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
     await write(world, phone, "in-2")
     await cloud_sink.taken((wamid.encode("in-2", PEER, by_recipient=True), "image"))
     _, row = await stored(world, "in-2")

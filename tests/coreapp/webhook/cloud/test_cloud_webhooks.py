@@ -63,7 +63,7 @@ class CloudSink:
         self.secret = secret
         self.signals = Signals()
         self.posts: list[CloudPost] = []
-        self.answer: Callable[[CloudPost], int | Awaitable[int]] = lambda post: 200
+        self.respond: Callable[[CloudPost], int | Awaitable[int]] = lambda post: 200
         self.url = ""
 
     def labels(self) -> list[tuple[str, str]]:
@@ -82,8 +82,8 @@ class CloudSink:
         post = CloudPost(request.headers["webhook-id"].split(","), json.loads(raw), 0)
         self.posts.append(post)
         self.signals.changed()
-        answer = self.answer(post)
-        post.status = answer if isinstance(answer, int) else await answer
+        response = self.respond(post)
+        post.status = response if isinstance(response, int) else await response
         self.signals.changed()
         return web.Response(status=post.status)
 
@@ -131,9 +131,9 @@ async def started(world: World, **settings: Any) -> tuple[Running, Phone]:
     return running, phone
 
 
-def mine(answer: core.Accepted) -> str:
+def mine(response: core.Accepted) -> str:
     """Return the Cloud API's id of an accepted message."""
-    return wamid.encode(answer.id, PEER)
+    return wamid.encode(response.id, PEER)
 
 
 async def rows(world: World) -> list[tuple[str, str]]:
@@ -166,17 +166,17 @@ async def test_statuses_and_a_reply_reach_the_callback_and_v1(world: World, clou
     world.network.receipts = (frames.DELIVERED, frames.READ)
     await subscribe(world, cloud_sink.url)
     running, phone = await started(world)
-    answer = await running.client.ask(
+    response = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, PEER, "text", TEXT, callback_data="order 7 \u00fc")
     )
     steps = ["sent", "delivered", "read"]
-    await cloud_sink.taken(*((mine(answer), step) for step in steps))
-    assert cloud_sink.labels() == [(mine(answer), step) for step in steps]
+    await cloud_sink.taken(*((mine(response), step) for step in steps))
+    assert cloud_sink.labels() == [(mine(response), step) for step in steps]
     found = [value["statuses"][0] for post in cloud_sink.posts for value in post.values]
     assert {status["biz_opaque_callback_data"] for status in found} == {"order 7 \u00fc"}
     assert {status["recipient_id"] for status in found} == {PEER}
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
-    assert world.sink.statuses_of(answer.id) == steps
+    assert world.sink.statuses_of(response.id) == steps
     assert not {post.event_id for post in world.sink.posts} & {
         each for post in cloud_sink.posts for each in post.event_ids
     }
@@ -198,10 +198,10 @@ async def test_a_recipient_off_the_network_fails_with_131026(world: World, cloud
     await subscribe(world, cloud_sink.url)
     running, _ = await started(world)
     nobody = "15550160000"
-    answer = await running.client.ask(
+    response = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, nobody, "text", TEXT, checked_late=True)
     )
-    await cloud_sink.taken((wamid.encode(answer.id, nobody), "failed"))
+    await cloud_sink.taken((wamid.encode(response.id, nobody), "failed"))
     (value,) = cloud_sink.posts[-1].values
     (status,) = value["statuses"]
     assert status["errors"][0]["code"] == 131026
@@ -216,7 +216,7 @@ async def test_the_callback_of_the_number_overrides_those_of_waba_and_app(world:
         first = await running.client.send(PEER)
         await of_waba.taken((mine(first), "sent"))
         await subscribe(world, of_number.url, node=NUMBER, fields=())
-        await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+        await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
         second = await running.client.send(PEER)
         await of_number.taken((mine(second), "sent"))
         assert not cloud_sink.posts
@@ -233,8 +233,8 @@ async def test_a_callback_without_a_subscription_or_its_field_gets_nothing(
         async with world.database.transaction() as connection:
             await cloud_subscriptions.remove(connection, WABA, APP)
     running, _ = await started(world)
-    answer = await running.client.send(PEER)
-    await world.sink.signals.until(lambda: (answer.id, "sent") in world.sink.labels())
+    response = await running.client.send(PEER)
+    await world.sink.signals.until(lambda: (response.id, "sent") in world.sink.labels())
     assert all(kind == "status_change" for kind, _ in await rows(world))
     await running.stopped()
     assert not cloud_sink.posts
@@ -243,17 +243,17 @@ async def test_a_callback_without_a_subscription_or_its_field_gets_nothing(
 async def test_without_a_webhook_of_v1_only_the_cloud_api_has_callbacks(world: World, cloud_sink: CloudSink) -> None:
     await world.configure(webhooks={"url": ""}, callback_persist=False)
     await subscribe(world, cloud_sink.url)
-    cloud_sink.answer = lambda post: 500
+    cloud_sink.respond = lambda post: 500
     running, _ = await started(world)
-    answer = await running.client.send(PEER)
+    response = await running.client.send(PEER)
     await cloud_sink.signals.until(lambda: len(cloud_sink.posts) >= 2)
-    assert await rows(world) == [("cloud_status", f"cloud:{answer.id}")]
+    assert await rows(world) == [("cloud_status", f"cloud:{response.id}")]
     for recipient, kinds in ((PEER, ["cloud_status"]), ("15550110002", [])):
         async with world.database.reading() as connection:
             found = await queue_views.list_callbacks(connection, queue_views.RowFilter(recipient=recipient))
         assert [view.kind for view in found] == kinds
-    cloud_sink.answer = lambda post: 200
-    await cloud_sink.taken((mine(answer), "sent"))
+    cloud_sink.respond = lambda post: 200
+    await cloud_sink.taken((mine(response), "sent"))
 
 
 async def test_callbacks_of_v1_become_dead_letters_when_only_the_cloud_api_has_a_callback(
@@ -261,20 +261,20 @@ async def test_callbacks_of_v1_become_dead_letters_when_only_the_cloud_api_has_a
 ) -> None:
     await only_cloud(world)
     running, _ = await started(world)
-    answer = await running.client.send(PEER)
+    response = await running.client.send(PEER)
 
     async def is_stored() -> bool:
-        return await rows(world) == [("status_change", answer.id)]
+        return await rows(world) == [("status_change", response.id)]
 
     await polling.until(is_stored, pause=0.01)
     await subscribe(world, cloud_sink.url)
-    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
+    await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
     (letter,) = await dead(world, 1)
     assert (letter.kind, letter.last_error) == ("status_change", "no URL is set for webhooks in this format")
     await world.configure(webhooks={"url": world.sink.url})
-    await running.client.ask(lambda n: core.SettingsChanged(n, BUSINESS))
-    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann"))).count == 1
-    await world.sink.signals.until(lambda: (answer.id, "sent") in world.sink.labels())
+    await running.client.call(lambda n: core.SettingsChanged(n, BUSINESS))
+    assert (await running.client.call(lambda n: core.ReplayCallbacks(n, [], "ann"))).count == 1
+    await world.sink.signals.until(lambda: (response.id, "sent") in world.sink.labels())
 
 
 async def test_a_webhook_is_retried_for_7_days_and_then_a_replayable_dead_letter(
@@ -285,8 +285,8 @@ async def test_a_webhook_is_retried_for_7_days_and_then_a_replayable_dead_letter
     clock = ManualClock()
     running, _ = await started(world, clock=clock)
     queue = running.shard.webhook.queue
-    cloud_sink.answer = lambda post: 201
-    answer = await running.client.send(PEER)
+    cloud_sink.respond = lambda post: 201
+    response = await running.client.send(PEER)
     for count in range(1, 14):
         await cloud_sink.signals.until(lambda count=count: len(cloud_sink.posts) == count)  # type: ignore[misc]
         await soon(lambda: queue.parked > 0)
@@ -299,9 +299,9 @@ async def test_a_webhook_is_retried_for_7_days_and_then_a_replayable_dead_letter
     queue.release_due()
     (letter,) = await dead(world, 1)
     assert (letter.kind, letter.attempt, letter.last_error) == ("cloud_status", 15, "HTTP 201")
-    cloud_sink.answer = lambda post: 200
-    assert (await running.client.ask(lambda n: core.ReplayCallbacks(n, [], "ann"))).count == 1
-    await cloud_sink.taken((mine(answer), "sent"))
+    cloud_sink.respond = lambda post: 200
+    assert (await running.client.call(lambda n: core.ReplayCallbacks(n, [], "ann"))).count == 1
+    await cloud_sink.taken((mine(response), "sent"))
     assert len({each for post in cloud_sink.posts for each in post.event_ids}) == 1
 
 
@@ -314,14 +314,14 @@ async def test_the_webhooks_of_the_two_formats_do_not_wait_for_each_other(world:
         await released.wait()
         return 200
 
-    cloud_sink.answer = hang
+    cloud_sink.respond = hang
     running, _ = await started(world)
-    answers = [await running.client.send(PEER) for _ in range(20)]
+    responses = [await running.client.send(PEER) for _ in range(20)]
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 20)
     assert not cloud_sink.labels()
     assert len(cloud_sink.posts) == 6
     released.set()
-    await cloud_sink.taken(*((mine(answer), "sent") for answer in answers))
+    await cloud_sink.taken(*((mine(response), "sent") for response in responses))
 
 
 async def test_due_webhooks_are_posted_together_if_configured(world: World, cloud_sink: CloudSink) -> None:
@@ -333,13 +333,13 @@ async def test_due_webhooks_are_posted_together_if_configured(world: World, clou
         await released.wait()
         return 500
 
-    cloud_sink.answer = hang
+    cloud_sink.respond = hang
     running, _ = await started(world, cloud_batch=50)
-    answers = [await running.client.send(PEER) for _ in range(60)]
+    responses = [await running.client.send(PEER) for _ in range(60)]
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 60)
-    cloud_sink.answer = lambda post: 200
+    cloud_sink.respond = lambda post: 200
     released.set()
-    labels = [(mine(answer), "sent") for answer in answers]
+    labels = [(mine(response), "sent") for response in responses]
     await cloud_sink.taken(*labels)
     assert sorted(cloud_sink.labels()) == sorted(labels)
     sizes = [len(post.body["entry"]) for post in cloud_sink.posts]

@@ -1,4 +1,4 @@
-"""Webhooks of the Cloud API that a test requests are on disk before the answer, and reach the callback of the app."""
+"""Webhooks of the Cloud API that a test requests are on disk before the response, and reach the callback of the app."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ async def started(world: World, **settings: Any) -> Running:
     return running
 
 
-async def ask(running: Running, field: str, value: dict[str, Any], event: str = EVENT) -> Any:
+async def call(running: Running, field: str, value: dict[str, Any], event: str = EVENT) -> Any:
     encoded = json.dumps(value).encode()
-    return await running.client.ask(lambda n: core.QueueWebhook(n, BUSINESS, field, encoded, event))
+    return await running.client.call(lambda n: core.QueueWebhook(n, BUSINESS, field, encoded, event))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_a_requested_webhook_has_the_envelope_and_what_its_value_lacks(
 ) -> None:
     await subscribe(world, cloud_sink.url, fields=(field,))
     running = await started(world)
-    assert isinstance(await ask(running, field, value), core.Done)
+    assert isinstance(await call(running, field, value), core.Done)
     await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 1)
     (post,) = cloud_sink.posts
     (entry,) = post.body["entry"]
@@ -88,20 +88,20 @@ async def test_a_requested_webhook_has_the_envelope_and_what_its_value_lacks(
 async def test_webhooks_of_one_field_are_posted_in_order_to_the_callback_of_the_app(
     world: World, cloud_sink: CloudSink
 ) -> None:
-    cloud_sink.answer = lambda post: 200 if len(cloud_sink.posts) > 1 else 500
+    cloud_sink.respond = lambda post: 200 if len(cloud_sink.posts) > 1 else 500
     async with receiving(cloud_sink.secret) as override:
         await subscribe(world, override.url, node=WABA, fields=())
         await subscribe(world, cloud_sink.url, fields=("messages", "account_update"))
         await world.configure(callback_backoff_delay_ms=100)
         running = await started(world)
         for event in ("evt_1", "evt_2"):
-            assert isinstance(await ask(running, "account_update", DELETED, event), core.Done)
+            assert isinstance(await call(running, "account_update", DELETED, event), core.Done)
         await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 3)
         assert [post.event_ids for post in cloud_sink.posts] == [["evt_1"], ["evt_1"], ["evt_2"]]
         assert override.posts == world.sink.posts == []
 
 
-async def test_the_webhook_is_on_disk_before_the_answer_and_survives_a_kill(
+async def test_the_webhook_is_on_disk_before_the_response_and_survives_a_kill(
     world: World, cloud_sink: CloudSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, go_on, enqueue = asyncio.Event(), asyncio.Event(), callbacks.enqueue
@@ -116,21 +116,21 @@ async def test_the_webhook_is_on_disk_before_the_answer_and_survives_a_kill(
         await asyncio.sleep(60)
         return 200
 
-    cloud_sink.answer = hang
+    cloud_sink.respond = hang
     await subscribe(world, cloud_sink.url, fields=("account_update",))
     running = await started(world)
     monkeypatch.setattr(callbacks, "enqueue", held)
-    asked = asyncio.create_task(ask(running, "account_update", DELETED))
+    request = asyncio.create_task(call(running, "account_update", DELETED))
     await entered.wait()
-    done, _ = await asyncio.wait([asked], timeout=0.2)
+    done, _ = await asyncio.wait([request], timeout=0.2)
     assert not done
     assert cloud_sink.posts == []
     go_on.set()
-    assert isinstance(await asked, core.Done)
+    assert isinstance(await request, core.Done)
     assert await rows(world) == [("cloud_account", "cloud:account_update")]
     await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 1)
     await running.killed()
-    cloud_sink.answer = lambda post: 200
+    cloud_sink.respond = lambda post: 200
     await started(world)
     await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 2)
     assert [post.event_ids for post in cloud_sink.posts] == [[EVENT], [EVENT]]
@@ -158,7 +158,7 @@ async def test_a_webhook_that_cannot_be_posted_is_refused(
     if fields is not None:
         await subscribe(world, cloud_sink.url, node=node, fields=fields)
     running = await started(world, **settings)
-    refused = await ask(running, "account_update", DELETED)
+    refused = await call(running, "account_update", DELETED)
     assert isinstance(refused, core.Refused)
     assert refused.code == code
     assert words in refused.details

@@ -32,7 +32,7 @@ async def test_a_message_names_the_identity_of_its_sender_if_it_is_checked(
     world.network.deliver(PEER, kind, id="in-1", body=body)
     await cloud_sink.taken((wamid.encode("in-1", PEER, by_recipient=True), "text"))
     (contact,) = cloud_sink.posts[-1].values[0]["contacts"]
-    known = await running.client.ask(lambda n: core.GetIdentity(n, BUSINESS, PEER))
+    known = await running.client.call(lambda n: core.GetIdentity(n, BUSINESS, PEER))
     assert contact == {
         "profile": {"name": PEER},
         "wa_id": PEER,

@@ -285,7 +285,7 @@ async def test_a_process_that_dies_between_the_callback_and_the_post_keeps_the_e
     world: World, app_sink: CloudSink
 ) -> None:
     await subscribe(world, app_sink.url, fields=(STATUS,))
-    app_sink.answer = lambda post: 500
+    app_sink.respond = lambda post: 500
     first = await world.start()
     await put(world)
     await put(world, status="PAUSED")
@@ -293,7 +293,7 @@ async def test_a_process_that_dies_between_the_callback_and_the_post_keeps_the_e
     await first.killed()
     async with world.database.reading() as connection:
         stored = (await connection.execute(sa.text("SELECT event FROM callbacks"))).scalars().all()
-    app_sink.answer = lambda post: 200
+    app_sink.respond = lambda post: 200
     await world.start(node="second")
     await app_sink.signals.until(lambda: changes_of(app_sink) == [(STATUS, "PAUSED")])
     assert [{event for post in app_sink.posts for event in post.event_ids}] == [set(stored)]

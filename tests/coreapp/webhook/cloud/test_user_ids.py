@@ -149,8 +149,8 @@ async def test_webhooks_name_users_by_ids_that_are_stored_with_them(
     running = await world.start(cloud_user_ids=True)
     await world.connected(running)
     await running.client.check(peer)
-    answer = await running.client.send(peer)
-    await cloud_sink.taken((wamid.encode(answer.id, digits), "delivered"))
+    response = await running.client.send(peer)
+    await cloud_sink.taken((wamid.encode(response.id, digits), "delivered"))
     (send,) = world.network.sends
     phone.read(send.kind, send.body)
     kind, body = phone.write(b'{"type":"text","text":{"body":"hi"}}')
@@ -177,8 +177,8 @@ async def test_a_new_number_of_a_user_can_be_resolved(world: World, cloud_sink: 
     running = await world.start(cloud_user_ids=True)
     await world.connected(running)
     await running.client.check(VISIBLE)
-    answer = await running.client.send(VISIBLE)
-    await cloud_sink.taken((wamid.encode(answer.id, VISIBLE), "sent"))
+    response = await running.client.send(VISIBLE)
+    await cloud_sink.taken((wamid.encode(response.id, VISIBLE), "sent"))
     (send,) = world.network.sends
     phone.read(send.kind, send.body)
     kind, body = phone.write(b'{"type":"system","system":{"type":"user_changed_number","new_wa_id":"15550110002"}}')
@@ -199,10 +199,10 @@ async def test_without_the_setting_webhooks_have_no_ids_and_nothing_is_stored(
     running = await world.start()
     await world.connected(running)
     content = b'{"type":"text","text":{"body":"hi"}}'
-    answer = await running.client.ask(
+    response = await running.client.call(
         lambda n: core.AcceptMessage(n, BUSINESS, peer, "text", content, checked_late=True)
     )
-    await cloud_sink.taken((wamid.encode(answer.id, peer), "sent"))
+    await cloud_sink.taken((wamid.encode(response.id, peer), "sent"))
     (value,) = cloud_sink.posts[-1].values
     assert "contacts" not in value
     assert value["statuses"][0]["recipient_id"] == peer
