@@ -102,7 +102,7 @@ _CONNECTIONS = {"webapp": "web_connections", "network": "tidings_network_connect
 # Histograms in seconds: metric, displayed name, and the label that distinguishes the rows.
 _LATENCIES = (
     ("http_request_duration_seconds", "HTTP", "handler"),
-    ("tidings_webapp_question_seconds", "question", "answer"),
+    ("tidings_webapp_call_seconds", "Coreapp call", "result"),
     ("tidings_upstream_seconds", "call", "call"),
     ("tidings_db_transaction_seconds", "transaction", "about"),
     ("tidings_db_commit_seconds", "commit", "family"),

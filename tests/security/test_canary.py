@@ -275,7 +275,7 @@ async def test_no_secret_appears_in_logs_metrics_errors_or_crash_reports(
     assert '"callbacks"' in texts["queue callbacks"]
     assert '"findings"' in texts["doctor"]
     assert '"processes"' in texts["top"]
-    for process, event in (("webapp", "http.answered"), ("coreapp", "message.sent"), ("network", "envelope.decided")):
+    for process, event in (("webapp", "http.responded"), ("coreapp", "message.sent"), ("network", "envelope.decided")):
         assert event in texts[f"{process}.log"]
     leaks = [f"{name}: {line}" for name, text in texts.items() for line in found_in(text, secrets)]
     figures.record("canary run", "calls", run.calls, 300, "calls", at_least=True)

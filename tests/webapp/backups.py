@@ -22,12 +22,12 @@ ACCOUNT = "15550000000"
 
 
 async def backup(api: Served, password: str = PASSWORD) -> str:
-    answer = await api.http.post(BACKUP, json={"password": password})
-    assert answer.status_code == 200, answer.text
-    payload = answer.json()
+    response = await api.http.post(BACKUP, json={"password": password})
+    assert response.status_code == 200, response.text
+    payload = response.json()
     assert set(payload) == {"settings", "meta"}
     assert set(payload["settings"]) == {"data"}
-    check_headers(answer)
+    check_headers(response)
     return str(payload["settings"]["data"])
 
 

@@ -94,13 +94,13 @@ class Served:
 
     async def log_in(self) -> None:
         """Log in as the administrator, and change the first password if that is still required."""
-        answer = await self.http.post("/v1/users/login", headers=basic("admin", PASSWORD))
-        if answer.status_code != 200:
-            answer = await self.http.post(
+        response = await self.http.post("/v1/users/login", headers=basic("admin", PASSWORD))
+        if response.status_code != 200:
+            response = await self.http.post(
                 "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": PASSWORD}
             )
-        assert answer.status_code == 200, answer.text
-        self.http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+        assert response.status_code == 200, response.text
+        self.http.headers["Authorization"] = "Bearer " + response.json()["users"][0]["token"]
 
     async def send(self, **fields: Any) -> httpx.Response:
         """Send a valid message, with some fields changed."""

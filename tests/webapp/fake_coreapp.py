@@ -20,7 +20,7 @@ class FakeCoreapp:
     """Coreapp that responds like a healthy one, unless the test scripts something else."""
 
     def __init__(self, key: str = LINK_KEY) -> None:
-        self.questions: list[Any] = []  # all requests received, except greetings and pings
+        self.requests: list[Any] = []  # all requests received, except greetings and pings
         self.greetings = 0
         self.version = core.LINK_VERSION  # of the link; 0 is a release that closes a connection on a ping
         self.stands_still = False  # True to respond to nothing, like a stopped process
@@ -28,7 +28,7 @@ class FakeCoreapp:
         # Response to each kind of request; None for no response.
         self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
             core.CheckContacts: _all_valid,
-            core.AcceptMessage: lambda q: core.Accepted(n=q.n, id=f"gBEG{len(self.questions)}", wa_id=q.to),
+            core.AcceptMessage: lambda q: core.Accepted(n=q.n, id=f"gBEG{len(self.requests)}", wa_id=q.to),
             core.GetIdentity: lambda q: core.Identity(q.n, "Sjvjlx8G6Z0=", 1_602_532_300_000, True),
             core.AcknowledgeIdentity: lambda q: core.Done(n=q.n),
             core.MarkRead: lambda q: core.Done(n=q.n),
@@ -56,14 +56,14 @@ class FakeCoreapp:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def answer(self, kind: type[Request], make: Callable[[Request], core.Frame | None]) -> None:
+    def respond(self, kind: type[Request], make: Callable[[Request], core.Frame | None]) -> None:
         self._script[kind] = make
 
     def refuse(self, kind: type[core.Frame], code: int, details: str, retry_after: int = 0) -> None:
-        self.answer(kind, lambda q: core.Refused(n=q.n, code=code, details=details, retry_after=retry_after))
+        self.respond(kind, lambda q: core.Refused(n=q.n, code=code, details=details, retry_after=retry_after))
 
-    def asked(self, kind: type[Request]) -> list[Request]:
-        return [question for question in self.questions if isinstance(question, kind)]
+    def requested(self, kind: type[Request]) -> list[Request]:
+        return [request for request in self.requests if isinstance(request, kind)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until a request arrived that makes `holds()` true."""
@@ -112,10 +112,10 @@ class FakeCoreapp:
             elif not self.stands_still:
                 connection.send(core.Done(n=frame.n))
         else:
-            self.questions.append(frame)
-            answer = None if self.stands_still else self._script[type(frame)](frame)
-            if answer is not None:
-                connection.send(answer)
+            self.requests.append(frame)
+            response = None if self.stands_still else self._script[type(frame)](frame)
+            if response is not None:
+                connection.send(response)
         self._news.set()
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
@@ -123,15 +123,15 @@ class FakeCoreapp:
         self._news.set()
 
 
-def _all_valid(question: core.CheckContacts) -> core.Contacts:
+def _all_valid(request: core.CheckContacts) -> core.Contacts:
     def contact(text: str) -> core.Contact:
         digits = "".join(character for character in text if character in "0123456789")
         valid = len(digits) >= 7
         return core.Contact(text, "valid" if valid else "invalid", digits if valid else "")
 
-    return core.Contacts(n=question.n, contacts=[contact(text) for text in question.inputs])
+    return core.Contacts(n=request.n, contacts=[contact(text) for text in request.inputs])
 
 
-def _describe_group(question: core.GetGroup) -> core.GroupDescription:
+def _describe_group(request: core.GetGroup) -> core.GroupDescription:
     members = ["15550000000", "15550110001"]
-    return core.GroupDescription(question.n, question.id, "Lunch", "15550000000", 1_700_000_000, members, members[:1])
+    return core.GroupDescription(request.n, request.id, "Lunch", "15550000000", 1_700_000_000, members, members[:1])

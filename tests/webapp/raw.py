@@ -29,7 +29,7 @@ async def exchange(port: int, *parts: bytes) -> tuple[int, dict[str, str], Any]:
         for part in parts:
             writer.write(part)
         async with asyncio.timeout(20):
-            return await answer(reader)
+            return await read_response(reader)
     finally:
         writer.transport.abort()
 
@@ -47,14 +47,14 @@ async def stream(port: int, head: bytes, chunks: AsyncIterator[bytes]) -> tuple[
     writing = asyncio.create_task(write())
     try:
         async with asyncio.timeout(30):
-            return await answer(reader)
+            return await read_response(reader)
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         writer.transport.abort()
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], Any]:
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], Any]:
     """Return the status, the headers in lower case, and the JSON body."""
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}

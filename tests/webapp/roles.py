@@ -13,9 +13,9 @@ async def ordinary(api: Served, name: str = ORDINARY) -> dict[str, str]:
     """Return the header of an ordinary user, who is created if no user has that name yet."""
     made = await api.http.post("/v1/users", json={"username": name, "password": PASSWORD})
     assert made.status_code in (201, 500), made.text
-    answer = await api.http.post("/v1/users/login", headers=basic(name, PASSWORD))
-    assert answer.status_code == 200, answer.text
-    return {"Authorization": "Bearer " + answer.json()["users"][0]["token"]}
+    response = await api.http.post("/v1/users/login", headers=basic(name, PASSWORD))
+    assert response.status_code == 200, response.text
+    return {"Authorization": "Bearer " + response.json()["users"][0]["token"]}
 
 
 async def check_is_for_administrators(api: Served, method: str, path: str, **body: Any) -> None:
@@ -27,5 +27,5 @@ async def check_is_for_administrators(api: Served, method: str, path: str, **bod
 async def check_takes_a_token(api: Served, method: str, path: str, **body: Any) -> None:
     """Check that an unauthenticated client is not admitted."""
     for header in ("", "Bearer x", "Apikey x", "Basic eDp4"):
-        answer = await api.http.request(method, path, headers={"Authorization": header}, **body)
-        assert code(answer) == (401, 1005), (method, path)
+        response = await api.http.request(method, path, headers={"Authorization": header}, **body)
+        assert code(response) == (401, 1005), (method, path)

@@ -38,23 +38,23 @@ async def test_registering_a_registered_number_returns_201(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await register(database)
-    answer = await api.http.post("/v1/account", json=body("account"))
-    assert answer.status_code == 201
-    assert answer.json() == {"account": [{"vname": "Tidings Ltd."}], "meta": META}
-    check_headers(answer)
+    response = await api.http.post("/v1/account", json=body("account"))
+    assert response.status_code == 201
+    assert response.json() == {"account": [{"vname": "Tidings Ltd."}], "meta": META}
+    check_headers(response)
     nameless = await api.http.post("/v1/account", json=body("account") | {"cert": "AAAA"})
     assert (nameless.status_code, nameless.json()["account"]) == (201, [{"vname": NUMBER}])
     other = await api.http.post("/v1/account", json=body("account") | {"phone_number": "5550000001"})
     assert code(other) == (403, 1005)
     assert (await api.http.post("/v1/account/verify", json={"code": "123456"})).status_code == 201
-    assert not coreapp.asked(core.RequestCode)
-    assert not coreapp.asked(core.VerifyCode)
+    assert not coreapp.requested(core.RequestCode)
+    assert not coreapp.requested(core.VerifyCode)
 
 
 async def test_a_certificate_may_contain_line_breaks(api: Served, coreapp: FakeCoreapp) -> None:
     lines = textwrap.fill(body("account")["cert"], 76) + "\n"
-    answer = await api.http.post("/v1/account", json=body("account") | {"cert": lines})
-    assert (answer.status_code, answer.json()["account"][0]["vname"]) == (202, "Tidings Ltd.")
+    response = await api.http.post("/v1/account", json=body("account") | {"cert": lines})
+    assert (response.status_code, response.json()["account"][0]["vname"]) == (202, "Tidings Ltd.")
 
 
 async def test_an_empty_pin_counts_as_no_pin(api: Served, coreapp: FakeCoreapp) -> None:
@@ -70,16 +70,16 @@ async def test_an_empty_pin_counts_as_no_pin(api: Served, coreapp: FakeCoreapp) 
 async def test_a_code_request_returns_the_name_in_the_certificate(
     api: Served, coreapp: FakeCoreapp, method: str
 ) -> None:
-    answer = await api.http.post("/v1/account", json=body("account") | {"method": method})
-    assert answer.status_code == 202
-    assert answer.json() == {"account": [{"vname": "Tidings Ltd."}], "meta": META}
-    assert [question.account for question in coreapp.asked(core.RequestCode)] == [NUMBER]
+    response = await api.http.post("/v1/account", json=body("account") | {"method": method})
+    assert response.status_code == 202
+    assert response.json() == {"account": [{"vname": "Tidings Ltd."}], "meta": META}
+    assert [request.account for request in coreapp.requested(core.RequestCode)] == [NUMBER]
 
 
 @pytest.mark.parametrize("cert", ["AAAA", "Cg==", "CgIiAA==", "eyJ4IjoxfQ=="])
 async def test_an_unreadable_certificate_name_is_replaced_by_the_number(api: Served, cert: str) -> None:
-    answer = await api.http.post("/v1/account", json=body("account") | {"cert": cert})
-    assert answer.json()["account"] == [{"vname": NUMBER}]
+    response = await api.http.post("/v1/account", json=body("account") | {"cert": cert})
+    assert response.json()["account"] == [{"vname": NUMBER}]
 
 
 def test_a_certificate_name_with_a_line_break_is_ignored() -> None:
@@ -91,38 +91,38 @@ def test_a_certificate_name_with_a_line_break_is_ignored() -> None:
     [("+1", "555 000 0000"), (1, 5550000000), ("155", "50000000"), ("1", "(555) 000-0000"), ("1", "+15550000000")],
 )
 async def test_numbers_are_accepted_in_every_usual_form(api: Served, cc: Any, phone_number: Any) -> None:
-    answer = await api.http.post("/v1/account", json=body("account") | {"cc": cc, "phone_number": phone_number})
-    assert answer.status_code == 202
+    response = await api.http.post("/v1/account", json=body("account") | {"cc": cc, "phone_number": phone_number})
+    assert response.status_code == 202
 
 
 @pytest.mark.parametrize("field", ["cc", "phone_number", "method", "cert"])
 async def test_a_missing_field_is_named(api: Served, field: str) -> None:
-    answer = await api.http.post("/v1/account", json=without(body("account"), field))
-    assert code(answer) == (400, 1008)
-    assert errors(answer)[0]["details"] == f"{field}: is missing"
+    response = await api.http.post("/v1/account", json=without(body("account"), field))
+    assert code(response) == (400, 1008)
+    assert errors(response)[0]["details"] == f"{field}: is missing"
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("account_wrong")])
 async def test_an_invalid_request_requests_no_code(api: Served, coreapp: FakeCoreapp, case: dict[str, Any]) -> None:
-    answer = await api.http.post("/v1/account", json=body("account") | case["change"])
-    assert code(answer) == (case["status"], case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
-    assert not coreapp.asked(core.RequestCode)
+    response = await api.http.post("/v1/account", json=body("account") | case["change"])
+    assert code(response) == (case["status"], case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
+    assert not coreapp.requested(core.RequestCode)
 
 
 async def test_too_frequent_code_requests_get_429_with_retry_after(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.RequestCode, 1015, "a code was sent a moment ago", 30)
-    answer = await api.http.post("/v1/account", json=body("account"))
-    assert code(answer) == (429, 1015)
-    assert answer.headers["Retry-After"] == "30"
+    response = await api.http.post("/v1/account", json=body("account"))
+    assert code(response) == (429, 1015)
+    assert response.headers["Retry-After"] == "30"
 
 
 @pytest.mark.parametrize("given", ["123456", "123-456", "123 456", 123456])
 async def test_a_correct_code_registers_the_number(api: Served, coreapp: FakeCoreapp, given: Any) -> None:
-    answer = await api.http.post("/v1/account/verify", json={"code": given})
-    assert answer.status_code == 201
-    assert answer.json() == {"meta": META}
-    assert [(question.account, question.code) for question in coreapp.asked(core.VerifyCode)] == [(NUMBER, "123456")]
+    response = await api.http.post("/v1/account/verify", json={"code": given})
+    assert response.status_code == 201
+    assert response.json() == {"meta": META}
+    assert [(request.account, request.code) for request in coreapp.requested(core.VerifyCode)] == [(NUMBER, "123456")]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_a_malformed_code_is_refused_without_a_coreapp_call(
     api: Served, coreapp: FakeCoreapp, content: Any, expected: int
 ) -> None:
     assert code(await api.http.post("/v1/account/verify", json=content)) == (400, expected)
-    assert not coreapp.asked(core.VerifyCode)
+    assert not coreapp.requested(core.VerifyCode)
 
 
 async def test_a_wrong_code_gets_400_with_error_1009(api: Served, coreapp: FakeCoreapp) -> None:
@@ -146,10 +146,10 @@ def shards(count: Any, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32, "4"])
 async def test_shards_set_before_the_first_coreapp_take_effect_at_once(api: Served, count: Any) -> None:
-    answer = await api.http.post(SHARDS, json=shards(count))
-    assert answer.status_code == 201
+    response = await api.http.post(SHARDS, json=shards(count))
+    assert response.status_code == 201
     expected = {"account": {"shards": int(count), "active_shards": int(count)}, "meta": META}
-    assert answer.json() == expected
+    assert response.json() == expected
     found = await api.http.get(SHARDS)
     assert (found.status_code, found.json()) == (200, expected)
 
@@ -160,9 +160,9 @@ async def test_a_slow_layout_change_is_reported_with_its_progress(
     monkeypatch.setattr(service, "CHANGE_SECONDS", 0.01)
     async with database.transaction() as connection:
         await layouts.create(connection, 1)
-    answer = await api.http.post(SHARDS, json=shards(4))
-    assert answer.status_code == 201
-    assert answer.json()["account"] == {"shards": 4, "active_shards": 1, "moved": 0}
+    response = await api.http.post(SHARDS, json=shards(4))
+    assert response.status_code == 201
+    assert response.json()["account"] == {"shards": 4, "active_shards": 1, "moved": 0}
     async with database.transaction() as connection:
         await layouts.note_moved(connection, 12)
     assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 4, "active_shards": 1, "moved": 12}
@@ -185,9 +185,9 @@ async def test_a_layout_change_is_answered_when_it_is_complete(api: Served, data
             await asyncio.sleep(0)
 
     changing = asyncio.create_task(change())
-    answer = await api.http.post(SHARDS, json=shards(2))
+    response = await api.http.post(SHARDS, json=shards(2))
     await changing
-    assert answer.json()["account"] == {"shards": 2, "active_shards": 2}
+    assert response.json()["account"] == {"shards": 2, "active_shards": 2}
 
 
 async def test_the_default_number_of_shards_is_one(api: Served) -> None:
@@ -207,8 +207,8 @@ async def test_a_shard_request_for_another_phone_number_is_refused(api: Served) 
 @pytest.mark.parametrize("path", ["/v1/account", SHARDS])
 async def test_two_step_verification_requires_the_pin(api: Served, path: str) -> None:
     content = shards(2) if path == SHARDS else body("account")
-    answer = await api.http.post(TWO_STEP, json={"pin": PIN})
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.post(TWO_STEP, json={"pin": PIN})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     missing = await api.http.post(path, json=content)
     assert code(missing) == (400, 1008)
     assert errors(missing)[0]["details"].startswith("pin: is missing")
@@ -223,14 +223,14 @@ async def test_two_step_verification_requires_the_pin(api: Served, path: str) ->
 async def test_a_registration_passes_the_pin_to_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
     assert (await api.http.post("/v1/account", json=body("account"))).is_success
     assert (await api.http.post("/v1/account", json=body("account") | {"pin": PIN})).is_success
-    assert [question.pin for question in coreapp.asked(core.RequestCode)] == ["", PIN]
+    assert [request.pin for request in coreapp.requested(core.RequestCode)] == ["", PIN]
 
 
 @pytest.mark.parametrize("sent", ["123456", "123-456", "1234567890123456", "1234 5678 9012 3456"])
 async def test_a_code_has_6_to_16_digits(api: Served, coreapp: FakeCoreapp, sent: str) -> None:
     assert (await api.http.post("/v1/account/verify", json={"code": sent})).status_code == 201
-    (question,) = coreapp.asked(core.VerifyCode)
-    assert question.code == sent.replace(" ", "").replace("-", "")
+    (request,) = coreapp.requested(core.VerifyCode)
+    assert request.code == sent.replace(" ", "").replace("-", "")
 
 
 async def test_a_pin_is_stored_as_a_hash(api: Served, database: Database) -> None:

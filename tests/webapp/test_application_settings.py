@@ -18,10 +18,10 @@ PATH = "/v1/settings/application"
 
 
 async def current(api: Served) -> dict[str, Any]:
-    answer = await api.http.get(PATH)
-    assert answer.status_code == 200
-    check_headers(answer)
-    payload = answer.json()
+    response = await api.http.get(PATH)
+    assert response.status_code == 200
+    check_headers(response)
+    payload = response.json()
     assert set(payload) == {"settings", "meta"}
     settings: dict[str, Any] = payload["settings"]["application"]
     return settings
@@ -40,9 +40,9 @@ async def test_unset_settings_show_the_documented_defaults(api: Served) -> None:
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("settings_good")])
 async def test_a_change_is_stored_and_other_settings_are_unchanged(api: Served, case: dict[str, Any]) -> None:
     before = await current(api)
-    answer = await api.http.patch(PATH, json=case["body"])
-    assert answer.status_code == 200
-    assert answer.json() == {"meta": {"version": "2.57.2", "api_status": "stable"}}
+    response = await api.http.patch(PATH, json=case["body"])
+    assert response.status_code == 200
+    assert response.json() == {"meta": {"version": "2.57.2", "api_status": "stable"}}
     after = await current(api)
     assert contains(after, case["expect"])
     assert set(after) == set(before)
@@ -55,11 +55,11 @@ async def test_an_invalid_change_is_refused_with_the_reason_and_stores_nothing(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     before = await current(api)
-    answer = await api.http.patch(PATH, json=case["body"])
-    assert code(answer) == (400, case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
+    response = await api.http.patch(PATH, json=case["body"])
+    assert code(response) == (400, case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
     assert await current(api) == before
-    assert not coreapp.asked(core.SettingsChanged)
+    assert not coreapp.requested(core.SettingsChanged)
 
 
 async def test_the_installation_s_number_of_statuses_in_a_post_is_shown_unless_the_account_sets_its_own(
@@ -73,23 +73,23 @@ async def test_the_installation_s_number_of_statuses_in_a_post_is_shown_unless_t
 
 
 async def test_one_invalid_key_rejects_the_whole_change(api: Served) -> None:
-    answer = await api.http.patch(PATH, json={"sent_status": True, "webhooks": {"url": "nonsense"}})
-    assert answer.status_code == 400
+    response = await api.http.patch(PATH, json={"sent_status": True, "webhooks": {"url": "nonsense"}})
+    assert response.status_code == 400
     assert (await current(api))["sent_status"] is False
 
 
 async def test_delete_restores_the_defaults(api: Served, coreapp: FakeCoreapp) -> None:
     await api.http.patch(PATH, json={"webhooks": {"url": "https://example.com/"}, "callback_persist": False})
-    answer = await api.http.delete(PATH)
-    assert answer.status_code == 200
-    assert set(answer.json()) == {"meta"}
+    response = await api.http.delete(PATH)
+    assert response.status_code == 200
+    assert set(response.json()) == {"meta"}
     assert await current(api) == body("settings_defaults")
-    assert len(coreapp.asked(core.SettingsChanged)) == 2
+    assert len(coreapp.requested(core.SettingsChanged)) == 2
 
 
 async def test_a_change_is_answered_after_the_coreapp_has_applied_it(api: Served, coreapp: FakeCoreapp) -> None:
     held: list[core.SettingsChanged] = []
-    coreapp.answer(core.SettingsChanged, lambda q: held.append(q))
+    coreapp.respond(core.SettingsChanged, lambda q: held.append(q))
     change = asyncio.create_task(api.http.patch(PATH, json={"sent_status": True}))
     await coreapp.until(lambda: bool(held))
     assert held[0].account == "15550000000"
@@ -108,12 +108,12 @@ async def test_a_change_is_stored_while_the_coreapp_is_unavailable(api: Served, 
 async def test_a_change_is_answered_after_5_seconds_without_a_response_of_the_coreapp(
     api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    coreapp.answer(core.SettingsChanged, lambda question: None)
+    coreapp.respond(core.SettingsChanged, lambda request: None)
     loop = asyncio.get_running_loop()
-    asked = loop.time()
+    started = loop.time()
     with caplog.at_level(logging.INFO):
         assert (await api.http.patch(PATH, json={"sent_status": True})).status_code == 200
-    assert loop.time() - asked >= 5.0
+    assert loop.time() - started >= 5.0
     (changed,) = [record for record in caplog.records if record.message == "settings.changed"]
     assert changed.__dict__["coreapps_away"] == 1
     assert (await current(api))["sent_status"] is True
@@ -134,8 +134,8 @@ async def test_concurrent_changes_are_all_stored(api: Served) -> None:
         {"callback_persist": False},
         {"heartbeat_interval": 9},
     ]
-    answers = await asyncio.gather(*(api.http.patch(PATH, json=change) for change in changes))
-    assert {answer.status_code for answer in answers} == {200}
+    responses = await asyncio.gather(*(api.http.patch(PATH, json=change) for change in changes))
+    assert {response.status_code for response in responses} == {200}
     settings = await current(api)
     assert all(contains(settings, change) for change in changes)
 
@@ -147,8 +147,8 @@ async def test_settings_require_an_administrator(serve: Serve, database: Databas
     other = await serve()
     async with database.transaction() as connection:
         await connection.execute(users.table.update().values(role="user"))
-    answer = await other.http.request(method, PATH, headers=dict(served.http.headers))
-    assert code(answer) == (403, 1005)
+    response = await other.http.request(method, PATH, headers=dict(served.http.headers))
+    assert code(response) == (403, 1005)
     assert code(await other.http.request(method, PATH)) == (401, 1005)
 
 
@@ -159,7 +159,7 @@ async def test_two_names_of_one_setting_change_once_when_the_outcome_of_the_comm
     found = (await api.http.get(PATH)).json()["settings"]["application"]
     assert (found["sent_status"], found["webhooks"]["message"]["sent"]) == (False, False)
     lost_commit.append(True)
-    answer = await api.http.patch(PATH, json=found | {"sent_status": True})
-    assert (answer.status_code, lost_commit) == (200, [])
+    response = await api.http.patch(PATH, json=found | {"sent_status": True})
+    assert (response.status_code, lost_commit) == (200, [])
     found = (await api.http.get(PATH)).json()["settings"]["application"]
     assert (found["sent_status"], found["webhooks"]["message"]["sent"]) == (True, True)

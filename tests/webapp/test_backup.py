@@ -92,16 +92,16 @@ async def test_a_restore_returns_every_setting_and_the_keys(api: Served, coreapp
     data = await backup(api)
     await wipe(api)
     assert await everything(api) != before
-    answer = await restore(api, data)
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await restore(api, data)
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert await everything(api) == before
-    [question] = coreapp.asked(core.RestoreKeys)
-    assert (question.account, question.password, question.data) == (
+    [request] = coreapp.requested(core.RestoreKeys)
+    assert (request.account, request.password, request.data) == (
         "15550000000",
         PASSWORD,
         "the keys of 15550000000",
     )
-    assert coreapp.asked(core.SettingsChanged)
+    assert coreapp.requested(core.SettingsChanged)
     shards = {"cc": "1", "phone_number": "5550000000", "shards": 1}
     assert code(await api.http.post("/v1/account/shards", json=shards)) == (400, 1008), "the PIN is demanded again"
 
@@ -246,11 +246,11 @@ async def test_a_profile_with_the_longest_description_of_the_cloud_api_is_restor
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     profile = {"messaging_product": "whatsapp", "description": "x" * 512}
-    answer = await api.http.post("/1393060602093303/whatsapp_business_profile", json=profile)
-    assert answer.status_code == 200, answer.text
+    response = await api.http.post("/1393060602093303/whatsapp_business_profile", json=profile)
+    assert response.status_code == 200, response.text
     data = await backup(api)
-    answer = await restore(api, data)
-    assert answer.status_code == 200, answer.text
+    response = await restore(api, data)
+    assert response.status_code == 200, response.text
 
 
 async def test_the_headers_of_the_webhook_are_restored(api: Served) -> None:
@@ -268,6 +268,6 @@ async def test_the_headers_of_the_webhook_are_restored(api: Served) -> None:
 
 async def test_a_backup_with_headers_that_callbacks_have_already_is_refused(api: Served) -> None:
     data = await changed(api, webhook_headers={"Host": "example.com"})
-    answer = await restore(api, data)
-    assert code(answer) == (400, 1009)
-    assert "data: webhook_headers: should be names and values" in answer.text
+    response = await restore(api, data)
+    assert code(response) == (400, 1009)
+    assert "data: webhook_headers: should be names and values" in response.text

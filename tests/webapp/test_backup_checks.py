@@ -87,20 +87,20 @@ async def test_a_wrong_password_or_damaged_data_changes_nothing(api: Served, cor
         ("not base64", PASSWORD, "data"),
         (password_box.seal(PASSWORD, b"{}", purpose="tidings backup"), PASSWORD, "data"),
     ):
-        answer = await restore(api, content, password)
-        assert code(answer) == (400, 1009)
-        assert errors(answer)[0]["details"].startswith(f"{field}: ")
+        response = await restore(api, content, password)
+        assert code(response) == (400, 1009)
+        assert errors(response)[0]["details"].startswith(f"{field}: ")
     assert await everything(api) == before
-    assert not coreapp.asked(core.RestoreKeys)
+    assert not coreapp.requested(core.RestoreKeys)
 
 
 async def test_a_backup_of_another_number_or_version_is_refused(api: Served) -> None:
     content = msgspec.json.decode(password_box.open_box(PASSWORD, await backup(api), purpose="tidings backup"))
     for change, words in (({"number": "15559999999"}, "backup of 15559999999"), ({"version": 2}, "version 2")):
         data = password_box.seal(PASSWORD, msgspec.json.encode(content | change), purpose="tidings backup")
-        answer = await restore(api, data)
-        assert code(answer) == (400, 1009)
-        assert words in errors(answer)[0]["details"]
+        response = await restore(api, data)
+        assert code(response) == (400, 1009)
+        assert words in errors(response)[0]["details"]
 
 
 async def test_a_refusal_by_a_coreapp_stops_a_restore_before_any_change(api: Served, coreapp: FakeCoreapp) -> None:
@@ -210,7 +210,7 @@ async def test_a_backup_with_an_invalid_part_changes_nothing(serve: Serve, corea
     await api.log_in()
     await fill(api)
     before = await everything(api)
-    told = len(coreapp.asked(core.SettingsChanged))
+    told = len(coreapp.requested(core.SettingsChanged))
     whole = msgspec.json.decode(password_box.open_box(PASSWORD, await backup(api), purpose="tidings backup"))
     for part, value in (
         ("settings", b'"["'),
@@ -224,17 +224,17 @@ async def test_a_backup_with_an_invalid_part_changes_nothing(serve: Serve, corea
         ("unknown", NESTED),
     ):
         raw = msgspec.json.encode(whole | {part: "here"}).replace(b'"here"', value)
-        answer = await restore(api, password_box.seal(PASSWORD, raw, purpose="tidings backup"))
-        assert code(answer) == (400, 1009), answer.text
-        assert errors(answer)[0]["details"].startswith("data: ")
+        response = await restore(api, password_box.seal(PASSWORD, raw, purpose="tidings backup"))
+        assert code(response) == (400, 1009), response.text
+        assert errors(response)[0]["details"].startswith("data: ")
     assert await everything(api) == before
-    assert not coreapp.asked(core.RestoreKeys)
-    assert len(coreapp.asked(core.SettingsChanged)) == told
+    assert not coreapp.requested(core.RestoreKeys)
+    assert len(coreapp.requested(core.SettingsChanged)) == told
 
 
 async def test_all_problems_of_a_backup_are_reported_at_once(api: Served) -> None:
-    answer = await restore(api, await changed(api, shards=3, settings=settings(log_level=5)))
-    assert [error["details"].partition(": should")[0] for error in errors(answer)] == [
+    response = await restore(api, await changed(api, shards=3, settings=settings(log_level=5)))
+    assert [error["details"].partition(": should")[0] for error in errors(response)] == [
         "data: shards",
         "data: settings.log_level",
     ]
@@ -242,18 +242,18 @@ async def test_all_problems_of_a_backup_are_reported_at_once(api: Served) -> Non
 
 async def test_too_large_keys_get_413_and_other_calls_continue(api: Served, coreapp: FakeCoreapp) -> None:
     data = await changed(api, keys="x" * wire.MAX_FRAME)
-    coreapp.answer(core.GetIdentity, lambda q: None)
-    asking = asyncio.create_task(api.http.get("/v1/contacts/15550110001/identity"))
-    await coreapp.until(lambda: bool(coreapp.asked(core.GetIdentity)))
-    answer = await restore(api, data)
-    assert code(answer) == (413, 1025)
-    [told] = errors(answer)
+    coreapp.respond(core.GetIdentity, lambda q: None)
+    call = asyncio.create_task(api.http.get("/v1/contacts/15550110001/identity"))
+    await coreapp.until(lambda: bool(coreapp.requested(core.GetIdentity)))
+    response = await restore(api, data)
+    assert code(response) == (413, 1025)
+    [told] = errors(response)
     assert told["details"] == "data: the part with the keys is over the 4194304 bytes that a Coreapp accepts at a time"
-    assert not coreapp.asked(core.RestoreKeys)
-    [question] = coreapp.asked(core.GetIdentity)
+    assert not coreapp.requested(core.RestoreKeys)
+    [request] = coreapp.requested(core.GetIdentity)
     for connection in coreapp.connections:
-        connection.send(core.Identity(question.n, "Sjvjlx8G6Z0=", 1_602_532_300_000, True))
-    assert (await asking).status_code == 200
+        connection.send(core.Identity(request.n, "Sjvjlx8G6Z0=", 1_602_532_300_000, True))
+    assert (await call).status_code == 200
     assert coreapp.greetings == 1
 
 

@@ -25,11 +25,11 @@ def api(served_api: Served) -> Served:
 
 
 async def post(api: Served, content: bytes, path: str = "/v1/messages") -> tuple[int, int]:
-    answer = await api.http.post(path, content=content, headers={"Content-Type": "application/json"})
-    if answer.status_code < 400:
-        check_headers(answer)
-        return answer.status_code, 0
-    return code(answer)
+    response = await api.http.post(path, content=content, headers={"Content-Type": "application/json"})
+    if response.status_code < 400:
+        check_headers(response)
+        return response.status_code, 0
+    return code(response)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def post(api: Served, content: bytes, path: str = "/v1/messages") -> tuple
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/contacts"])
 async def test_unusable_json_gets_400(api: Served, coreapp: FakeCoreapp, path: str, name: str, content: bytes) -> None:
     assert await post(api, content, path) == (400, 1025)
-    assert not coreapp.questions
+    assert not coreapp.requests
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ async def test_unusable_json_gets_400(api: Served, coreapp: FakeCoreapp, path: s
     ],
 )
 async def test_the_error_names_a_lone_surrogate(api: Served, content: bytes, words: str) -> None:
-    answer = await api.http.post("/v1/messages", content=content)
-    assert errors(answer)[0]["details"] == f"the body is not JSON: {words}"
+    response = await api.http.post("/v1/messages", content=content)
+    assert errors(response)[0]["details"] == f"the body is not JSON: {words}"
 
 
 async def test_json_nesting_is_accepted_up_to_a_depth_of_100(api: Served) -> None:
@@ -98,7 +98,7 @@ async def test_a_message_truncated_at_any_byte_is_refused(api: Served, coreapp: 
     for length in range(len(GOOD)):
         status, error = await post(api, GOOD[:length])
         assert (status, error) == (400, 1025 if length else 1008), GOOD[:length]
-    assert not coreapp.questions
+    assert not coreapp.requests
 
 
 async def test_a_message_with_any_byte_changed_gets_201_or_400(api: Served) -> None:
@@ -112,7 +112,7 @@ async def test_a_message_with_any_byte_changed_gets_201_or_400(api: Served) -> N
 
 async def test_one_byte_order_mark_before_the_json_is_ignored(api: Served, coreapp: FakeCoreapp) -> None:
     assert await post(api, b"\xef\xbb\xbf" + GOOD) == (201, 0)
-    assert len(coreapp.asked(core.AcceptMessage)) == 1
+    assert len(coreapp.requested(core.AcceptMessage)) == 1
     assert await post(api, b"\xef\xbb\xbf" * 2 + GOOD) == (400, 1025)
 
 
@@ -140,9 +140,9 @@ async def test_a_declared_length_over_the_limit_is_refused_before_the_body_is_re
 
 async def test_a_client_that_sends_10_mb_before_reading_gets_its_response(api: Served) -> None:
     for content in (b"x" * (10 * MIB), _endless(10)):
-        answer = await api.http.post("/v1/messages", content=content)
-        assert answer.status_code == 413
-        assert errors(answer)
+        response = await api.http.post("/v1/messages", content=content)
+        assert response.status_code == 413
+        assert errors(response)
     assert (await api.send()).status_code == 201
 
 
@@ -150,8 +150,8 @@ async def test_a_chunked_body_is_refused_at_the_limit_and_uses_no_memory(api: Se
     process = psutil.Process()
     before = process.memory_info().rss
     head = _head(api, "Transfer-Encoding: chunked")
-    answers = await asyncio.gather(*(raw.stream(api.port, head, _chunked(_endless(200))) for _ in range(20)))
-    assert {status for status, _, _ in answers} == {413}
+    responses = await asyncio.gather(*(raw.stream(api.port, head, _chunked(_endless(200))) for _ in range(20)))
+    assert {status for status, _, _ in responses} == {413}
     # Twenty bodies of 200 MB each, of which little more than 1 MiB was read.
     assert process.memory_info().rss - before < 100 * MIB
 
@@ -166,9 +166,9 @@ async def test_a_body_that_never_arrives_gets_400_after_the_timeout(
 
 
 async def test_a_response_lists_only_the_first_of_many_invalid_fields(api: Served) -> None:
-    answer = await api.http.patch("/v1/settings/application", json={"media": {"auto_download": ["x"] * 100_000}})
-    assert code(answer) == (400, 1009)
-    assert len(answer.content) < 10_000
+    response = await api.http.patch("/v1/settings/application", json={"media": {"auto_download": ["x"] * 100_000}})
+    assert code(response) == (400, 1009)
+    assert len(response.content) < 10_000
 
 
 def _head(api: Served, extra: str) -> bytes:
@@ -192,4 +192,4 @@ async def _chunked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def test_a_number_beyond_64_bits_gets_400(api: Served, coreapp: FakeCoreapp, path: str, number: bytes) -> None:
     good = GOOD[:-1] if path == "/v1/messages" else b'{"contacts": ["+15550110001"]'
     assert await post(api, good + b', "unknown": ' + number + b"}", path) == (400, 1025)
-    assert not coreapp.questions
+    assert not coreapp.requests

@@ -40,21 +40,21 @@ KEY, CERTIFICATE = AUTHORITY.issue("localhost")
 
 async def test_a_webhook_authority_is_stored_and_announced_to_coreapps(api: Served, coreapp: FakeCoreapp) -> None:
     assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
-    answer = await api.http.post(
+    response = await api.http.post(
         WEBHOOKS, content=b"a comment\n" + AUTHORITY.pem, headers={"Content-Type": "text/plain"}
     )
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     found = await api.http.get(WEBHOOKS)
     assert (found.status_code, found.content) == (200, AUTHORITY.pem)
     assert found.headers["Content-Type"].startswith("text/plain")
     check_headers(found)
     await api.http.post(WEBHOOKS, content=OTHER.pem + AUTHORITY.pem)
     assert (await api.http.get(WEBHOOKS)).content == OTHER.pem + AUTHORITY.pem
-    answer = await api.http.delete(WEBHOOKS)
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.delete(WEBHOOKS)
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
     assert code(await api.http.delete(WEBHOOKS)) == (404, 1006)
-    assert len(coreapp.asked(core.SettingsChanged)) == 3
+    assert len(coreapp.requested(core.SettingsChanged)) == 3
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ async def test_a_webhook_authority_is_stored_and_announced_to_coreapps(api: Serv
     ],
 )
 async def test_an_invalid_authority_is_refused(api: Served, coreapp: FakeCoreapp, content: bytes, words: str) -> None:
-    answer = await api.http.post(WEBHOOKS, content=content)
-    assert code(answer) == (400, 1009)
-    assert words in errors(answer)[0]["details"]
+    response = await api.http.post(WEBHOOKS, content=content)
+    assert code(response) == (400, 1009)
+    assert words in errors(response)[0]["details"]
     assert code(await api.http.get(WEBHOOKS)) == (404, 1006)
-    assert not coreapp.asked(core.SettingsChanged)
+    assert not coreapp.requested(core.SettingsChanged)
 
 
 @pytest.mark.parametrize(
@@ -95,18 +95,18 @@ async def test_an_invalid_authority_is_refused(api: Served, coreapp: FakeCoreapp
     ],
 )
 async def test_an_invalid_bundle_is_refused_with_the_reason(api: Served, content: bytes, words: str) -> None:
-    answer = await api.http.post(EXTERNAL, content=content)
-    assert code(answer) == (400, 1009)
-    assert words in errors(answer)[0]["details"]
-    assert b"PRIVATE" not in answer.content
+    response = await api.http.post(EXTERNAL, content=content)
+    assert code(response) == (400, 1009)
+    assert words in errors(response)[0]["details"]
+    assert b"PRIVATE" not in response.content
     assert code(await api.http.get(EXTERNAL_CA)) == (404, 1006)
 
 
 async def test_a_bundle_is_stored_sealed_and_its_authority_is_readable_by_every_user(
     api: Served, database: Database
 ) -> None:
-    answer = await api.http.post(EXTERNAL, content=KEY + CERTIFICATE + AUTHORITY.pem)
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.post(EXTERNAL, content=KEY + CERTIFICATE + AUTHORITY.pem)
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     found = await api.http.get(EXTERNAL_CA, headers=await ordinary(api))
     assert (found.status_code, found.content) == (200, AUTHORITY.pem)
     async with database.reading() as connection:
@@ -118,8 +118,8 @@ async def test_a_bundle_is_stored_sealed_and_its_authority_is_readable_by_every_
 async def test_a_private_key_may_follow_its_curve_parameters(api: Served) -> None:
     # prime256v1, as `openssl ecparam -genkey` writes it before the key.
     curve = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
-    answer = await api.http.post(EXTERNAL, content=curve + KEY + CERTIFICATE + AUTHORITY.pem)
-    assert answer.status_code == 200
+    response = await api.http.post(EXTERNAL, content=curve + KEY + CERTIFICATE + AUTHORITY.pem)
+    assert response.status_code == 200
 
 
 LARGE = 256 * 1024
@@ -227,8 +227,8 @@ async def test_the_api_serves_https_with_a_generated_certificate_for_each_name(
         assert webapp.url.startswith("https://127.0.0.1:")
         made = await webapp.made()
         for host in ("127.0.0.1", "localhost"):
-            answer = await webapp.get("/v1/health", made, host)
-            assert answer.status_code == 401
+            response = await webapp.get("/v1/health", made, host)
+            assert response.status_code == 401
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             await webapp.get("/v1/health", AUTHORITY.pem)
     async with Running(database, coreapp) as webapp:
@@ -239,10 +239,10 @@ async def test_an_uploaded_certificate_is_served_without_a_restart(database: Dat
     async with Running(database, coreapp) as webapp:
         made = await webapp.made()
         async with httpx.AsyncClient(base_url=webapp.url, verify=trusting(made), trust_env=False) as http:
-            answer = await http.post(
+            response = await http.post(
                 "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": "Tidings-2026!"}
             )
-            http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+            http.headers["Authorization"] = "Bearer " + response.json()["users"][0]["token"]
             assert (await http.get(EXTERNAL_CA)).content == made
             bundle = AUTHORITY.bundle("localhost", "127.0.0.1")
             assert (await http.post(EXTERNAL, content=bundle)).status_code == 200

@@ -89,8 +89,8 @@ async def test_two_webapps_and_a_coreapp_apply_a_change_within_one_poll(
         await api.http.post("/v1/users/logout")
 
         async def token_is_ended() -> bool:
-            answer = await other.http.get("/v1/users/admin", headers={"Authorization": ended})
-            return answer.status_code == 401
+            response = await other.http.get("/v1/users/admin", headers={"Authorization": ended})
+            return response.status_code == 401
 
         assert await holds_within_a_second(token_is_ended)
 

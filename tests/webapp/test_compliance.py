@@ -14,26 +14,26 @@ CASES = body("compliance")
 
 
 async def told(api: Served) -> Any:
-    answer = await api.http.get(PATH)
-    assert answer.status_code == 200
-    check_headers(answer)
-    return answer.json()["settings"]["business"]["compliance_info"]
+    response = await api.http.get(PATH)
+    assert response.status_code == 200
+    check_headers(response)
+    return response.json()["settings"]["business"]["compliance_info"]
 
 
 async def test_posted_compliance_info_is_returned_and_replaced_by_the_next(api: Served) -> None:
     assert await told(api) == CASES["none_told"]
     for posted, expected in (("full", "full"), ("least", "least_told")):
-        answer = await api.http.post(PATH, json=CASES[posted])
-        assert (answer.status_code, set(answer.json())) == (200, {"meta"})
+        response = await api.http.post(PATH, json=CASES[posted])
+        assert (response.status_code, set(response.json())) == (200, {"meta"})
         assert await told(api) == CASES[expected]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in CASES["wrong"]])
 async def test_an_invalid_field_is_named_and_changes_nothing(api: Served, case: dict[str, Any]) -> None:
     await api.http.post(PATH, json=CASES["least"])
-    answer = await api.http.post(PATH, json=CASES["full"] | case["change"])
-    assert code(answer) == (400, case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
+    response = await api.http.post(PATH, json=CASES["full"] | case["change"])
+    assert code(response) == (400, case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
     assert await told(api) == CASES["least_told"]
 
 
@@ -44,9 +44,9 @@ async def test_compliance_info_requires_an_administrator(api: Served) -> None:
 
 async def test_a_backup_contains_the_compliance_info(api: Served) -> None:
     await api.http.post(PATH, json=CASES["full"])
-    answer = await api.http.post("/v1/settings/backup", json={"password": "Tidings-2026!"})
-    data = answer.json()["settings"]["data"]
+    response = await api.http.post("/v1/settings/backup", json={"password": "Tidings-2026!"})
+    data = response.json()["settings"]["data"]
     await api.http.post(PATH, json=CASES["least"])
-    answer = await api.http.post("/v1/settings/restore", json={"password": "Tidings-2026!", "data": data})
-    assert answer.status_code == 200, answer.text
+    response = await api.http.post("/v1/settings/restore", json={"password": "Tidings-2026!", "data": data})
+    assert response.status_code == 200, response.text
     assert await told(api) == CASES["full"]

@@ -13,9 +13,9 @@ from tidings.wire import core
 
 async def test_inputs_are_returned_as_sent_and_in_order(api: Served, coreapp: FakeCoreapp) -> None:
     inputs = ["+1 555 011 0001", "15550110002", "12", " ü ", "+1 555 011 0001"]
-    answer = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": inputs, "force_check": True})
-    assert answer.status_code == 200
-    assert answer.json() == {
+    response = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": inputs, "force_check": True})
+    assert response.status_code == 200
+    assert response.json() == {
         "contacts": [
             {"input": "+1 555 011 0001", "status": "valid", "wa_id": "15550110001"},
             {"input": "15550110002", "status": "valid", "wa_id": "15550110002"},
@@ -25,9 +25,9 @@ async def test_inputs_are_returned_as_sent_and_in_order(api: Served, coreapp: Fa
         ],
         "meta": {"version": "2.57.2", "api_status": "stable"},
     }
-    check_headers(answer)
-    [question] = coreapp.asked(core.CheckContacts)
-    assert (question.account, question.inputs, question.wait, question.force_check) == (
+    check_headers(response)
+    [request] = coreapp.requested(core.CheckContacts)
+    assert (request.account, request.inputs, request.wait, request.force_check) == (
         "15550000000",
         inputs,
         True,
@@ -38,21 +38,21 @@ async def test_inputs_are_returned_as_sent_and_in_order(api: Served, coreapp: Fa
 async def test_the_defaults_are_no_wait_and_no_force_check(api: Served, coreapp: FakeCoreapp) -> None:
     for extra in ({}, {"blocking": None, "force_check": None}, {"blocking": "no_wait", "force_check": False}):
         assert (await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"], **extra})).status_code == 200
-    assert {(q.wait, q.force_check) for q in coreapp.asked(core.CheckContacts)} == {(False, False)}
+    assert {(q.wait, q.force_check) for q in coreapp.requested(core.CheckContacts)} == {(False, False)}
 
 
 async def test_a_contact_in_processing_has_no_wa_id(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.answer(
+    coreapp.respond(
         core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[core.Contact(i, "processing") for i in q.inputs])
     )
-    answer = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]})
-    assert answer.json()["contacts"] == [{"input": "+15550110001", "status": "processing"}]
+    response = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]})
+    assert response.json()["contacts"] == [{"input": "+15550110001", "status": "processing"}]
 
 
 async def test_a_call_accepts_5000_numbers_and_refuses_5001(api: Served) -> None:
     numbers = [f"+1555{n:07}" for n in range(5001)]
-    answer = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": numbers[:5000]})
-    assert [contact["input"] for contact in answer.json()["contacts"]] == numbers[:5000]
+    response = await api.http.post("/v1/contacts", json={"blocking": "wait", "contacts": numbers[:5000]})
+    assert [contact["input"] for contact in response.json()["contacts"]] == numbers[:5000]
     assert code(await api.http.post("/v1/contacts", json={"contacts": numbers})) == (400, 1009)
 
 
@@ -60,13 +60,13 @@ async def test_a_call_accepts_5000_numbers_and_refuses_5001(api: Served) -> None
 async def test_an_invalid_call_is_refused_with_field_and_reason(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
-    answer = await api.http.post("/v1/contacts", json=case["body"])
-    assert code(answer) == (case["status"], case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
-    assert not coreapp.questions
+    response = await api.http.post("/v1/contacts", json=case["body"])
+    assert code(response) == (case["status"], case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
+    assert not coreapp.requests
 
 
 async def test_a_call_without_a_valid_token_checks_no_contact(api: Served, coreapp: FakeCoreapp) -> None:
-    answer = await api.http.post("/v1/contacts", json={"contacts": ["1"]}, headers={"Authorization": "Bearer x"})
-    assert code(answer) == (401, 1005)
-    assert not coreapp.questions
+    response = await api.http.post("/v1/contacts", json={"contacts": ["1"]}, headers={"Authorization": "Bearer x"})
+    assert code(response) == (401, 1005)
+    assert not coreapp.requests

@@ -25,9 +25,9 @@ async def test_a_call_waits_for_a_coreapp_that_is_starting(link: Link) -> None:
     await coreapp.start()
     await coreapp.stop()
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
-    asking = asyncio.create_task(accept(links))
+    call = asyncio.create_task(accept(links))
     await coreapp.start()
-    assert (await asking).wa_id == "15550110001"
+    assert (await call).wa_id == "15550110001"
     await coreapp.stop()
 
 
@@ -63,14 +63,14 @@ async def test_a_stalled_coreapp_gets_no_requests_until_it_responds_again(
     coreapp.stands_still = True
     [peer] = links.connections._peers.values()
     await soon(lambda: not peer.is_ready)
-    with pytest.raises(CoreappUnreachable, match="does not answer"):
+    with pytest.raises(CoreappUnreachable, match="does not respond"):
         await accept(links)
-    assert len(coreapp.asked(core.AcceptMessage)) == 1
-    asking = asyncio.create_task(accept(links))
+    assert len(coreapp.requested(core.AcceptMessage)) == 1
+    call = asyncio.create_task(accept(links))
     coreapp.stands_still = False
     for connection in coreapp.connections:
         connection.send(core.Done(n=0))
-    await asking
+    await call
     assert coreapp.greetings == 1, "the connection was kept"
 
 
@@ -82,7 +82,7 @@ async def test_the_connection_to_a_silent_coreapp_is_closed(
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.stands_still = True
-    with pytest.raises(CoreappAway, match="closed the connection before it answered: silent for"):
+    with pytest.raises(CoreappAway, match="closed the connection before it responded: silent for"):
         await accept(links)
     await coreapp.until(lambda: coreapp.greetings == 2)
 
@@ -90,19 +90,19 @@ async def test_the_connection_to_a_silent_coreapp_is_closed(
 async def test_a_stopping_coreapp_answers_open_requests_and_gets_no_new_ones(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
-    coreapp.answer(core.AcceptMessage, lambda question: None)
+    coreapp.respond(core.AcceptMessage, lambda request: None)
     first = asyncio.create_task(accept(links))
-    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
+    await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 2)
     [connection] = coreapp.connections
     connection.send(core.Leaving(0))
     [peer] = links.connections._peers.values()
     await soon(lambda: not peer.is_ready)
     second = asyncio.create_task(accept(links))
     await asyncio.wait([second], timeout=0.2)
-    assert len(coreapp.asked(core.AcceptMessage)) == 2
+    assert len(coreapp.requested(core.AcceptMessage)) == 2
     assert connection.is_open
-    coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "gBEG3", question.to))
-    connection.send(core.Accepted(coreapp.questions[-1].n, "gBEG2", "15550110001"))
+    coreapp.respond(core.AcceptMessage, lambda request: core.Accepted(request.n, "gBEG3", request.to))
+    connection.send(core.Accepted(coreapp.requests[-1].n, "gBEG2", "15550110001"))
     assert (await first).id == "gBEG2"
     await soon(lambda: not connection.is_open)
     assert (await second).id == "gBEG3", "over the next connection"
@@ -137,23 +137,23 @@ async def test_requests_are_answered_after_a_restart_of_the_coreapp(coreapp: Fak
     await accept(links)
     await coreapp.stop()
     await noticed()
-    asking = [asyncio.create_task(accept(links)) for _ in range(50)]
+    call = [asyncio.create_task(accept(links)) for _ in range(50)]
     await coreapp.start()
-    assert len(await asyncio.gather(*asking)) == 50
-    assert len(coreapp.asked(core.AcceptMessage)) == 51
+    assert len(await asyncio.gather(*call)) == 50
+    assert len(coreapp.requested(core.AcceptMessage)) == 51
 
 
 async def test_concurrent_requests_get_their_own_responses(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
-    answers = await asyncio.gather(*(accept(links, f"1555{n:07}") for n in range(2000)))
-    assert [answer.wa_id for answer in answers] == [f"1555{n:07}" for n in range(2000)]
+    responses = await asyncio.gather(*(accept(links, f"1555{n:07}") for n in range(2000)))
+    assert [response.wa_id for response in responses] == [f"1555{n:07}" for n in range(2000)]
 
 
 async def test_a_request_over_the_frame_limit_is_not_sent_and_others_continue(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     held: list[core.AcceptMessage] = []
-    coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
-    asking = asyncio.create_task(accept(links))
+    coreapp.respond(core.AcceptMessage, lambda q: held.append(q))
+    call = asyncio.create_task(accept(links))
     await coreapp.until(lambda: bool(held))
 
     def restoring(size: int) -> Awaitable[core.Done]:
@@ -166,23 +166,23 @@ async def test_a_request_over_the_frame_limit_is_not_sent_and_others_continue(co
             await restoring(size)
         assert caught.value.status == 413
     await restoring(wire.MAX_FRAME - 100)
-    assert len(coreapp.asked(core.RestoreKeys)) == 1
+    assert len(coreapp.requested(core.RestoreKeys)) == 1
     for connection in coreapp.connections:
         connection.send(core.Accepted(n=held[0].n, id="x", wa_id=held[0].to))
-    assert (await asking).id == "x"
+    assert (await call).id == "x"
     assert coreapp.greetings == 1
 
 
 async def test_a_request_without_a_response_times_out(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=0.2)
-    coreapp.answer(core.AcceptMessage, lambda q: None)
+    coreapp.respond(core.AcceptMessage, lambda q: None)
     with pytest.raises(CoreappAway, match="timed out"):
         await accept(links)
 
 
 async def test_a_message_times_out_early_while_no_message_is_accepted(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.2)
-    coreapp.answer(core.AcceptMessage, lambda q: None)
+    coreapp.respond(core.AcceptMessage, lambda q: None)
     async with asyncio.timeout(5):
         with pytest.raises(CoreappAway, match="timed out") as caught:
             await accept(links)
@@ -194,10 +194,10 @@ async def test_a_message_times_out_early_while_no_message_is_accepted(coreapp: F
 async def test_a_slow_coreapp_that_accepts_messages_causes_no_early_timeout(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), timeout=30.0, stall=0.4)
     held: list[core.AcceptMessage] = []
-    coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+    coreapp.respond(core.AcceptMessage, lambda q: held.append(q))
     first = asyncio.create_task(accept(links))
     await coreapp.until(lambda: bool(held))
-    coreapp.answer(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id="other", wa_id=q.to))
+    coreapp.respond(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id="other", wa_id=q.to))
     for _ in range(5):
         await asyncio.wait([first], timeout=0.2)
         await accept(links)
@@ -212,7 +212,7 @@ async def test_a_wrong_link_key_gets_no_connection(coreapp: FakeCoreapp, link: L
     with pytest.raises(CoreappAway):
         await accept(links)
     assert coreapp.greetings == 0
-    assert not coreapp.questions
+    assert not coreapp.requests
 
 
 async def test_a_refusal_keeps_its_code_and_details(coreapp: FakeCoreapp, link: Link) -> None:
@@ -237,10 +237,10 @@ async def test_without_a_coreapp_the_api_returns_503_and_then_recovers(serve: Se
     await coreapp.stop()
     await noticed()
     for path, content in (("/v1/messages", body("message_text")), ("/v1/contacts", {"contacts": ["+15550110001"]})):
-        answer = await api.http.post(path, json=content)
-        assert code(answer) == (503, 1011)
-        assert answer.headers["Retry-After"] == "1"
-        [error] = errors(answer)
+        response = await api.http.post(path, json=content)
+        assert code(response) == (503, 1011)
+        assert response.headers["Retry-After"] == "1"
+        [error] = errors(response)
         assert error["title"] == "Service not ready"
         assert coreapp.address in error["details"]
     await coreapp.start()
@@ -263,20 +263,20 @@ async def test_messages_in_flight_are_limited_and_other_requests_overtake_waitin
     monkeypatch.setattr(peer_module, "PATIENCE", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
-    coreapp.answer(core.AcceptMessage, lambda question: None)
-    asking = [asyncio.create_task(accept(links, f"1555011000{n}")) for n in range(3)]
-    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 3)
+    coreapp.respond(core.AcceptMessage, lambda request: None)
+    call = [asyncio.create_task(accept(links, f"1555011000{n}")) for n in range(3)]
+    await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 3)
     assert links.connections.is_overloaded(0.0)
     with pytest.raises(Overloaded, match="more messages arrive than can be accepted"):
         await accept(links)
     assert await links.call_primary(lambda n: core.GetHealth(n=n), core.Health)
-    held = coreapp.asked(core.AcceptMessage)[1:]
-    assert [question.to for question in held] == ["15550110000", "15550110001"]
-    coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "later", question.to))
+    held = coreapp.requested(core.AcceptMessage)[1:]
+    assert [request.to for request in held] == ["15550110000", "15550110001"]
+    coreapp.respond(core.AcceptMessage, lambda request: core.Accepted(request.n, "later", request.to))
     for connection in coreapp.connections:
-        for question in held:
-            connection.send(core.Accepted(question.n, "held", question.to))
-    assert [answer.id for answer in await asyncio.gather(*asking)] == ["held", "held", "later"]
+        for request in held:
+            connection.send(core.Accepted(request.n, "held", request.to))
+    assert [response.id for response in await asyncio.gather(*call)] == ["held", "held", "later"]
     assert not links.connections.is_overloaded(0.0)
 
 
@@ -289,16 +289,16 @@ async def test_only_shard_owners_count_for_load_shedding(
     shard_map.others = [standby("127.0.0.1:9")]
     links = await link(shard_map)
     await accept(links)
-    coreapp.answer(core.AcceptMessage, lambda question: None)
-    asking = [asyncio.create_task(accept(links)) for _ in range(2)]
-    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
+    coreapp.respond(core.AcceptMessage, lambda request: None)
+    call = [asyncio.create_task(accept(links)) for _ in range(2)]
+    await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 2)
     assert links.connections.is_overloaded(0.0)
     shard_map.now = [owner(coreapp), owner(None, shard=1)]
     await links.connections.run_once()
     assert not links.connections.is_overloaded(0.0)
-    for task in asking:
+    for task in call:
         task.cancel()
-    await asyncio.gather(*asking, return_exceptions=True)
+    await asyncio.gather(*call, return_exceptions=True)
 
 
 async def test_waiting_messages_go_to_the_coreapp_after_a_restart(
@@ -307,16 +307,16 @@ async def test_waiting_messages_go_to_the_coreapp_after_a_restart(
     monkeypatch.setattr(peer_module, "MESSAGES", 1)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
-    coreapp.answer(core.AcceptMessage, lambda question: None)
+    coreapp.respond(core.AcceptMessage, lambda request: None)
     first = asyncio.create_task(accept(links))
-    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
+    await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 2)
     waiting = [asyncio.create_task(accept(links)) for _ in range(3)]
     await coreapp.stop()
     with pytest.raises(CoreappAway):
         await first
-    coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "after", question.to))
+    coreapp.respond(core.AcceptMessage, lambda request: core.Accepted(request.n, "after", request.to))
     await coreapp.start()
-    assert [answer.id for answer in await asyncio.gather(*waiting)] == ["after"] * 3
+    assert [response.id for response in await asyncio.gather(*waiting)] == ["after"] * 3
 
 
 async def test_an_overloaded_coreapp_gives_503_without_a_coreapp_call(
@@ -324,11 +324,11 @@ async def test_an_overloaded_coreapp_gives_503_without_a_coreapp_call(
 ) -> None:
     [peer] = served_api.parts.links.connections._peers.values()
     monkeypatch.setattr(type(peer), "is_overloaded", lambda *_: True)
-    asked = len(coreapp.asked(core.AcceptMessage))
+    count = len(coreapp.requested(core.AcceptMessage))
     refused = await served_api.send()
     assert (code(refused), refused.headers["Retry-After"]) == ((503, 1016), "1")
     assert refused.headers["X-Request-ID"]
     assert (await served_api.http.get("/v1/health")).status_code == 200
-    assert len(coreapp.asked(core.AcceptMessage)) == asked
+    assert len(coreapp.requested(core.AcceptMessage)) == count
     monkeypatch.setattr(type(peer), "is_overloaded", lambda *_: False)
     assert (await served_api.send()).status_code == 201

@@ -208,12 +208,12 @@ def test_the_password_rule_accepts_8_to_64_characters(password: str) -> None:
 
 
 async def test_too_many_guesses_get_429_and_the_administrator_can_still_log_in(api: Served) -> None:
-    answers = [
+    responses = [
         await api.http.post("/v1/users/login", headers=basic("other", f"x{number}")) for number in range(BURST + 1)
     ]
-    assert code(answers[0]) == (401, 1005)
-    assert code(answers[-1]) == (429, 1015)
-    assert 1 <= int(answers[-1].headers["Retry-After"]) <= SECONDS
+    assert code(responses[0]) == (401, 1005)
+    assert code(responses[-1]) == (429, 1015)
+    assert 1 <= int(responses[-1].headers["Retry-After"]) <= SECONDS
     assert (await api.http.post("/v1/users/login", headers=basic("admin", PASSWORD))).status_code == 200
     assert code(await api.http.post("/v1/users/login", headers=basic("admin", "x"))) == (401, 1005)
 
@@ -222,7 +222,7 @@ async def test_wrong_api_keys_are_limited_per_address_and_the_right_key_still_wo
     key = "a key of the tests"
     api = await serve(api_key=ApiKey(key))
 
-    async def ask(client: httpx.AsyncClient, key: str) -> httpx.Response:
+    async def call(client: httpx.AsyncClient, key: str) -> httpx.Response:
         return await client.get("/v1/health", headers={"Authorization": f"Apikey {key}"})
 
     def at(address: str) -> httpx.AsyncClient:
@@ -230,10 +230,10 @@ async def test_wrong_api_keys_are_limited_per_address_and_the_right_key_still_wo
         return httpx.AsyncClient(base_url="http://127.0.0.1", transport=transport)
 
     async with at("192.0.2.1") as monitor, at("192.0.2.2") as thief:
-        assert (await ask(monitor, key)).status_code == 200
+        assert (await call(monitor, key)).status_code == 200
         for client in (monitor, thief):
             for number in range(WRONG_KEYS):
-                assert code(await ask(client, f"guess {number}")) == (401, 1005)
-            assert code(await ask(client, "another guess")) == (429, 1015)
-        assert (await ask(monitor, key)).status_code == 200
-        assert code(await ask(thief, key)) == (429, 1015)
+                assert code(await call(client, f"guess {number}")) == (401, 1005)
+            assert code(await call(client, "another guess")) == (429, 1015)
+        assert (await call(monitor, key)).status_code == 200
+        assert code(await call(thief, key)) == (429, 1015)

@@ -26,9 +26,9 @@ def bearer(token: str) -> dict[str, str]:
 
 
 async def log_in(api: Served, name: str = "admin", password: str = PASSWORD) -> str:
-    answer = await api.http.post(LOGIN, headers=basic(name, password))
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["users"][0]["token"])
+    response = await api.http.post(LOGIN, headers=basic(name, password))
+    assert response.status_code == 200, response.text
+    return str(response.json()["users"][0]["token"])
 
 
 async def use(api: Served, token: str) -> int:
@@ -37,9 +37,9 @@ async def use(api: Served, token: str) -> int:
 
 
 async def upload(api: Served, content: bytes = PNG, kind: str = "image/png") -> str:
-    answer = await api.http.post(MEDIA, content=content, headers={"Content-Type": kind})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["media"][0]["id"])
+    response = await api.http.post(MEDIA, content=content, headers={"Content-Type": kind})
+    assert response.status_code == 200, response.text
+    return str(response.json()["media"][0]["id"])
 
 
 async def test_a_token_is_void_after_the_first_response_to_concurrent_logouts(api: Served, serve: Serve) -> None:
@@ -51,10 +51,10 @@ async def test_a_token_is_void_after_the_first_response_to_concurrent_logouts(ap
         void: list[int] = []
 
         async def log_out(token: str = token, void: list[int] = void) -> int:
-            answer = await api.http.post(LOGOUT, headers=bearer(token))
+            response = await api.http.post(LOGOUT, headers=bearer(token))
             # The token is void even before the other 49 requests have a response.
             void.append(await use(api, token))
-            return answer.status_code
+            return response.status_code
 
         uses = [asyncio.create_task(use(api, token)) for _ in range(50)]
         statuses = await asyncio.gather(*[log_out() for _ in range(50)])
@@ -73,16 +73,16 @@ async def test_no_token_outlives_the_deletion_of_its_user(api: Served, serve: Se
         issued: list[str] = []
 
         async def logging_in(server: Served, issued: list[str] = issued) -> None:
-            answer = await server.http.post(LOGIN, headers=basic(USER["username"], USER["password"]))
-            assert answer.status_code in (200, 401), answer.text
-            if answer.status_code == 200:
-                issued.append(answer.json()["users"][0]["token"])
+            response = await server.http.post(LOGIN, headers=basic(USER["username"], USER["password"]))
+            assert response.status_code in (200, 401), response.text
+            if response.status_code == 200:
+                issued.append(response.json()["users"][0]["token"])
 
         await logging_in(api)
         logins = [asyncio.create_task(logging_in(server)) for server in (api, other) for _ in range(10)]
         deletions = await asyncio.gather(*[api.http.delete(f"/v1/users/{USER['username']}") for _ in range(10)])
         await asyncio.gather(*logins)
-        counted = collections.Counter(answer.status_code for answer in deletions)
+        counted = collections.Counter(response.status_code for response in deletions)
         assert counted == {200: 1, 404: 9}
         assert issued
         await other.parts.common.changes.run_once()
@@ -108,9 +108,9 @@ async def test_a_file_is_deleted_once_and_concurrent_reads_get_all_or_nothing(se
         reads += [asyncio.create_task(read()) for _ in range(8)]
         deletions = await asyncio.gather(*[api.http.delete(f"{MEDIA}/{media_id}") for _ in range(10)])
         assert (await read()).status_code == 404
-        assert collections.Counter(answer.status_code for answer in deletions) == {200: 1, 404: 9}
-        for answer in await asyncio.gather(*reads):
-            assert answer.status_code == 404 or (answer.status_code, answer.content) == (200, content)
+        assert collections.Counter(response.status_code for response in deletions) == {200: 1, 404: 9}
+        for response in await asyncio.gather(*reads):
+            assert response.status_code == 404 or (response.status_code, response.content) == (200, content)
     assert set(os.listdir(api.settings.media_dir)) == before
 
 
@@ -122,7 +122,7 @@ async def test_messages_with_a_file_being_deleted_are_accepted_or_refused(api: S
         sends = [asyncio.create_task(api.http.post("/v1/messages", json=message)) for _ in range(10)]
         deleted = await api.http.delete(f"{MEDIA}/{media_id}")
         assert deleted.status_code == 200
-        statuses = {answer.status_code for answer in await asyncio.gather(*sends)}
+        statuses = {response.status_code for response in await asyncio.gather(*sends)}
         assert statuses <= {201, 404}
         assert (await api.http.post("/v1/messages", json=message)).status_code == 404
 
@@ -132,5 +132,5 @@ async def test_a_second_upload_of_a_file_survives_the_deletion_of_the_first(api:
         first = await upload(api)
         deletion, second = await asyncio.gather(api.http.delete(f"{MEDIA}/{first}"), upload(api))
         assert deletion.status_code == 200
-        answer = await api.http.get(f"{MEDIA}/{second}")
-        assert (answer.status_code, answer.content) == (200, PNG)
+        response = await api.http.get(f"{MEDIA}/{second}")
+        assert (response.status_code, response.content) == (200, PNG)

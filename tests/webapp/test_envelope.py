@@ -47,13 +47,13 @@ async def test_the_case_of_header_names_and_schemes_does_not_matter(api: Served,
 
 async def test_unusual_headers_and_a_body_in_a_get_are_accepted(api: Served) -> None:
     for _ in range(2):
-        answer = await api.http.request(
+        response = await api.http.request(
             "GET",
             "/v1/health",
             json={},
             headers={"CONTENT_TYPE": "application/json", "User-Agent": "", "Accept": "text/html"},
         )
-        assert answer.status_code == 200
+        assert response.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,11 @@ async def test_unknown_paths_and_methods_get_errors_in_the_apis_format(
 
 
 async def test_a_wrong_method_gets_every_allowed_one(api: Served) -> None:
-    answer = await api.http.put("/v1/settings/application")
-    assert answer.headers["Allow"] == "GET, HEAD, PATCH, DELETE"
+    response = await api.http.put("/v1/settings/application")
+    assert response.headers["Allow"] == "GET, HEAD, PATCH, DELETE"
     assert (
-        errors(answer)[0]["details"] == "/v1/settings/application does not take PUT, it takes GET, HEAD, PATCH, DELETE"
+        errors(response)[0]["details"]
+        == "/v1/settings/application does not take PUT, it takes GET, HEAD, PATCH, DELETE"
     )
 
 
@@ -108,9 +109,9 @@ async def test_a_head_request_gets_the_response_of_a_get_without_the_body(served
 async def test_a_valid_request_id_is_kept_and_any_other_is_replaced(api: Served, coreapp: FakeCoreapp) -> None:
     async def id_for(given: str | None) -> str:
         headers = {} if given is None else {"X-Request-ID": given}
-        answer = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
-        assert coreapp.asked(core.AcceptMessage)[-1].request_id == answer.headers["X-Request-ID"]
-        return str(answer.headers["X-Request-ID"])
+        response = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
+        assert coreapp.requested(core.AcceptMessage)[-1].request_id == response.headers["X-Request-ID"]
+        return str(response.headers["X-Request-ID"])
 
     assert await id_for("order-17.a:b_c") == "order-17.a:b_c"
     made = {await id_for(given) for given in (None, "", "x" * 65, "a b", "<script>", 'a"b')}
@@ -127,11 +128,11 @@ async def test_an_internal_error_gets_500_without_details(
     api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Fewer contacts than requested: no code expects that.
-    coreapp.answer(core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[]))
-    answer = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]}, headers={"X-Request-ID": "bug"})
-    assert code(answer) == (500, 1000)
-    assert errors(answer)[0]["details"] == "unexpected error; the log has it under request bug"
-    assert answer.headers["X-Request-ID"] == "bug"
+    coreapp.respond(core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[]))
+    response = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]}, headers={"X-Request-ID": "bug"})
+    assert code(response) == (500, 1000)
+    assert errors(response)[0]["details"] == "unexpected error; the log has it under request bug"
+    assert response.headers["X-Request-ID"] == "bug"
     [record] = [record for record in caplog.records if record.getMessage() == "http.failed"]
     assert record.request_id == "bug"  # type: ignore[attr-defined]
     assert record.exc_info is not None
@@ -163,35 +164,35 @@ async def test_a_database_outage_gets_503_or_500_if_the_outcome_is_unknown(
         raise error
 
     sqlalchemy.event.listen(database.engine.sync_engine, "before_cursor_execute", away)
-    answer = await api.http.get("/v1/settings/application")
-    assert code(answer) == expected
-    assert answer.headers.get("Retry-After") == retry_after
-    assert "secret" not in answer.text
+    response = await api.http.get("/v1/settings/application")
+    assert code(response) == expected
+    assert response.headers.get("Retry-After") == retry_after
+    assert "secret" not in response.text
     # Calls that need no database still work, with and without a key.
     assert (await api.send()).status_code == 201
     for headers in ({}, {"Idempotency-Key": "fresh"}):
         sent = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)
         assert sent.status_code == 201
         # The template must be read, or the key before the message is refused.
-        answer = await api.http.post("/v1/messages", json=TEMPLATE, headers=headers)
-        assert code(answer) == expected, headers
-        assert answer.headers.get("Retry-After") == retry_after
+        response = await api.http.post("/v1/messages", json=TEMPLATE, headers=headers)
+        assert code(response) == expected, headers
+        assert response.headers.get("Retry-After") == retry_after
 
 
 async def test_requests_beyond_the_concurrency_limit_are_refused(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(max_requests=2)
     await api.log_in()
     held: list[core.AcceptMessage] = []
-    coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+    coreapp.respond(core.AcceptMessage, lambda q: held.append(q))
     waiting = [asyncio.create_task(api.send()) for _ in range(2)]
     await coreapp.until(lambda: len(held) == 2)
-    answer = await api.http.get("/v1/health")
-    assert code(answer) == (503, 1016)
-    assert answer.headers["Retry-After"] == "1"
-    for question in held:
+    response = await api.http.get("/v1/health")
+    assert code(response) == (503, 1016)
+    assert response.headers["Retry-After"] == "1"
+    for request in held:
         for connection in coreapp.connections:
-            connection.send(core.Accepted(n=question.n, id="gBEG", wa_id=question.to))
-    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {201}
+            connection.send(core.Accepted(n=request.n, id="gBEG", wa_id=request.to))
+    assert {response.status_code for response in await asyncio.gather(*waiting)} == {201}
     assert (await api.http.get("/v1/health")).status_code == 200
 
 
@@ -207,5 +208,5 @@ async def test_a_client_that_disconnects_in_its_body_affects_no_other(api: Serve
 
 async def test_responses_can_be_read_by_a_plain_client(api: Served) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{api.port}/", trust_env=False) as client:
-        answer = await client.get("v1/health/", headers={"Authorization": api.http.headers["Authorization"]})
-    assert answer.json()["health"]["gateway_status"] == "connected"
+        response = await client.get("v1/health/", headers={"Authorization": api.http.headers["Authorization"]})
+    assert response.json()["health"]["gateway_status"] == "connected"

@@ -25,8 +25,8 @@ KEY = "a key of the tests"
 async def login(api: Served, password: str, new: str | None = None) -> tuple[int, str]:
     """Return the status, and the token or an empty string."""
     body = {} if new is None else {"new_password": new}
-    answer = await api.http.post("/v1/users/login", headers=basic("admin", password), json=body)
-    return answer.status_code, answer.json()["users"][0]["token"] if answer.status_code == 200 else ""
+    response = await api.http.post("/v1/users/login", headers=basic("admin", password), json=body)
+    return response.status_code, response.json()["users"][0]["token"] if response.status_code == 200 else ""
 
 
 async def test_beyond_loopback_the_first_password_is_random_and_generated_once(
@@ -78,11 +78,11 @@ async def test_a_password_from_the_environment_is_valid_until_it_is_changed(serv
 
 async def test_the_first_password_cannot_be_its_own_replacement(serve: Serve) -> None:
     api = await serve(first_password=GIVEN)
-    answer = await api.http.post(
+    response = await api.http.post(
         "/v1/users/login", headers=basic("admin", GIVEN.given), json={"new_password": GIVEN.given}
     )
-    assert code(answer) == (400, 1009)
-    assert errors(answer)[0]["details"].startswith("new_password: ")
+    assert code(response) == (400, 1009)
+    assert errors(response)[0]["details"].startswith("new_password: ")
     assert (await login(api, GIVEN.given))[0] == 403
     assert (await login(api, GIVEN.given, PASSWORD))[0] == 200
 
@@ -97,8 +97,8 @@ async def test_only_a_login_is_allowed_until_the_first_password_is_changed(serve
         assert code(await first.http.get(path, headers={"Authorization": "Bearer x"})) == (401, 1005), path
     _, token = await login(first, first.first_password, PASSWORD)
     for api in (first, other):
-        answer = await api.http.get("/v1/users", headers={"Authorization": f"Bearer {token}"})
-        assert answer.status_code == 200, "a token shows that it was changed"
+        response = await api.http.get("/v1/users", headers={"Authorization": f"Bearer {token}"})
+        assert response.status_code == 200, "a token shows that it was changed"
         await api.parts.logins.first_start.run_once()
         assert (await api.http.get("/v1/health", headers=by_key)).status_code == 200
     assert not (await serve(first_password=ELSEWHERE)).parts.logins.first_start.is_pending

@@ -107,12 +107,12 @@ async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy
     loop = asyncio.get_running_loop()
 
     async def send(content: bytes) -> None:
-        answer = await api.http.request(method, path, content=content)
-        assert answer.status_code < 500, answer.text
-        if answer.status_code >= 400:
-            errors(answer)
+        response = await api.http.request(method, path, content=content)
+        assert response.status_code < 500, response.text
+        if response.status_code >= 400:
+            errors(response)
         else:
-            assert answer.json()["meta"]
+            assert response.json()["meta"]
 
     @hypothesis.settings(max_examples=count)
     @hypothesis.given(contents)

@@ -107,12 +107,14 @@ async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy
 
     async def send(content: Any) -> None:
         where, what = content if isinstance(content, tuple) else (path, content)
-        answer = await api.http.request(method, where, content=what)
-        if answer.status_code >= 400:
-            [first, *_] = errors(answer)
-            assert answer.status_code < 500 or first["details"] == "Unable to create user. Already exist?", answer.text
-        elif answer.headers["Content-Type"] == "application/json":
-            assert answer.json()["meta"]
+        response = await api.http.request(method, where, content=what)
+        if response.status_code >= 400:
+            [first, *_] = errors(response)
+            assert response.status_code < 500 or first["details"] == "Unable to create user. Already exist?", (
+                response.text
+            )
+        elif response.headers["Content-Type"] == "application/json":
+            assert response.json()["meta"]
 
     @hypothesis.settings(max_examples=count)
     @hypothesis.given(contents)
@@ -123,8 +125,8 @@ async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy
 
 
 async def pack(api: Served) -> str:
-    answer = await api.http.post("/v1/stickerpacks", json={"publisher": "a", "name": "b"})
-    pack_id: str = answer.json()["stickerpacks"][0]["id"]
+    response = await api.http.post("/v1/stickerpacks", json={"publisher": "a", "name": "b"})
+    pack_id: str = response.json()["stickerpacks"][0]["id"]
     await api.http.post(f"/v1/stickerpacks/{pack_id}/stickers", json={"image_data_id": "m"})
     return pack_id
 

@@ -32,24 +32,24 @@ async def request(api: Served, case: dict[str, Any], **more: Any) -> Any:
 async def test_requests_reach_the_coreapp_and_its_response_the_client(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
-    answer = await request(api, case)
-    assert (answer.status_code, answer.json()) == (case["status"], case["answer"] | {"meta": META})
-    check_headers(answer)
-    (question,) = coreapp.questions
-    asked = msgspec.to_builtins(question)
-    assert asked.pop("n") > 0
-    assert asked.pop("request_id", answer.headers["X-Request-ID"]) == answer.headers["X-Request-ID"]
-    assert asked == case["question"]
+    response = await request(api, case)
+    assert (response.status_code, response.json()) == (case["status"], case["answer"] | {"meta": META})
+    check_headers(response)
+    (received,) = coreapp.requests
+    fields = msgspec.to_builtins(received)
+    assert fields.pop("n") > 0
+    assert fields.pop("request_id", response.headers["X-Request-ID"]) == response.headers["X-Request-ID"]
+    assert fields == case["question"]
 
 
 @pytest.mark.parametrize("case", named("groups_wrong"))
 async def test_an_invalid_request_is_refused_with_field_and_reason(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
-    answer = await request(api, case)
-    assert code(answer) == (case["status"], case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
-    assert not coreapp.questions
+    response = await request(api, case)
+    assert code(response) == (case["status"], case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
+    assert not coreapp.requests
 
 
 @pytest.mark.parametrize("case", named("groups"))
@@ -66,18 +66,18 @@ async def test_an_icon_reaches_the_coreapp_unchanged(
 ) -> None:
     path = f"{PATH}/{GROUP}/icon"
     if form:
-        answer = await api.http.post(path, files={"File": ("icon", content, "image/png")})
+        response = await api.http.post(path, files={"File": ("icon", content, "image/png")})
     else:
-        answer = await api.http.post(path, content=content, headers={"Content-Type": "image/png"})
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
-    (question,) = coreapp.asked(core.ChangeGroup)
-    assert (question.action, question.icon) == (core.SET_ICON, content)
+        response = await api.http.post(path, content=content, headers={"Content-Type": "image/png"})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
+    (request,) = coreapp.requested(core.ChangeGroup)
+    assert (request.action, request.icon) == (core.SET_ICON, content)
 
 
 async def test_an_icon_is_returned_as_its_bytes(api: Served) -> None:
-    answer = await api.http.get(f"{PATH}/{GROUP}/icon")
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/png")
-    assert answer.content == b"\x89PNG\r\n\x1a\nicon"
+    response = await api.http.get(f"{PATH}/{GROUP}/icon")
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "image/png")
+    assert response.content == b"\x89PNG\r\n\x1a\nicon"
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ async def test_an_icon_is_returned_as_its_bytes(api: Served) -> None:
 async def test_an_unusable_icon_is_refused(
     api: Served, coreapp: FakeCoreapp, content: bytes, status: int, wrong: int
 ) -> None:
-    answer = await api.http.post(f"{PATH}/{GROUP}/icon", content=content, headers={"Content-Type": "image/png"})
-    assert code(answer) == (status, wrong)
-    assert not coreapp.questions
+    response = await api.http.post(f"{PATH}/{GROUP}/icon", content=content, headers={"Content-Type": "image/png"})
+    assert code(response) == (status, wrong)
+    assert not coreapp.requests
 
 
 @pytest.mark.parametrize(
@@ -111,28 +111,28 @@ async def test_a_refusal_of_the_coreapp_keeps_its_code(
     api: Served, coreapp: FakeCoreapp, refused: int, status: int, title: str
 ) -> None:
     coreapp.refuse(core.GetGroup, refused, "because")
-    answer = await api.http.get(f"{PATH}/{GROUP}")
-    assert answer.status_code == status
-    assert errors(answer) == [{"code": refused, "title": title, "details": "because"}]
+    response = await api.http.get(f"{PATH}/{GROUP}")
+    assert response.status_code == status
+    assert errors(response) == [{"code": refused, "title": title, "details": "because"}]
 
 
 async def test_a_group_message_reaches_the_coreapp_with_its_recipient_type(api: Served, coreapp: FakeCoreapp) -> None:
-    answer = await api.send(to=GROUP, recipient_type="group")
-    assert answer.status_code == 201
+    response = await api.send(to=GROUP, recipient_type="group")
+    assert response.status_code == 201
     # No contact: a group has no wa_id.
-    assert answer.json() == {"messages": [{"id": "gBEG1"}], "meta": META}
-    (question,) = coreapp.asked(core.AcceptMessage)
-    assert (question.to, question.recipient_type) == (GROUP, "group")
+    assert response.json() == {"messages": [{"id": "gBEG1"}], "meta": META}
+    (request,) = coreapp.requested(core.AcceptMessage)
+    assert (request.to, request.recipient_type) == (GROUP, "group")
 
 
 async def test_a_message_to_an_unknown_group_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.AcceptMessage, 1006, "unknown group")
-    answer = await api.send(to=GROUP, recipient_type="group")
-    assert answer.status_code == 404
-    assert errors(answer) == [{"code": 1006, "title": "Resource not found", "details": "unknown group"}]
+    response = await api.send(to=GROUP, recipient_type="group")
+    assert response.status_code == 404
+    assert errors(response) == [{"code": 1006, "title": "Resource not found", "details": "unknown group"}]
 
 
 async def test_a_group_id_is_not_accepted_as_a_phone_number(api: Served, coreapp: FakeCoreapp) -> None:
     # Hyphens are removed from numbers, so this number has too many digits.
     assert code(await api.send(to=GROUP)) == (400, 1009)
-    assert not coreapp.questions
+    assert not coreapp.requests

@@ -31,36 +31,36 @@ KEY = "an API key of the tests"
 
 @pytest.mark.parametrize("status", ["connected", "connecting", "uninitialized", "unregistered"])
 async def test_health_returns_the_status_of_the_coreapp(api: Served, coreapp: FakeCoreapp, status: str) -> None:
-    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
-    answer = await api.http.get("/v1/health")
-    assert answer.status_code == 200
-    assert answer.json() == {
+    coreapp.respond(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
+    response = await api.http.get("/v1/health")
+    assert response.status_code == 200
+    assert response.json() == {
         "health": {"gateway_status": status},
         "meta": {"version": "2.57.2", "api_status": "stable"},
     }
-    check_headers(answer)
+    check_headers(response)
 
 
 async def test_health_reports_the_number_of_dropped_statuses(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connected", statuses_dropped=12))
-    answer = await api.http.get("/v1/health")
-    assert answer.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
+    coreapp.respond(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connected", statuses_dropped=12))
+    response = await api.http.get("/v1/health")
+    assert response.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
 
 
 async def test_slow_health_checks_return_the_recent_result_and_share_one_call(
     api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
-    coreapp.answer(core.GetHealth, lambda q: None)
+    coreapp.respond(core.GetHealth, lambda q: None)
     for _ in range(2):
         assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
-    [question] = coreapp.asked(core.GetHealth)[1:]
-    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connecting"))
+    [request] = coreapp.requested(core.GetHealth)[1:]
+    coreapp.respond(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connecting"))
     monkeypatch.setattr(service, "_RECENT", -1.0)
-    asking = asyncio.create_task(api.http.get("/v1/health"))
+    call = asyncio.create_task(api.http.get("/v1/health"))
     for connection in coreapp.connections:
-        connection.send(core.Health(n=question.n, gateway_status="connecting"))
-    assert (await asking).json()["health"] == {"gateway_status": "connecting"}
+        connection.send(core.Health(n=request.n, gateway_status="connecting"))
+    assert (await call).json()["health"] == {"gateway_status": "connecting"}
 
 
 async def test_health_reports_the_progress_of_a_layout_change(
@@ -72,25 +72,25 @@ async def test_health_reports_the_progress_of_a_layout_change(
         await layouts.note_moved(connection, 1234)
 
     await database.persist(change)
-    answer = await api.http.get("/v1/health")
+    response = await api.http.get("/v1/health")
     change_of = {"shards": 4, "active_shards": 1, "moved": 1234}
-    assert answer.json()["health"] == {"gateway_status": "connected", **change_of}
+    assert response.json()["health"] == {"gateway_status": "connected", **change_of}
     await database.persist(functools.partial(layouts.replace, before=await database.query(layouts.find)))
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
 
 
 async def test_health_without_a_coreapp_is_disconnected_at_once(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
-    answer = await api.http.get("/v1/health", timeout=2)
-    assert (answer.status_code, answer.json()["health"]) == (200, {"gateway_status": "disconnected"})
+    response = await api.http.get("/v1/health", timeout=2)
+    assert (response.status_code, response.json()["health"]) == (200, {"gateway_status": "disconnected"})
 
 
 async def test_the_root_path_answers_a_load_balancer_without_a_token(api: Served) -> None:
     del api.http.headers["Authorization"]
-    answer = await api.http.get("/")
-    assert (answer.status_code, set(answer.json())) == (200, {"meta"})
-    answer = await api.http.head("/")
-    assert (answer.status_code, answer.content) == (200, b"")
+    response = await api.http.get("/")
+    assert (response.status_code, set(response.json())) == (200, {"meta"})
+    response = await api.http.head("/")
+    assert (response.status_code, response.content) == (200, b"")
 
 
 # As in the On-Premises API, the key also reads statistics.
@@ -124,9 +124,9 @@ async def test_the_api_key_opens_nothing_of_the_cloud_api(serve: Serve) -> None:
     nodes: dict[str, str] = {ObjectKind.NUMBER: NUMBER, ObjectKind.WABA: WABA, ObjectKind.APP: APP}
     for kind, edge, method in ENDPOINTS:
         path = f"/v25.0/{nodes.get(kind, kind)}/{edge}"
-        answer = await api.http.request(method, path, headers={"Authorization": f"Apikey {KEY}"})
-        assert answer.status_code in (401, 404), (method, path)
-        assert answer.json()["error"]["code"] in (100, 104, 190, 2500), (method, path)
+        response = await api.http.request(method, path, headers={"Authorization": f"Apikey {KEY}"})
+        assert response.status_code in (401, 404), (method, path)
+        assert response.json()["error"]["code"] in (100, 104, 190, 2500), (method, path)
 
 
 async def test_without_a_configured_api_key_every_key_is_refused(api: Served) -> None:
@@ -162,13 +162,13 @@ async def test_metrics_are_prometheus_text_with_the_counted_requests(serve: Serv
 
 
 async def values(api: Served) -> dict[str, float]:
-    answer = await api.http.get("/metrics", params={"format": "prometheus"})
-    assert answer.headers["Content-Type"].startswith("text/plain")
+    response = await api.http.get("/metrics", params={"format": "prometheus"})
+    assert response.headers["Content-Type"].startswith("text/plain")
     return {
         f"{sample.name}{{{', '.join(f'{_quote(k)}: {_quote(v)}' for k, v in sorted(sample.labels.items()))}}}": (
             sample.value
         )
-        for family in text_string_to_metric_families(answer.text)
+        for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
 
@@ -217,8 +217,8 @@ async def test_liveness_and_readiness_need_no_token(serve: Serve, coreapp: FakeC
 
     async def ready() -> tuple[int, dict[str, str]]:
         clock.advance(2)
-        answer = await api.http.get("/health/ready")
-        return answer.status_code, answer.json()["health"]
+        response = await api.http.get("/health/ready")
+        return response.status_code, response.json()["health"]
 
     fine = {"database": "ok", "coreapps": "ok", "network": "ok", "media": "ok"}
     assert await ready() == (200, {"status": "ready", **fine})
@@ -231,10 +231,10 @@ async def test_liveness_and_readiness_need_no_token(serve: Serve, coreapp: FakeC
         # A release that does not report the reason.
         (core.Health(0, "disconnected", shards=[0]), "database"),
     ):
-        coreapp.answer(core.GetHealth, lambda q, health=health: msgspec.structs.replace(health, n=q.n))  # type: ignore[misc]
+        coreapp.respond(core.GetHealth, lambda q, health=health: msgspec.structs.replace(health, n=q.n))  # type: ignore[misc]
         assert await ready() == (503, {"status": "not ready", **fine, what: "away"})
     # The Coreapp waits for its number, which is registered through the API.
-    coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "unregistered"))
+    coreapp.respond(core.GetHealth, lambda q: core.Health(q.n, "unregistered"))
     assert (await ready())[0] == 200
     await coreapp.stop()
     await noticed()
@@ -243,13 +243,13 @@ async def test_liveness_and_readiness_need_no_token(serve: Serve, coreapp: FakeC
 
 
 async def test_a_webapp_is_not_ready_while_the_only_coreapp_lacks_a_shard(serve: Serve, coreapp: FakeCoreapp) -> None:
-    coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "connected", shards=[0]))
+    coreapp.respond(core.GetHealth, lambda q: core.Health(q.n, "connected", shards=[0]))
     shard_map = ScriptedMap(owner(coreapp), owner(None, 1))
     api = await serve(shard_map=shard_map)
     await coreapp.until(lambda: coreapp.greetings > 0)
     await soon(lambda: all(peer.is_ready for peer in api.parts.links.connections._peers.values()))
-    answer = await api.http.get("/health/ready")
-    assert (answer.status_code, answer.json()["health"]["coreapps"]) == (503, "away")
+    response = await api.http.get("/health/ready")
+    assert (response.status_code, response.json()["health"]["coreapps"]) == (503, "away")
     await api.log_in()
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}, "one object"
 
@@ -261,8 +261,8 @@ async def test_a_webapp_without_its_database_is_not_ready(
         return False
 
     monkeypatch.setattr(database, "is_alive", away)
-    answer = await api.http.get("/health/ready")
-    assert (answer.status_code, answer.json()["health"]["database"]) == (503, "away")
+    response = await api.http.get("/health/ready")
+    assert (response.status_code, response.json()["health"]["database"]) == (503, "away")
 
 
 async def test_a_health_check_timeout_gets_500_and_is_not_repeated(
@@ -275,8 +275,8 @@ async def test_a_health_check_timeout_gets_500_and_is_not_repeated(
         raise TimeoutError
 
     monkeypatch.setattr(database, "is_alive", late)
-    answer = await api.http.get("/v1/health", timeout=5)
-    assert (answer.status_code, looks) == (500, ["late"])
+    response = await api.http.get("/v1/health", timeout=5)
+    assert (response.status_code, looks) == (500, ["late"])
 
 
 async def test_readiness_is_checked_at_most_once_per_second(serve: Serve, coreapp: FakeCoreapp) -> None:
@@ -284,10 +284,10 @@ async def test_readiness_is_checked_at_most_once_per_second(serve: Serve, coreap
     api = await linked(serve, coreapp, clock)
     for _ in range(2):
         await asyncio.gather(*(api.http.get("/health/ready") for _ in range(20)))
-    assert len(coreapp.asked(core.GetHealth)) == 1
+    assert len(coreapp.requested(core.GetHealth)) == 1
     clock.advance(1.5)
     await api.http.get("/health/ready")
-    assert len(coreapp.asked(core.GetHealth)) == 2
+    assert len(coreapp.requested(core.GetHealth)) == 2
 
 
 async def test_before_the_first_password_change_only_the_health_probes_are_served(serve: Serve) -> None:
@@ -298,6 +298,6 @@ async def test_before_the_first_password_change_only_the_health_probes_are_serve
 
 
 async def test_health_reports_a_number_registered_elsewhere_as_unregistered(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="unregistered", elsewhere=True))
-    answer = await api.http.get("/v1/health")
-    assert answer.json()["health"] == {"gateway_status": "unregistered", "registered_elsewhere": True}
+    coreapp.respond(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="unregistered", elsewhere=True))
+    response = await api.http.get("/v1/health")
+    assert response.json()["health"] == {"gateway_status": "unregistered", "registered_elsewhere": True}

@@ -77,5 +77,5 @@ async def test_an_unexpected_error_of_another_route_is_answered_by_the_outermost
     api: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webapp.api.stats.service.Stats.app", None)
-    answer = await api.http.get("/v1/stats/app")
-    assert code(answer) == (500, 1000)
+    response = await api.http.get("/v1/stats/app")
+    assert code(response) == (500, 1000)

@@ -18,7 +18,7 @@ from tidings.installation.settings import DatabaseSettings
 from tidings.storage.database import Database
 from webapp import services
 
-ANSWER_SECONDS = 5.0
+RESPONSE_SECONDS = 5.0
 TEMPLATE = {"to": "15550110001", "type": "template", "template": {"name": "x", "language": {"code": "en_US"}}}
 
 
@@ -72,28 +72,28 @@ async def test_every_call_is_answered_within_5_seconds_while_the_database_hangs(
         ]
 
     hanging.pause()
-    health, *answers = await asyncio.gather(*map(timed, [http.get("/v1/health"), *guesses(), *calls()]))
+    health, *responses = await asyncio.gather(*map(timed, [http.get("/v1/health"), *guesses(), *calls()]))
     assert health[0].json()["health"] == {"gateway_status": "disconnected"}
     # Ten guesses per address are allowed without the database. Only later ones need it.
-    assert {code(answer) for answer, _ in answers} <= {(503, 1011), (503, 1016), (429, 1015)}
-    assert {code(answer) for answer, _ in answers[12:]} <= {(503, 1011), (503, 1016)}
-    assert all(answer.headers["Retry-After"] for answer, _ in answers)
-    assert max(seconds for _, seconds in (health, *answers)) < ANSWER_SECONDS
+    assert {code(response) for response, _ in responses} <= {(503, 1011), (503, 1016), (429, 1015)}
+    assert {code(response) for response, _ in responses[12:]} <= {(503, 1011), (503, 1016)}
+    assert all(response.headers["Retry-After"] for response, _ in responses)
+    assert max(seconds for _, seconds in (health, *responses)) < RESPONSE_SECONDS
     # Coreapp calls still work: with a known token no database is needed for a message.
     sent = await asyncio.gather(
         timed(api.send()),
         timed(http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": "fresh"})),
     )
-    assert [answer.status_code for answer, _ in sent] == [201, 201]
+    assert [response.status_code for response, _ in sent] == [201, 201]
     assert max(seconds for _, seconds in sent) < 1.0
     # A message that would be refused may have been accepted before, under the same key.
     for headers in ({}, {"Idempotency-Key": "other"}):
-        answer = await http.post("/v1/messages", json=TEMPLATE, headers=headers)
-        assert code(answer) in ((503, 1011), (503, 1016))
+        response = await http.post("/v1/messages", json=TEMPLATE, headers=headers)
+        assert code(response) in ((503, 1011), (503, 1016))
 
     hanging.resume()
-    async with asyncio.timeout(ANSWER_SECONDS):
+    async with asyncio.timeout(RESPONSE_SECONDS):
         while (await http.get("/v1/health")).json()["health"]["gateway_status"] != "connected":
             pass
         again = await asyncio.gather(*calls())
-    assert [answer.status_code for answer in again] == [200, 201, 200, 200]
+    assert [response.status_code for response in again] == [200, 201, 200, 200]

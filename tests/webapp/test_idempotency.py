@@ -24,12 +24,12 @@ IMAGE = {"to": "15550110001", "type": "image", "image": {"id": "8e4d2e0c-6c3d-4b
 
 
 async def remember(
-    database: Database, key: str, request: Any, answer: str, created_at: int, username: str = "admin"
+    database: Database, key: str, request: Any, response: str, created_at: int, username: str = "admin"
 ) -> None:
     """Store a used key, as a Coreapp does in the transaction of the message."""
     shared = idempotency.key_of(username, key).shared
     used = idempotency.UsedKey(
-        ACCOUNT, idempotency.MESSAGES, shared, fingerprint_of(request), answer, created_at, username or None
+        ACCOUNT, idempotency.MESSAGES, shared, fingerprint_of(request), response, created_at, username or None
     )
     async with database.transaction() as connection:
         await idempotency.save(connection, [used])
@@ -38,7 +38,7 @@ async def remember(
 async def test_the_key_and_the_fingerprint_reach_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
     await api.http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": "order-4711"})
     await api.http.post("/v1/messages", json=body("message_text"))
-    with_key, without = coreapp.asked(core.AcceptMessage)
+    with_key, without = coreapp.requested(core.AcceptMessage)
     assert (with_key.idempotency_key, with_key.fingerprint) == ("order-4711", fingerprint_of(body("message_text")))
     assert (without.idempotency_key, without.fingerprint) == ("", b"")
 
@@ -48,7 +48,7 @@ async def test_field_order_and_spacing_do_not_change_the_fingerprint(api: Served
     turned = json.dumps(dict(reversed(given.items())), indent=4)
     for content in (json.dumps(given), turned):
         await api.http.post("/v1/messages", content=content, headers={"Idempotency-Key": "k"})
-    one, other = coreapp.asked(core.AcceptMessage)
+    one, other = coreapp.requested(core.AcceptMessage)
     assert one.fingerprint == other.fingerprint
     assert fingerprint_of({**given, "to": "15550110002"}) != one.fingerprint
 
@@ -59,13 +59,13 @@ async def test_a_repeated_request_is_answered_even_without_its_template(
     await api.http.post("/v1/configs/templates", json=TEMPLATE)
     headers = {"Idempotency-Key": "k"}
     first = await api.http.post("/v1/messages", json=SENDING, headers=headers)
-    [question] = coreapp.asked(core.AcceptMessage)
+    [request] = coreapp.requested(core.AcceptMessage)
     now = 2**50
     await remember(database, "k", SENDING, first.json()["messages"][0]["id"], now)
     await api.http.delete("/v1/configs/templates/plain")
     again = await api.http.post("/v1/messages", json=SENDING, headers=headers)
     assert (again.status_code, again.json()) == (201, first.json())
-    assert coreapp.asked(core.AcceptMessage) == [question]
+    assert coreapp.requested(core.AcceptMessage) == [request]
 
 
 async def test_a_repeated_request_is_answered_even_without_its_file(
@@ -76,22 +76,22 @@ async def test_a_repeated_request_is_answered_even_without_its_file(
     await remember(database, "k", IMAGE, "gBEG1", 2**50)
     again = await api.http.post("/v1/messages", json=IMAGE, headers=KEY)
     assert (again.status_code, again.json()["messages"]) == (201, [{"id": "gBEG1"}])
-    assert not coreapp.questions
+    assert not coreapp.requests
 
 
 async def test_a_refused_body_under_a_used_key_gets_422(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await remember(database, "k", body("message_text"), "gBEG1", 2**50)
-    answer = await api.http.post("/v1/messages", json=SENDING, headers=KEY)
-    assert code(answer) == (422, 1009)
-    assert errors(answer)[0]["details"] == "Idempotency-Key: was used for a different request"
-    assert not coreapp.questions
+    response = await api.http.post("/v1/messages", json=SENDING, headers=KEY)
+    assert code(response) == (422, 1009)
+    assert errors(response)[0]["details"] == "Idempotency-Key: was used for a different request"
+    assert not coreapp.requests
 
 
 async def test_the_key_of_another_user_is_not_used(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await remember(database, "k", SENDING, "gBEG1", 2**50, username="observer")
     assert code(await api.http.post("/v1/messages", json=SENDING, headers=KEY)) == (404, 2001)
     await api.send()
-    assert [question.username for question in coreapp.asked(core.AcceptMessage)] == [""]
+    assert [request.username for request in coreapp.requested(core.AcceptMessage)] == [""]
 
 
 async def test_a_key_stored_by_the_previous_release_is_found(
@@ -107,47 +107,47 @@ async def test_a_message_with_a_fresh_key_needs_no_database_query(
 ) -> None:
     await api.send()
     with statements.sent() as noted:
-        answers = [
+        responses = [
             await api.http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": f"fresh-{n}"})
             for n in range(10)
         ]
-    assert [answer.status_code for answer in answers] == [201] * 10
-    assert [question.username for question in coreapp.asked(core.AcceptMessage)][1:] == ["admin"] * 10
+    assert [response.status_code for response in responses] == [201] * 10
+    assert [request.username for request in coreapp.requested(core.AcceptMessage)][1:] == ["admin"] * 10
     assert noted == []
 
 
 async def test_key_queries_of_refused_messages_are_batched(api: Served) -> None:
     with statements.noted("idempotency_keys") as noted:
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(api.http.post("/v1/messages", json=IMAGE, headers={"Idempotency-Key": f"k{n}"}) for n in range(40))
         )
-    assert {code(answer) for answer in answers} == {(404, 1006)}
+    assert {code(response) for response in responses} == {(404, 1006)}
     assert 1 <= len(noted) <= 10
 
 
 async def test_a_key_can_be_used_again_after_two_days(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await remember(database, "k", {}, "gBEG1", 1)
     assert (await api.http.post("/v1/messages", json=body("message_text"), headers=KEY)).status_code == 201
-    assert coreapp.asked(core.AcceptMessage)
+    assert coreapp.requested(core.AcceptMessage)
 
 
 @pytest.mark.parametrize(("in_progress", "status", "number"), [(True, 409, 1025), (False, 422, 1009)])
 async def test_a_key_taken_at_the_coreapp_gets_409_or_422(
     api: Served, coreapp: FakeCoreapp, in_progress: bool, status: int, number: int
 ) -> None:
-    coreapp.answer(core.AcceptMessage, lambda q: core.KeyTaken(q.n, in_progress))
-    answer = await api.http.post("/v1/messages", json=body("message_text"), headers=KEY)
-    assert code(answer) == (status, number)
-    assert answer.headers.get("Retry-After") == ("1" if in_progress else None)
+    coreapp.respond(core.AcceptMessage, lambda q: core.KeyTaken(q.n, in_progress))
+    response = await api.http.post("/v1/messages", json=body("message_text"), headers=KEY)
+    assert code(response) == (status, number)
+    assert response.headers.get("Retry-After") == ("1" if in_progress else None)
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "ü", "x" * 256])
 async def test_an_invalid_key_is_refused(api: Served, coreapp: FakeCoreapp, key: str) -> None:
     headers = [(b"Idempotency-Key", key.encode())]
-    answer = await api.http.post("/v1/messages", json=body("message_text"), headers=[*api.http.headers.raw, *headers])
-    assert code(answer) == (400, 1009)
-    assert errors(answer)[0]["details"].startswith("Idempotency-Key: ")
-    assert not coreapp.questions
+    response = await api.http.post("/v1/messages", json=body("message_text"), headers=[*api.http.headers.raw, *headers])
+    assert code(response) == (400, 1009)
+    assert errors(response)[0]["details"].startswith("Idempotency-Key: ")
+    assert not coreapp.requests
 
 
 KEY = {"Idempotency-Key": "k"}

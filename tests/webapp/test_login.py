@@ -33,24 +33,24 @@ async def login(api: Served, user: str, password: str, body: Any = None) -> Any:
 
 
 async def works(api: Served, token: str) -> bool:
-    answer = await api.http.get(HEALTH, headers={"Authorization": f"Bearer {token}"})
-    assert answer.status_code in (200, 401)
-    return bool(answer.status_code == 200)
+    response = await api.http.get(HEALTH, headers={"Authorization": f"Bearer {token}"})
+    assert response.status_code in (200, 401)
+    return bool(response.status_code == 200)
 
 
-def token(answer: Any) -> str:
-    assert answer.status_code == 200, answer.text
-    [user] = answer.json()["users"]
+def token(response: Any) -> str:
+    assert response.status_code == 200, response.text
+    [user] = response.json()["users"]
     return str(user["token"])
 
 
 async def test_the_default_password_must_be_changed_at_the_first_login(fresh: Served) -> None:
     for body in (None, {}, {"new_password": None}, {"new_password": ""}):
-        answer = await login(fresh, "admin", "secret", body)
-        assert code(answer) == (403, 1024)
-        assert errors(answer)[0]["title"] == "Password change required"
-    answer = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
-    assert await works(fresh, token(answer))
+        response = await login(fresh, "admin", "secret", body)
+        assert code(response) == (403, 1024)
+        assert errors(response)[0]["title"] == "Password change required"
+    response = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
+    assert await works(fresh, token(response))
     assert code(await login(fresh, "admin", "secret")) == (401, 1005)
     assert await works(fresh, token(await login(fresh, "admin", PASSWORD)))
 
@@ -75,9 +75,9 @@ async def test_the_default_password_is_refused_as_a_new_password(fresh: Served) 
 
 async def test_a_login_returns_one_token_in_the_documented_form(fresh: Served) -> None:
     before = datetime.datetime.now(datetime.UTC)
-    answer = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
-    check_headers(answer)
-    payload = answer.json()
+    response = await login(fresh, "admin", "secret", {"new_password": PASSWORD})
+    check_headers(response)
+    payload = response.json()
     assert set(payload) == {"users", "meta"}
     assert payload["meta"] == {"version": "v2.57.2", "api_status": "stable"}
     [user] = payload["users"]
@@ -105,10 +105,10 @@ async def test_a_login_returns_one_token_in_the_documented_form(fresh: Served) -
     ],
 )
 async def test_a_weak_new_password_is_refused_with_the_reason(fresh: Served, password: str, reason: str) -> None:
-    answer = await login(fresh, "admin", "secret", {"new_password": password})
-    assert code(answer) == (400, 1009)
-    assert errors(answer)[0]["details"].startswith("new_password: ")
-    assert reason in errors(answer)[0]["details"]
+    response = await login(fresh, "admin", "secret", {"new_password": password})
+    assert code(response) == (400, 1009)
+    assert errors(response)[0]["details"].startswith("new_password: ")
+    assert reason in errors(response)[0]["details"]
     assert code(await login(fresh, "admin", "secret")) == (403, 1024)
 
 
@@ -138,7 +138,7 @@ async def test_a_new_password_equal_to_the_current_one_changes_nothing(api: Serv
     tokens: list[str] = []
     for _ in range(40 // at_once):
         logins = (login(api, "admin", PASSWORD, {"new_password": PASSWORD}) for _ in range(at_once))
-        tokens += [token(answer) for answer in await asyncio.gather(*logins)]
+        tokens += [token(response) for response in await asyncio.gather(*logins)]
     assert all([await works(api, one) for one in (earlier, *tokens)])
     token(await login(api, "admin", PASSWORD))
 
@@ -159,9 +159,9 @@ async def test_a_wrong_password_is_refused_even_with_the_current_one_as_new_pass
 
 async def test_one_of_two_concurrent_first_logins_sets_the_password(fresh: Served) -> None:
     passwords = ["First-2026!", "Second-2026!"]
-    answers = await asyncio.gather(*(login(fresh, "admin", "secret", {"new_password": p}) for p in passwords))
-    assert sorted(answer.status_code for answer in answers) == [200, 401]
-    [winner] = [p for p, answer in zip(passwords, answers, strict=True) if answer.status_code == 200]
+    responses = await asyncio.gather(*(login(fresh, "admin", "secret", {"new_password": p}) for p in passwords))
+    assert sorted(response.status_code for response in responses) == [200, 401]
+    [winner] = [p for p, response in zip(passwords, responses, strict=True) if response.status_code == 200]
     token(await login(fresh, "admin", winner))
 
 
@@ -171,10 +171,10 @@ async def test_one_of_two_concurrent_first_logins_sets_the_password(fresh: Serve
 async def test_an_unknown_user_and_a_wrong_password_get_the_same_response(
     api: Served, user: str, password: str
 ) -> None:
-    answer = await login(api, user, password)
-    assert code(answer) == (401, 1005)
-    assert errors(answer)[0]["details"] == "wrong user name or password"
-    assert answer.headers["WWW-Authenticate"].startswith("Basic")
+    response = await login(api, user, password)
+    assert code(response) == (401, 1005)
+    assert errors(response)[0]["details"] == "wrong user name or password"
+    assert response.headers["WWW-Authenticate"].startswith("Basic")
 
 
 @pytest.mark.parametrize(
@@ -193,22 +193,22 @@ async def test_an_unknown_user_and_a_wrong_password_get_the_same_response(
 )
 async def test_a_login_without_usable_credentials_gets_401(api: Served, header: str | None) -> None:
     del api.http.headers["Authorization"]
-    answer = await api.http.post(LOGIN, headers={} if header is None else {"Authorization": header})
-    assert code(answer) == (401, 1005)
+    response = await api.http.post(LOGIN, headers={} if header is None else {"Authorization": header})
+    assert code(response) == (401, 1005)
 
 
 async def test_concurrent_logins_keep_earlier_tokens_valid(api: Served) -> None:
-    answers = await asyncio.gather(*(login(api, "admin", PASSWORD) for _ in range(20)))
-    tokens = {token(answer) for answer in answers}
+    responses = await asyncio.gather(*(login(api, "admin", PASSWORD) for _ in range(20)))
+    tokens = {token(response) for response in responses}
     assert len(tokens) == 20
     assert all([await works(api, each) for each in tokens])
 
 
 async def test_a_logout_revokes_only_its_own_token_at_once(api: Served) -> None:
     kept, ended = token(await login(api, "admin", PASSWORD)), token(await login(api, "admin", PASSWORD))
-    answer = await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
-    assert answer.status_code == 200
-    assert answer.json() == {"meta": {"version": "2.57.2", "api_status": "stable"}}
+    response = await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})
+    assert response.status_code == 200
+    assert response.json() == {"meta": {"version": "2.57.2", "api_status": "stable"}}
     assert not await works(api, ended)
     assert await works(api, kept)
     assert code(await api.http.post(LOGOUT, headers={"Authorization": f"Bearer {ended}"})) == (401, 1005)
@@ -236,9 +236,9 @@ async def test_a_token_expires_after_seven_days(serve: Serve) -> None:
     clock.advance(7 * 24 * 3600 - 1)
     assert await works(api, issued)
     clock.advance(1)
-    answer = await api.http.get(HEALTH, headers={"Authorization": f"Bearer {issued}"})
-    assert code(answer) == (401, 1005)
-    assert errors(answer)[0]["details"] == "the token has expired"
+    response = await api.http.get(HEALTH, headers={"Authorization": f"Bearer {issued}"})
+    assert code(response) == (401, 1005)
+    assert errors(response)[0]["details"] == "the token has expired"
 
 
 async def test_the_token_of_a_deleted_user_is_refused(api: Served, serve: Serve, database: Database) -> None:
@@ -302,7 +302,7 @@ async def test_users_and_passwords_survive_a_restart(api: Served, serve: Serve) 
 
 async def test_a_login_body_is_read_only_after_a_correct_password_and_if_small(api: Served) -> None:
     for password, status in (("wrong", 401), (PASSWORD, 400)):
-        answer = await api.http.post("/v1/users/login", headers=basic("admin", password), content=b"{nonsense")
-        assert answer.status_code == status
+        response = await api.http.post("/v1/users/login", headers=basic("admin", password), content=b"{nonsense")
+        assert response.status_code == status
     large = b'{"new_password": "' + b"x" * 5_000 + b'"}'
     assert code(await api.http.post("/v1/users/login", headers=basic("admin", PASSWORD), content=large)) == (413, 1025)

@@ -60,8 +60,8 @@ async def compare(serve: Serve) -> float:
     async def guess(name: str) -> None:
         # No limit delays a guess.
         clock.advance(PAUSE)
-        answer = await stranger.post("/v1/users/login", headers=basic(name, f"Guess-{next(_guesses)}!"))
-        assert answer.status_code == 401, answer.text
+        response = await stranger.post("/v1/users/login", headers=basic(name, f"Guess-{next(_guesses)}!"))
+        assert response.status_code == 401, response.text
 
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as stranger:
         return preponderance(*await times([lambda: guess("admin"), lambda: guess("nobdy")]))

@@ -88,12 +88,12 @@ def with_each_value(good: Any, placed: str) -> Iterator[str]:
 
 async def refuse(api: Served, operation: Operation, content: bytes, **headers: str) -> None:
     begun = time.process_time()
-    answer = await api.http.request(
+    response = await api.http.request(
         operation.method, operation.path, content=content, headers={**operation.headers, **headers}
     )
     assert time.process_time() - begun < SOON, f"{operation.method} {operation.path}: {content[:200]!r}"
-    assert 400 <= answer.status_code < 500, f"{operation.method} {operation.path}: {content[:200]!r}"
-    errors(answer)
+    assert 400 <= response.status_code < 500, f"{operation.method} {operation.path}: {content[:200]!r}"
+    errors(response)
 
 
 async def test_truncated_json_is_refused_by_every_operation(api: Served) -> None:
@@ -145,8 +145,8 @@ async def test_json_is_accepted_under_any_content_type(api: Served) -> None:
             headers = {name.encode(): value.encode() for name, value in operation.headers.items()}
             headers[b"Content-Type"] = kind.encode("latin-1")
             # JSON that no operation can use: another error than for a body that is not JSON.
-            answer = await api.http.request(operation.method, operation.path, content=b'"text"', headers=headers)
-            seen.add((answer.status_code, errors(answer)[0]["code"]))
+            response = await api.http.request(operation.method, operation.path, content=b'"text"', headers=headers)
+            seen.add((response.status_code, errors(response)[0]["code"]))
         assert seen <= {(400, 1009), (403, 1005), (404, 1006)}
         assert len(seen) == 1, operation.path
 

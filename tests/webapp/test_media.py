@@ -44,9 +44,9 @@ async def rows(database: Database) -> list[media.MediaRow]:
 
 
 async def upload(api: Served, content: Any = PNG, kind: str = "image/png", **headers: str) -> str:
-    answer = await api.http.post(PATH, content=content, headers={"Content-Type": kind, **headers})
-    assert answer.status_code == 200, answer.text
-    [entry] = answer.json()["media"]
+    response = await api.http.post(PATH, content=content, headers={"Content-Type": kind, **headers})
+    assert response.status_code == 200, response.text
+    [entry] = response.json()["media"]
     return str(entry["id"])
 
 
@@ -82,12 +82,12 @@ def events() -> Iterator[Events]:
 
 @pytest.mark.parametrize("kind", SAMPLES)
 async def test_a_file_of_each_type_is_returned_as_uploaded(served_api: Served, database: Database, kind: str) -> None:
-    answer = await served_api.http.post(PATH, content=SAMPLES[kind], headers={"Content-Type": kind})
-    assert answer.status_code == 200, answer.text
-    assert set(answer.json()) == {"media", "meta"}
-    [entry] = answer.json()["media"]
+    response = await served_api.http.post(PATH, content=SAMPLES[kind], headers={"Content-Type": kind})
+    assert response.status_code == 200, response.text
+    assert set(response.json()) == {"media", "meta"}
+    [entry] = response.json()["media"]
     assert str(uuid.UUID(entry["id"])) == entry["id"]
-    check_headers(answer)
+    check_headers(response)
     [row] = await rows(database)
     assert (row.id, row.account, row.kind, row.mime_type, row.size) == (
         entry["id"],
@@ -124,9 +124,9 @@ async def test_an_invalid_upload_is_refused_with_the_reason_and_leaves_no_file(
 ) -> None:
     content = SAMPLES[case["file"]] if case["file"] else b""
     headers = {} if case["type"] is None else {"Content-Type": case["type"]}
-    answer = await served_api.http.post(PATH, content=content, headers=headers)
-    assert code(answer) == (400, case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
+    response = await served_api.http.post(PATH, content=content, headers=headers)
+    assert code(response) == (400, case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
     assert on_disk(served_api) == []
     assert await rows(database) == []
 
@@ -136,9 +136,9 @@ async def test_stickers_must_be_512_pixels_square_and_static(served_api: Served)
         (media_samples.webp(512, 511), "body: the sticker is 512 x 511 pixels, not 512 x 512"),
         (media_samples.webp(512, 512, animated=True), "body: the sticker is animated"),
     ):
-        answer = await served_api.http.post(PATH, content=file, headers={"Content-Type": "image/webp"})
-        assert code(answer) == (400, 1009)
-        assert errors(answer)[0]["details"] == details
+        response = await served_api.http.post(PATH, content=file, headers={"Content-Type": "image/webp"})
+        assert code(response) == (400, 1009)
+        assert errors(response)[0]["details"] == details
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ async def test_a_file_at_the_size_limit_of_its_kind_is_accepted_and_one_byte_mor
 
     before = on_disk(served_api)
     for sent in (whole + b"\0", chunks()):
-        answer = await served_api.http.post(PATH, content=sent, headers={"Content-Type": kind})
-        assert code(answer) == (413, 1025)
-        assert errors(answer)[0]["details"] == f"the body is over the limit of {limit} bytes"
+        response = await served_api.http.post(PATH, content=sent, headers={"Content-Type": kind})
+        assert code(response) == (413, 1025)
+        assert errors(response)[0]["details"] == f"the body is over the limit of {limit} bytes"
         assert on_disk(served_api) == before
 
 
@@ -225,9 +225,9 @@ async def test_concurrent_uploads_are_limited(serve: Serve, coreapp: FakeCoreapp
     api = await serve(over_socket=True, max_uploads=1)
     await api.log_in()
     async with upload_in_progress(api):
-        answer = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
-        assert code(answer) == (503, 1016)
-        assert answer.headers["Retry-After"] == "1"
+        response = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
+        assert code(response) == (503, 1016)
+        assert response.headers["Retry-After"] == "1"
     await upload(api)
 
 
@@ -263,13 +263,13 @@ class _Closing:
 async def test_a_download_has_its_slot_until_its_file_is_closed(is_cancelled: bool) -> None:
     slots, file = transfer.TransferSlots("downloads", 1), _Closing()
     slots.take()
-    answer = transfer.FileResponse(file, 1, "text/plain", done=slots.release)
+    response = transfer.FileResponse(file, 1, "text/plain", done=slots.release)
 
     async def ignore(message: object) -> None:
         """Discard a part of the response."""
 
     scope = {"type": "http", "state": {"request_id": "1"}}
-    serving = asyncio.create_task(answer(scope, ignore, ignore))  # type: ignore[arg-type]
+    serving = asyncio.create_task(response(scope, ignore, ignore))  # type: ignore[arg-type]
     await file.closing.wait()
     assert slots.taken == 1
     if is_cancelled:
@@ -283,17 +283,17 @@ async def test_a_download_has_its_slot_until_its_file_is_closed(is_cancelled: bo
 async def test_a_full_disk_gets_503_and_leaves_no_file(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(over_socket=True, media_reserve=2**62)
     await api.log_in()
-    answer = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
-    assert code(answer) == (503, 1016)
-    assert errors(answer)[0]["details"] == "the disk for media is full"
-    assert answer.headers["Retry-After"] == "60"
+    response = await api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png"})
+    assert code(response) == (503, 1016)
+    assert errors(response)[0]["details"] == "the disk for media is full"
+    assert response.headers["Retry-After"] == "60"
     assert on_disk(api) == []
 
 
 async def test_a_deleted_file_is_removed_from_table_and_disk(served_api: Served, database: Database) -> None:
     kept, deleted = await upload(served_api), await upload(served_api)
-    answer = await served_api.http.delete(f"{PATH}/{deleted}")
-    assert (answer.status_code, set(answer.json())) == (200, {"meta"})
+    response = await served_api.http.delete(f"{PATH}/{deleted}")
+    assert (response.status_code, set(response.json())) == (200, {"meta"})
     for method in ("GET", "DELETE"):
         assert code(await served_api.http.request(method, f"{PATH}/{deleted}")) == (404, 1006)
     [row] = await rows(database)
@@ -337,9 +337,9 @@ async def test_no_byte_of_a_damaged_file_is_returned(served_api: Served, size: i
     counted = metrics.value("tidings_media_damaged_total")
     for damaged in (content[:-1], content + b"x", content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
-        answer = await served_api.http.get(f"{PATH}/{media_id}")
-        assert code(answer) == (500, 1014)
-        assert errors(answer)[0]["details"] == "the stored file is damaged"
+        response = await served_api.http.get(f"{PATH}/{media_id}")
+        assert code(response) == (500, 1014)
+        assert errors(response)[0]["details"] == "the stored file is damaged"
         assert (await served_api.http.head(f"{PATH}/{media_id}")).status_code == 500
     assert metrics.value("tidings_media_damaged_total") == counted + 6
     path.write_bytes(content)
@@ -393,17 +393,17 @@ async def test_a_repeated_upload_gets_the_first_id_and_a_different_file_is_refus
 
 async def test_a_refused_upload_does_not_use_its_idempotency_key(served_api: Served) -> None:
     key = {"Idempotency-Key": "k"}
-    answer = await served_api.http.post(PATH, content=b"x", headers={"Content-Type": "image/png", **key})
-    assert code(answer) == (400, 1009)
+    response = await served_api.http.post(PATH, content=b"x", headers={"Content-Type": "image/png", **key})
+    assert code(response) == (400, 1009)
     await upload(served_api, **key)
 
 
 async def test_an_upload_under_a_key_in_progress_gets_409(served_api: Served) -> None:
     key = {"Idempotency-Key": "slow"}
     async with upload_in_progress(served_api, **key):
-        answer = await served_api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png", **key})
-        assert code(answer) == (409, 1025)
-        assert answer.headers["Retry-After"] == "1"
+        response = await served_api.http.post(PATH, content=PNG, headers={"Content-Type": "image/png", **key})
+        assert code(response) == (409, 1025)
+        assert response.headers["Retry-After"] == "1"
     assert len(on_disk(served_api)) == 1
 
 
@@ -429,11 +429,11 @@ async def test_uploads_of_any_type_and_bytes_get_200_or_400(api: Served, example
     loop = asyncio.get_running_loop()
 
     async def send(kind: str, content: bytes) -> None:
-        answer = await api.http.post(PATH, content=content, headers=[(b"Content-Type", kind.encode())])
-        if answer.status_code != 200:
-            assert code(answer)[0] == 400
+        response = await api.http.post(PATH, content=content, headers=[(b"Content-Type", kind.encode())])
+        if response.status_code != 200:
+            assert code(response)[0] == 400
             return
-        media_id = answer.json()["media"][0]["id"]
+        media_id = response.json()["media"][0]["id"]
         found = await api.http.get(f"{PATH}/{media_id}")
         assert found.content == content
         assert kinds.parse(found.headers["Content-Type"]) == kinds.parse(kind)
@@ -456,9 +456,9 @@ async def test_the_openapi_document_describes_uploads_and_downloads(served_api: 
     upload_body = document["paths"][PATH]["post"]["requestBody"]["content"]
     assert {"image/png", "audio/ogg; codecs=opus", "video/3gpp", kinds.UNKNOWN} <= set(upload_body)
     assert upload_body["image/png"]["schema"] == {"type": "string", "format": "binary"}
-    answer = document["paths"][PATH + "/{media_id}"]["get"]["responses"]["200"]
-    assert answer["content"]["*/*"]["schema"]["format"] == "binary"
-    assert "Content-Length" in answer["headers"]
+    response = document["paths"][PATH + "/{media_id}"]["get"]["responses"]["200"]
+    assert response["content"]["*/*"]["schema"]["format"] == "binary"
+    assert "Content-Length" in response["headers"]
     links = document["paths"][PATH]["post"]["responses"]["200"]["links"]
     one = document["paths"][PATH + "/{media_id}"]
     assert {one[method]["operationId"] for method in ("get", "delete")} <= set(links)

@@ -63,12 +63,12 @@ async def webapp(directory: Path, **variables: str) -> AsyncIterator[tuple[async
 @contextlib.asynccontextmanager
 async def logged_in(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
-        answer = await http.post("/v1/users/login", headers=basic("admin", PASSWORD))
-        if answer.status_code != 200:
-            answer = await http.post(
+        response = await http.post("/v1/users/login", headers=basic("admin", PASSWORD))
+        if response.status_code != 200:
+            response = await http.post(
                 "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": PASSWORD}
             )
-        http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+        http.headers["Authorization"] = "Bearer " + response.json()["users"][0]["token"]
         yield http
 
 
@@ -83,8 +83,8 @@ async def known_files(directory: Path) -> set[str]:
 async def test_a_kill_between_file_and_row_leaves_an_orphan_and_keeps_answered_uploads(tmp_path: Path) -> None:
     crash = f"{crashpoints.AFTER_FILE_BEFORE_ROW}:2"
     async with webapp(tmp_path, TIDINGS_CRASH_AT=crash) as (process, url), logged_in(url) as http:
-        answer = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
-        [answered] = answer.json()["media"]
+        response = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+        [uploaded] = response.json()["media"]
         with contextlib.suppress(httpx.TransportError):
             await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
             raise AssertionError("it should have died")
@@ -93,9 +93,9 @@ async def test_a_kill_between_file_and_row_leaves_an_orphan_and_keeps_answered_u
     assert len(stored(tmp_path / "media")) == 2
     assert len(await known_files(tmp_path)) == 1
     async with webapp(tmp_path) as (_, url), logged_in(url) as http:
-        assert (await http.get(f"/v1/media/{answered['id']}")).content == PNG
-        answer = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
-        assert answer.status_code == 200
+        assert (await http.get(f"/v1/media/{uploaded['id']}")).content == PNG
+        response = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
+        assert response.status_code == 200
 
 
 async def test_an_unusable_media_directory_is_reported(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ async def test_uploading_and_downloading_a_large_file_uses_little_memory(tmp_pat
         watched = psutil.Process(process.pid)
         await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
         before = watched.memory_info().rss
-        answer = await http.post("/v1/media", content=chunks(), headers={"Content-Type": "application/x-large"})
-        assert answer.status_code == 200, answer.text
-        media_id = answer.json()["media"][0]["id"]
+        response = await http.post("/v1/media", content=chunks(), headers={"Content-Type": "application/x-large"})
+        assert response.status_code == 200, response.text
+        media_id = response.json()["media"][0]["id"]
         received = 0
         async with http.stream("GET", f"/v1/media/{media_id}") as found:
             async for chunk in found.aiter_bytes(MIB):

@@ -22,10 +22,10 @@ META = {"version": "2.57.2", "api_status": "stable"}
 
 
 async def current(api: Served) -> list[Any]:
-    answer = await api.http.get(PATH)
-    assert answer.status_code == 200
-    check_headers(answer)
-    payload = answer.json()
+    response = await api.http.get(PATH)
+    assert response.status_code == 200
+    check_headers(response)
+    payload = response.json()
     assert set(payload) == {"settings", "meta"}
     providers: list[Any] = payload["settings"]["application"]["media"]["providers"]
     return providers
@@ -34,23 +34,23 @@ async def current(api: Served) -> list[Any]:
 async def test_providers_are_added_replaced_and_deleted_by_name(api: Served) -> None:
     assert await current(api) == []
     files, pictures = body("media_providers")
-    answer = await api.http.post(PATH, json=[files])
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.post(PATH, json=[files])
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     await api.http.post(PATH, json=[pictures])
     assert await current(api) == [files, pictures]
     changed = pictures | {"config": {"basic": {"username": "a", "password": ""}}}
     await api.http.post(PATH, json=[pictures, changed])
     assert await current(api) == [files, changed]
-    answer = await api.http.delete(f"{PATH}/files")
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.delete(f"{PATH}/files")
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert await current(api) == [changed]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("media_providers_wrong")])
 async def test_one_invalid_provider_rejects_the_whole_request(api: Served, case: dict[str, Any]) -> None:
-    answer = await api.http.post(PATH, json=case["body"])
-    assert code(answer) == (400, case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
+    response = await api.http.post(PATH, json=case["body"])
+    assert code(response) == (400, case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
     assert await current(api) == []
 
 
@@ -110,10 +110,10 @@ async def test_credentials_without_a_host_list_require_an_administrator(api: Ser
     """Administrators can read them anyway. Another user could have them sent to an arbitrary host."""
     await api.http.post(PATH, json=[{"name": "files", "type": "www", "config": {"bearer": "secret"}}])
     message = linked("https://files.example.com/a.png")
-    answer = await api.http.post("/v1/messages", json=message, headers=await ordinary(api))
-    assert code(answer) == (403, 1005)
-    assert "has no hosts" in errors(answer)[0]["details"]
-    assert not coreapp.asked(core.AcceptMessage)
+    response = await api.http.post("/v1/messages", json=message, headers=await ordinary(api))
+    assert code(response) == (403, 1005)
+    assert "has no hosts" in errors(response)[0]["details"]
+    assert not coreapp.requested(core.AcceptMessage)
     assert (await api.http.post("/v1/messages", json=message)).status_code == 201
 
 
@@ -129,12 +129,12 @@ async def test_credentials_with_a_host_list_go_only_to_their_hosts_for_any_user(
     assert await current(api) == [entry]
     for headers in (await ordinary(api), {}):
         for link in ("https://evil.example.com/a.png", "https://files.example.com:8443/a.png"):
-            answer = await api.http.post("/v1/messages", json=linked(link), headers=headers)
-            assert code(answer) == (400, 1009)
-            assert errors(answer)[0]["details"] == "image.link: its host is not one of the provider's hosts"
+            response = await api.http.post("/v1/messages", json=linked(link), headers=headers)
+            assert code(response) == (400, 1009)
+            assert errors(response)[0]["details"] == "image.link: its host is not one of the provider's hosts"
         for link in ("https://files.example.com/a.png", "https://a.cdn.net/a.png"):
-            answer = await api.http.post("/v1/messages", json=linked(link), headers=headers)
-            assert answer.status_code == 201, answer.text
+            response = await api.http.post("/v1/messages", json=linked(link), headers=headers)
+            assert response.status_code == 201, response.text
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
@@ -157,6 +157,6 @@ async def test_concurrent_requests_do_not_exceed_the_limit_of_providers(
         return found
 
     monkeypatch.setattr(media_providers, "list_providers", slow)
-    answers = [await api.http.post(PATH, json=entries("a")), await others[0]]
-    assert sorted(answer.status_code for answer in answers) == [200, 400]
+    responses = [await api.http.post(PATH, json=entries("a")), await others[0]]
+    assert sorted(response.status_code for response in responses) == [200, 400]
     assert len(await current(api)) == 60

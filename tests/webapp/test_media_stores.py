@@ -37,9 +37,9 @@ async def refused(directory: Path, **variables: str) -> str:
 
 
 async def ready(http: httpx.AsyncClient) -> dict[str, str]:
-    answer = await http.get("/health/ready")
-    found: dict[str, str] = answer.json()["health"]
-    assert answer.status_code == (200 if found["status"] == "ready" else 503)
+    response = await http.get("/health/ready")
+    found: dict[str, str] = response.json()["health"]
+    assert response.status_code == (200 if found["status"] == "ready" else 503)
     return found
 
 
@@ -57,12 +57,12 @@ async def test_without_its_media_directory_a_webapp_is_not_ready_and_returns_503
         media_id = (await http.post("/v1/media", content=PNG, headers=TYPE)).json()["media"][0]["id"]
         media.rename(away)
         media.mkdir()
-        for answer in (
+        for response in (
             await http.get(f"/v1/media/{media_id}"),
             await http.post("/v1/media", content=PNG, headers=TYPE),
         ):
-            assert answer.status_code == 503, answer.text
-            assert "Retry-After" in answer.headers
+            assert response.status_code == 503, response.text
+            assert "Retry-After" in response.headers
         assert os.listdir(media) == []
 
         async def is_away() -> bool:

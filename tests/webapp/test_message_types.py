@@ -38,11 +38,11 @@ async def ready(api: Served, database: Database) -> Served:
     async with database.transaction() as connection:
         await media.add_all(connection, [*rows, strange])
     providers = [{"name": "shop", "type": "www", "config": {"bearer": "token"}}]
-    answer = await api.http.post("/v1/settings/application/media/providers", json=providers)
-    assert answer.status_code == 200, answer.text
+    response = await api.http.post("/v1/settings/application/media/providers", json=providers)
+    assert response.status_code == 200, response.text
     for definition in body("templates_good"):
-        answer = await api.http.post("/v1/configs/templates", json=definition)
-        assert answer.status_code == 201, answer.text
+        response = await api.http.post("/v1/configs/templates", json=definition)
+        assert response.status_code == 201, response.text
     return api
 
 
@@ -65,25 +65,25 @@ def stored(**changes: Any) -> MediaRow:
 async def test_each_valid_message_reaches_the_coreapp_with_its_content(ready: Served, coreapp: FakeCoreapp) -> None:
     for case in GOOD:
         message, content = case.values
-        coreapp.questions.clear()
-        answer = await ready.http.post("/v1/messages", json=message)
-        assert answer.status_code == 201, (case.id, answer.text)
-        [question] = coreapp.asked(core.AcceptMessage)
-        assert (question.to, question.kind) == ("15550110001", message["type"]), case.id
-        assert json.loads(question.content) == content, case.id
-        assert question.category == category_of(message), case.id
+        coreapp.requests.clear()
+        response = await ready.http.post("/v1/messages", json=message)
+        assert response.status_code == 201, (case.id, response.text)
+        [request] = coreapp.requested(core.AcceptMessage)
+        assert (request.to, request.kind) == ("15550110001", message["type"]), case.id
+        assert json.loads(request.content) == content, case.id
+        assert request.category == category_of(message), case.id
         has_file = '"id": "00000000-' in json.dumps(content) or '"link"' in json.dumps(content)
-        assert question.has_media == has_file, case.id
+        assert request.has_media == has_file, case.id
 
 
 async def test_each_invalid_message_is_refused_with_field_and_reason(ready: Served, coreapp: FakeCoreapp) -> None:
     for case in WRONG:
         message, expected, details = case.values
-        answer = await ready.http.post("/v1/messages", json=message)
+        response = await ready.http.post("/v1/messages", json=message)
         status = 404 if expected in (1006, 2001) else 400
-        assert code(answer) == (status, expected), (case.id, answer.text)
-        assert details in [error["details"][: len(details)] for error in errors(answer)], (case.id, answer.text)
-    assert not coreapp.questions
+        assert code(response) == (status, expected), (case.id, response.text)
+        assert details in [error["details"][: len(details)] for error in errors(response)], (case.id, response.text)
+    assert not coreapp.requests
 
 
 def test_the_openapi_document_defines_which_strings_may_be_empty() -> None:
@@ -129,15 +129,15 @@ def _with_one_empty(message: Any) -> Iterator[Any]:
 
 
 async def test_only_the_content_named_by_the_type_is_checked(api: Served, coreapp: FakeCoreapp) -> None:
-    answer = await api.send(image=5, template="x", components=[], interactive={})
-    assert answer.status_code == 201, answer.text
+    response = await api.send(image=5, template="x", components=[], interactive={})
+    assert response.status_code == 201, response.text
 
 
 async def test_marking_a_message_as_read_calls_the_coreapp_and_returns_meta(api: Served, coreapp: FakeCoreapp) -> None:
     for path in ("ABGGFlA5FpafAgo6tHcNmNjXmuSf", "ABGG%2F5+A%3D", "a/b/c"):
-        answer = await api.http.put(f"/v1/messages/{path}", json={"status": "read"})
-        assert (answer.status_code, set(answer.json())) == (200, {"meta"}), answer.text
-    marked = [question.id for question in coreapp.asked(core.MarkRead)]
+        response = await api.http.put(f"/v1/messages/{path}", json={"status": "read"})
+        assert (response.status_code, set(response.json())) == (200, {"meta"}), response.text
+    marked = [request.id for request in coreapp.requested(core.MarkRead)]
     assert marked == ["ABGGFlA5FpafAgo6tHcNmNjXmuSf", "ABGG/5+A=", "a/b/c"]
 
 
@@ -146,7 +146,7 @@ async def test_marking_an_unknown_message_as_read_gets_404(api: Served, coreapp:
     assert code(await api.http.put("/v1/messages/x", json={"status": "read"})) == (404, 1006)
     for path in ("x" * 65, "%00", "%C3%BC"):
         assert code(await api.http.put(f"/v1/messages/{path}", json={"status": "read"})) == (404, 1006)
-    assert [question.id for question in coreapp.asked(core.MarkRead)] == ["x"]
+    assert [request.id for request in coreapp.requested(core.MarkRead)] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ async def test_marking_an_unknown_message_as_read_gets_404(api: Served, coreapp:
     [({}, 1008), ({"status": "delivered"}, 1009), ({"status": None}, 1009), ({"status": 5}, 1009), ([], 1009)],
 )
 async def test_the_only_accepted_status_is_read(api: Served, coreapp: FakeCoreapp, content: Any, expected: int) -> None:
-    answer = await api.http.put("/v1/messages/x", json=content)
-    assert code(answer) == (400, expected)
-    assert not coreapp.questions
+    response = await api.http.put("/v1/messages/x", json=content)
+    assert code(response) == (400, expected)
+    assert not coreapp.requests
 
 
 @pytest.mark.parametrize("message_id", ["ABGG//5A", "ABGG5A/", "/ABGG5A"])
 async def test_marking_a_message_whose_id_has_slashes_at_any_place(
     api: Served, coreapp: FakeCoreapp, message_id: str
 ) -> None:
-    answer = await api.http.put(f"/v1/messages/{message_id.replace('/', '%2F')}", json={"status": "read"})
-    assert answer.status_code == 200, answer.text
-    assert [question.id for question in coreapp.asked(core.MarkRead)] == [message_id]
+    response = await api.http.put(f"/v1/messages/{message_id.replace('/', '%2F')}", json={"status": "read"})
+    assert response.status_code == 200, response.text
+    assert [request.id for request in coreapp.requested(core.MarkRead)] == [message_id]

@@ -36,8 +36,8 @@ async def test_a_template_in_a_form_that_ours_have_not_gets_no_500(
     async with database.transaction() as connection:
         await templates.put_templates(connection, ACCOUNT, [row])
     template = {"name": "mirrored", "language": {"code": "en_US"}}
-    answer = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "template", "template": template})
-    assert answer.status_code in (201, 400), answer.text
+    response = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "template", "template": template})
+    assert response.status_code in (201, 400), response.text
 
 
 async def test_an_hsm_from_a_template_without_a_body_gets_no_500(api: Served, database: Database) -> None:
@@ -47,5 +47,5 @@ async def test_an_hsm_from_a_template_without_a_body_gets_no_500(api: Served, da
     async with database.transaction() as connection:
         await templates.put_templates(connection, ACCOUNT, [row])
     hsm = {"namespace": "ns", "element_name": "mirrored", "language": {"code": "en_US"}}
-    answer = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "hsm", "hsm": hsm})
-    assert answer.status_code == 400, answer.text
+    response = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "hsm", "hsm": hsm})
+    assert response.status_code == 400, response.text

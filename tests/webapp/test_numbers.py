@@ -49,9 +49,9 @@ async def first_log_in(api: Served, number: str = SECOND) -> dict[str, str]:
     return bearer(await api.http.post("/v1/users/login", headers=headers, json=body))
 
 
-def bearer(answer: httpx.Response) -> dict[str, str]:
-    assert answer.status_code == 200, answer.text
-    return {"Authorization": "Bearer " + answer.json()["users"][0]["token"]}
+def bearer(response: httpx.Response) -> dict[str, str]:
+    assert response.status_code == 200, response.text
+    return {"Authorization": "Bearer " + response.json()["users"][0]["token"]}
 
 
 async def second(api: Served, database: Database) -> dict[str, str]:
@@ -65,7 +65,7 @@ async def test_the_token_decides_the_number_of_a_message(api: Served, database: 
     headers = await second(api, database)
     assert (await api.send()).status_code == 201
     assert (await api.http.post("/v1/messages", json=body("message_text"), headers=headers)).status_code == 201
-    assert [question.account for question in coreapp.asked(core.AcceptMessage)] == [FIRST, SECOND]
+    assert [request.account for request in coreapp.requested(core.AcceptMessage)] == [FIRST, SECOND]
 
 
 async def test_a_message_goes_to_the_owner_of_its_numbers_shard(
@@ -78,11 +78,11 @@ async def test_a_message_goes_to_the_owner_of_its_numbers_shard(
     headers = await second(api, database)
     assert (await api.send()).status_code == 201
     assert (await api.http.post("/v1/messages", json=body("message_text"), headers=headers)).status_code == 201
-    assert [question.account for question in coreapp.asked(core.AcceptMessage)] == [FIRST]
-    assert [question.account for question in other.asked(core.AcceptMessage)] == [SECOND]
+    assert [request.account for request in coreapp.requested(core.AcceptMessage)] == [FIRST]
+    assert [request.account for request in other.requested(core.AcceptMessage)] == [SECOND]
     health = (await api.http.get("/v1/health", headers=headers)).json()["health"]
     assert health == {"gateway_status": "connected"}
-    assert {question.account for question in other.asked(core.GetHealth)} == {SECOND}
+    assert {request.account for request in other.requested(core.GetHealth)} == {SECOND}
     await other.stop()
 
 
@@ -189,7 +189,7 @@ async def test_stats_are_those_of_the_tokens_number_and_with_the_api_key_of_all(
         "# TYPE tidings_messages_accepted_total counter",
         'tidings_messages_accepted_total{encrypted="at once"} 9.0',
     ]
-    coreapp.answer(core.GetMetrics, lambda q: core.Metrics(q.n, "\n".join(lines) + "\n"))
+    coreapp.respond(core.GetMetrics, lambda q: core.Metrics(q.n, "\n".join(lines) + "\n"))
     api = await serve(api_key=ApiKey("an API key of the tests"))
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
@@ -210,7 +210,7 @@ async def test_an_idempotency_key_of_one_number_is_fresh_for_another(
     for own in ({}, headers):
         sent = await api.http.post("/v1/messages", json=body("message_text"), headers={**own, "Idempotency-Key": "k1"})
         assert sent.status_code == 201
-    keyed = [(question.account, question.username) for question in coreapp.asked(core.AcceptMessage)]
+    keyed = [(request.account, request.username) for request in coreapp.requested(core.AcceptMessage)]
     assert keyed == [(FIRST, "admin"), (SECOND, f"admin@{SECOND}")]
 
 

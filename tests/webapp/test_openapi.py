@@ -104,9 +104,9 @@ ENDPOINTS = {
 
 
 async def document(api: Served) -> dict[str, Any]:
-    answer = await api.http.get("/openapi.json")
-    assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
+    response = await api.http.get("/openapi.json")
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -142,9 +142,9 @@ async def test_the_documented_message_body_matches_the_validated_models(api: Ser
 
 
 async def test_the_documentation_page_is_served(api: Served) -> None:
-    answer = await api.http.get("/docs/")
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    response = await api.http.get("/docs/")
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "script-src 'self'" in response.headers["Content-Security-Policy"]
 
 
 async def test_the_documentation_page_loads_only_files_of_this_webapp(api: Served) -> None:
@@ -153,10 +153,10 @@ async def test_the_documentation_page_loads_only_files_of_this_webapp(api: Serve
     loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert len(loaded) == 4
     for path in loaded:
-        answer = await api.http.get(path)
-        assert answer.status_code == 200
-        assert len(answer.content) > 100
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        response = await api.http.get(path)
+        assert response.status_code == 200
+        assert len(response.content) > 100
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
     bundle = (await api.http.get("/docs/swagger-ui-bundle.js")).text
     assert "SwaggerUIBundle" in bundle
     assert code(await api.http.get("/docs/nothing.js")) == (404, 1006)
@@ -237,8 +237,8 @@ async def test_every_link_names_an_operation_and_fills_its_path(api: Served) -> 
     by_id = {operation["operationId"]: (name, operation) for name, operation in _operations(found)}
     links = 0
     for _, operation in _operations(found):
-        for answer in operation["responses"].values():
-            for link in answer.get("links", {}).values():
+        for response in operation["responses"].values():
+            for link in response.get("links", {}).values():
                 name, target = by_id[link["operationId"]]
                 needed = {p["name"] for p in target.get("parameters", ()) if p["in"] == "path"}
                 assert set(link.get("parameters", ())) == needed, name
@@ -266,5 +266,5 @@ async def test_every_operation_without_a_valid_token_gets_401(api: Served) -> No
         for headers in ({}, {"Authorization": "Bearer x"}, basic("admin", "wrong")):
             if {} in operation["security"] or (path == "/v1/users/login" and headers):
                 continue
-            answer = await api.http.request(method, path, headers=headers, content=b"{}")
-            assert code(answer) == (401, 1005), name
+            response = await api.http.request(method, path, headers=headers, content=b"{}")
+            assert code(response) == (401, 1005), name

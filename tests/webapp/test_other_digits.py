@@ -46,9 +46,9 @@ def test_superscript_digits_are_not_phone_numbers() -> None:
 @other_scripts
 async def test_a_recipient_in_other_digits_is_refused(api: Served, zero: str) -> None:
     for to in (written(zero, "15550110001"), written(zero, "1555011000") + "1", SUPERSCRIPTS):
-        answer = await api.http.post("/v1/messages", json=body("message_text") | {"to": to})
-        assert answer.status_code == 400, answer.text
-        assert answer.json()["errors"][0]["details"].startswith("to:")
+        response = await api.http.post("/v1/messages", json=body("message_text") | {"to": to})
+        assert response.status_code == 400, response.text
+        assert response.json()["errors"][0]["details"].startswith("to:")
 
 
 @other_scripts
@@ -56,25 +56,25 @@ async def test_a_recipient_in_other_digits_is_refused(api: Served, zero: str) ->
 async def test_a_location_in_other_digits_is_refused(api: Served, zero: str, all_of_it: bool) -> None:
     latitude = written(zero, "48.2082") if all_of_it else "4" + written(zero, "8") + ".2082"
     location: dict[str, Any] = {"latitude": latitude, "longitude": "16.3738"}
-    answer = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "location", "location": location})
-    assert answer.status_code == 400, answer.text
-    assert "latitude" in answer.json()["errors"][0]["details"]
+    response = await api.http.post("/v1/messages", json={"to": "15550110001", "type": "location", "location": location})
+    assert response.status_code == 400, response.text
+    assert "latitude" in response.json()["errors"][0]["details"]
 
 
 async def test_python_number_syntax_is_refused_in_a_location(api: Served) -> None:
     for latitude in ("4_8.2082", " 48.2082", "48.2082\n", "+48.2082", "1e1"):
         message = {"to": "15550110001", "type": "location", "location": {"latitude": latitude, "longitude": "16"}}
-        answer = await api.http.post("/v1/messages", json=message)
+        response = await api.http.post("/v1/messages", json=message)
         expected = 201 if latitude in ("+48.2082", "1e1") else 400
-        assert answer.status_code == expected, (latitude, answer.text)
+        assert response.status_code == expected, (latitude, response.text)
 
 
 @other_scripts
 async def test_template_placeholders_must_have_ascii_digits(api: Served, zero: str) -> None:
     text = f"Hello {{{{{written(zero, '1')}}}}}"
     template = {"name": "digits", "language": "en", "components": [{"type": "BODY", "text": text}]}
-    answer = await api.http.post("/v1/configs/templates", json=template)
-    assert answer.status_code == 400, answer.text
+    response = await api.http.post("/v1/configs/templates", json=template)
+    assert response.status_code == 400, response.text
 
 
 @other_scripts

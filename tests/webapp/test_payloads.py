@@ -58,24 +58,24 @@ async def fields(api: Served) -> list[tuple[Operation, Place]]:
 async def send(api: Served, method: str, path: str, **options: Any) -> httpx.Response:
     """Send one request, and check the format of the response."""
     begun = time.process_time()
-    answer = await api.http.request(method, path, **options)
-    named = f"{method} {path[:300]} {str(options)[:300]}: {answer.status_code} {answer.text[:300]}"
+    response = await api.http.request(method, path, **options)
+    named = f"{method} {path[:300]} {str(options)[:300]}: {response.status_code} {response.text[:300]}"
     assert time.process_time() - begun < SOON, named
     # The response to an existing user name is 500, as in the On-Premises API.
-    is_taken = answer.status_code == 500 and answer.json()["errors"][0]["code"] == 1014 and path == "/v1/users"
-    assert answer.status_code < 500 or is_taken, named
-    assert set(answer.headers) <= KNOWN_HEADERS, named
-    if answer.status_code >= 400:
-        assert answer.headers["content-type"] == "application/json", named
-        assert answer.json()["errors"], named
-    return answer
+    is_taken = response.status_code == 500 and response.json()["errors"][0]["code"] == 1014 and path == "/v1/users"
+    assert response.status_code < 500 or is_taken, named
+    assert set(response.headers) <= KNOWN_HEADERS, named
+    if response.status_code >= 400:
+        assert response.headers["content-type"] == "application/json", named
+        assert response.json()["errors"], named
+    return response
 
 
 async def check_serves(api: Served) -> None:
     """Check that the API still works, and that no text has granted access or locked a user out."""
     assert (await api.http.get("/v1/users/admin")).status_code in (200, 401)
-    answer = await api.http.get("/health/live")
-    assert answer.status_code == 200
+    response = await api.http.get("/health/live")
+    assert response.status_code == 200
     assert (await api.http.post("/v1/users/login", headers=basic("admin", PASSWORD + "x"))).status_code in (401, 429)
 
 
@@ -91,8 +91,8 @@ async def test_no_text_breaks_a_string_field(api: Served, is_long: bool, part: i
     for number, (operation, place) in list(enumerate(found))[part::PARTS]:
         for text in share(number, is_long):
             content = json.dumps(put(operation.good, place, text)).encode()
-            answer = await send(api, operation.method, operation.path, content=content, headers=operation.headers)
-            assert not answer.content or answer.headers["content-type"] == "application/json"
+            response = await send(api, operation.method, operation.path, content=content, headers=operation.headers)
+            assert not response.content or response.headers["content-type"] == "application/json"
     await check_serves(api)
 
 

@@ -21,17 +21,17 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\r\n\r\n--\r\n" * 100
 
 
 async def about(api: Served) -> Any:
-    answer = await api.http.get(ABOUT)
-    assert answer.status_code == 200
-    return answer.json()
+    response = await api.http.get(ABOUT)
+    assert response.status_code == 200
+    return response.json()
 
 
 @pytest.mark.parametrize("text", ["We are here from 9 to 5", "", "x" * 139, "😀" * 139])
 async def test_an_about_text_is_stored(api: Served, text: str) -> None:
     assert await about(api) == {"settings": {"profile": {"about": {"text": ""}}}, "meta": META}
-    answer = await api.http.patch(ABOUT, json={"text": text})
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
-    check_headers(answer)
+    response = await api.http.patch(ABOUT, json={"text": text})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
+    check_headers(response)
     assert (await about(api))["settings"]["profile"]["about"]["text"] == text
 
 
@@ -46,10 +46,10 @@ async def test_an_invalid_about_text_is_refused(api: Served, content: Any, expec
 @pytest.mark.parametrize("form", [False, True])
 async def test_a_photo_is_stored_unchanged(api: Served, content: bytes, kind: str, form: bool) -> None:
     if form:
-        answer = await api.http.post(PHOTO, files={"File": ("me.bin", content)}, data={"other": "x"})
+        response = await api.http.post(PHOTO, files={"File": ("me.bin", content)}, data={"other": "x"})
     else:
-        answer = await api.http.post(PHOTO, content=content, headers={"Content-Type": "application/octet-stream"})
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+        response = await api.http.post(PHOTO, content=content, headers={"Content-Type": "application/octet-stream"})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     found = await api.http.get(PHOTO)
     assert found.status_code == 200
     assert found.headers["Content-Type"] == kind
@@ -60,8 +60,8 @@ async def test_a_photo_is_stored_unchanged(api: Served, content: bytes, kind: st
 
 async def test_a_photo_has_a_link(api: Served) -> None:
     await api.http.post(PHOTO, content=JPEG)
-    answer = await api.http.get(PHOTO, params={"format": "link"})
-    link = answer.json()["settings"]["profile"]["photo"]["link"]
+    response = await api.http.get(PHOTO, params={"format": "link"})
+    link = response.json()["settings"]["profile"]["photo"]["link"]
     assert (await api.http.get(link)).content == JPEG
     assert code(await api.http.get(PHOTO, params={"format": "gif"})) == (400, 1009)
 
@@ -69,8 +69,8 @@ async def test_a_photo_has_a_link(api: Served) -> None:
 async def test_a_missing_photo_gets_404(api: Served) -> None:
     for _ in range(2):
         for method, params in (("GET", {}), ("GET", {"format": "link"}), ("DELETE", {})):
-            answer = await api.http.request(method, PHOTO, params=params)
-            assert code(answer) == (404, 1006)
+            response = await api.http.request(method, PHOTO, params=params)
+            assert code(response) == (404, 1006)
         assert (await api.http.post(PHOTO, content=JPEG)).status_code == 200
         assert (await api.http.delete(PHOTO)).status_code == 200
 
@@ -100,8 +100,8 @@ async def test_a_large_photo_is_refused(api: Served) -> None:
     ],
 )
 async def test_a_malformed_form_is_refused(api: Served, kind: str, content: bytes, expected: int) -> None:
-    answer = await api.http.post(PHOTO, content=content, headers={"Content-Type": kind})
-    assert code(answer) == (400, expected)
+    response = await api.http.post(PHOTO, content=content, headers={"Content-Type": kind})
+    assert code(response) == (400, expected)
 
 
 def test_the_file_field_of_a_form_is_found_with_preamble_and_epilogue() -> None:
@@ -114,9 +114,9 @@ def test_the_file_field_of_a_form_is_found_with_preamble_and_epilogue() -> None:
 
 
 async def business(api: Served) -> Any:
-    answer = await api.http.get(BUSINESS)
-    assert answer.status_code == 200
-    return answer.json()["settings"]["business"]["profile"]
+    response = await api.http.get(BUSINESS)
+    assert response.status_code == 200
+    return response.json()["settings"]["business"]["profile"]
 
 
 async def test_a_business_profile_is_replaced_as_a_whole(api: Served) -> None:
@@ -129,8 +129,8 @@ async def test_a_business_profile_is_replaced_as_a_whole(api: Served) -> None:
         "vertical": "Other",
         "websites": ["https://example.com", "http://example.org/a"],
     }
-    answer = await api.http.post(BUSINESS, json=full)
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.post(BUSINESS, json=full)
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert await business(api) == full
     await api.http.post(BUSINESS, json={"address": "elsewhere", "email": None})
     assert await business(api) == empty | {"address": "elsewhere"}
@@ -139,9 +139,9 @@ async def test_a_business_profile_is_replaced_as_a_whole(api: Served) -> None:
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("business_profile_wrong")])
 async def test_an_invalid_business_profile_is_refused(api: Served, case: dict[str, Any]) -> None:
     content = case["body"] if "body" in case else {case["field"]: "x" * case["length"]}
-    answer = await api.http.post(BUSINESS, json=content)
-    assert code(answer) == (400, 1009)
-    assert errors(answer)[0]["details"].startswith(case["details"])
+    response = await api.http.post(BUSINESS, json=content)
+    assert code(response) == (400, 1009)
+    assert errors(response)[0]["details"].startswith(case["details"])
 
 
 @pytest.mark.parametrize(
@@ -158,5 +158,5 @@ async def test_an_invalid_business_profile_is_refused(api: Served, case: dict[st
 )
 async def test_profile_endpoints_accept_the_token_of_any_user(api: Served, method: str, path: str) -> None:
     await check_takes_a_token(api, method, path)
-    answer = await api.http.request(method, path, headers=await ordinary(api), json={"text": "x"})
-    assert answer.status_code in (200, 400, 404)
+    response = await api.http.request(method, path, headers=await ordinary(api), json={"text": "x"})
+    assert response.status_code in (200, 400, 404)

@@ -89,16 +89,16 @@ async def test_a_request_beyond_the_limit_gets_429_with_retry_after(serve: Serve
     api = await serve(clock=ManualClock(), messages_rate=0.25, messages_burst=1)
     await api.log_in()
     assert (await api.send()).status_code == 201
-    answer = await api.send()
-    assert code(answer) == (429, 1015)
-    assert answer.json()["errors"][0]["title"] == "Too many requests"
-    assert answer.headers["Retry-After"] == "4"
+    response = await api.send()
+    assert code(response) == (429, 1015)
+    assert response.json()["errors"][0]["title"] == "Too many requests"
+    assert response.headers["Retry-After"] == "4"
 
 
 async def test_calls_without_a_valid_token_do_not_consume_the_limit(serve: Serve) -> None:
     api = await serve(clock=ManualClock(), messages_rate=1, messages_burst=1)
     await api.log_in()
     for _ in range(3):
-        answer = await api.http.post("/v1/messages", json={}, headers={"Authorization": "Bearer x"})
-        assert answer.status_code == 401
+        response = await api.http.post("/v1/messages", json={}, headers={"Authorization": "Bearer x"})
+        assert response.status_code == 401
     assert (await api.send()).status_code == 201

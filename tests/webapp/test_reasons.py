@@ -68,13 +68,13 @@ async def count_told(api: Served, operation: Operation, texts: Iterable[str]) ->
     """Return how many of the bodies were refused with the name of a field."""
     told = 0
     for text in texts:
-        answer = await api.http.request(
+        response = await api.http.request(
             operation.method, operation.path, content=text.encode(), headers=operation.headers
         )
-        if answer.status_code >= 400:
-            assert answer.status_code < 500, text[:500]
+        if response.status_code >= 400:
+            assert response.status_code < 500, text[:500]
             sent = f"{operation.method} {operation.path} {text}"
-            told += sum(is_a_sentence(error["code"], error["details"], sent) for error in errors(answer)) > 0
+            told += sum(is_a_sentence(error["code"], error["details"], sent) for error in errors(response)) > 0
     return told
 
 
@@ -95,9 +95,9 @@ async def test_every_operation_explains_a_missing_field_in_a_sentence(api: Serve
 @pytest.mark.parametrize("path", ["/v1/stats/app", "/v1/stats/db", "/metrics", "/v1/settings/profile/photo"])
 async def test_invalid_query_parameters_are_explained_in_a_sentence(api: Served, path: str) -> None:
     for given in ("x", "", "1", "[]"):
-        answer = await api.http.get(path, params={"format": given})
-        assert answer.status_code == 400
-        assert is_a_sentence(errors(answer)[0]["code"], errors(answer)[0]["details"], given)
+        response = await api.http.get(path, params={"format": given})
+        assert response.status_code == 400
+        assert is_a_sentence(errors(response)[0]["code"], errors(response)[0]["details"], given)
 
 
 @pytest.mark.parametrize("file", sorted(file.stem for file in (BODIES / "messages").glob("*.json")))

@@ -66,7 +66,7 @@ async def test_endless_trailers_after_a_response_close_the_connection(api: Serve
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     async with asyncio.timeout(20):
         writer.write(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        assert (await raw.answer(reader))[0] == 401
+        assert (await raw.read_response(reader))[0] == 401
         with pytest.raises(ConnectionError):
             writer.write(b"0\r\nA: ")
             for _ in range(1_000):
@@ -102,13 +102,13 @@ async def test_an_http_2_upgrade_request_is_served_over_http_1(
                 writer.write(sent[start : start + size])
                 await writer.drain()
                 await asyncio.sleep(0)
-            status, _, payload = await raw.answer(reader)
+            status, _, payload = await raw.read_response(reader)
             assert status == 201, payload
         writer.write(asking_for_http_2(api, b"", b"GET /v1/health") * 2)
         for _ in range(2):
-            assert (await raw.answer(reader))[0] == 200
+            assert (await raw.read_response(reader))[0] == 200
     writer.close()
-    assert len(coreapp.asked(core.AcceptMessage)) == 3
+    assert len(coreapp.requested(core.AcceptMessage)) == 3
 
 
 async def test_the_body_of_an_http_2_upgrade_request_is_not_parsed_as_a_request(
@@ -119,7 +119,7 @@ async def test_the_body_of_an_http_2_upgrade_request_is_not_parsed_as_a_request(
     inner += api.http.headers["Authorization"].encode() + b"\r\n\r\n" + content
     outer = asking_for_http_2(api, b"Content-Length: %d\r\n" % len(inner))
     assert (await raw.exchange(api.port, outer + inner))[0] == 400
-    assert not coreapp.asked(core.AcceptMessage)
+    assert not coreapp.requested(core.AcceptMessage)
 
 
 async def test_a_large_body_does_not_count_as_head_of_the_next_request(api: Served) -> None:
@@ -132,7 +132,7 @@ async def test_a_large_body_does_not_count_as_head_of_the_next_request(api: Serv
     for _ in range(3):
         writer.write(head + content)
     for _ in range(3):
-        assert (await raw.answer(reader))[0] == 400
+        assert (await raw.read_response(reader))[0] == 400
     writer.close()
 
 
@@ -143,12 +143,12 @@ async def test_requests_in_progress_finish_at_shutdown(database: Database, corea
     offered = await ready.get()
     assert offered.url == f"http://127.0.0.1:{offered.port}"
     async with httpx.AsyncClient(base_url=offered.url, trust_env=False) as http:
-        answer = await http.post(
+        response = await http.post(
             "/v1/users/login", headers=basic("admin", "secret"), json={"new_password": "Tidings-2026!"}
         )
-        http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
+        http.headers["Authorization"] = "Bearer " + response.json()["users"][0]["token"]
         held: list[core.AcceptMessage] = []
-        coreapp.answer(core.AcceptMessage, lambda q: held.append(q))
+        coreapp.respond(core.AcceptMessage, lambda q: held.append(q))
         sending = asyncio.create_task(http.post("/v1/messages", json={"to": "15550110001", "text": {"body": "x"}}))
         await coreapp.until(lambda: bool(held))
         stop.set()

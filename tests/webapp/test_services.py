@@ -22,11 +22,11 @@ SUPPORT = "/v1/support"
 
 @pytest.mark.parametrize("kind", ["message", "media"])
 async def test_a_garbage_collection_request_starts_one(api: Served, coreapp: FakeCoreapp, kind: str) -> None:
-    answer = await api.http.put(GC[kind])
-    assert answer.status_code == 200
-    assert answer.json() == {"services": {kind: {"gc": {"status": "processing"}}}, "meta": META}
-    check_headers(answer)
-    assert [question.kind for question in coreapp.asked(core.CollectGarbage)] == [kind]
+    response = await api.http.put(GC[kind])
+    assert response.status_code == 200
+    assert response.json() == {"services": {kind: {"gc": {"status": "processing"}}}, "meta": META}
+    check_headers(response)
+    assert [request.kind for request in coreapp.requested(core.CollectGarbage)] == [kind]
 
 
 async def test_several_coreapps_each_report_their_garbage_collection(serve: Serve, coreapp: FakeCoreapp) -> None:
@@ -38,8 +38,8 @@ async def test_several_coreapps_each_report_their_garbage_collection(serve: Serv
     both = {"node0": {"status": "processing"}, "node1": {"status": "processing"}}
     assert (await api.http.put(GC["message"])).json()["services"] == {"message": {"gc": both}}
     other.refuse(core.CollectGarbage, 1011, "not now")
-    answer = await api.http.put(GC["media"])
-    assert answer.json()["services"]["media"]["gc"]["node1"] == {"status": "failed"}
+    response = await api.http.put(GC["media"])
+    assert response.json()["services"]["media"]["gc"]["node1"] == {"status": "failed"}
     await other.stop()
 
 
@@ -57,10 +57,10 @@ async def test_support_returns_account_and_registration_data(api: Served, databa
     async with database.transaction() as connection:
         await accounts.add_account(connection, Account("15550000000", 77, b"a", b"b", b"c"))
         await registrations.note_registered(connection, "15550000000", 1_700_000_000_123)
-    answer = await api.http.get(SUPPORT, headers=await ordinary(api))
-    assert answer.status_code == 200
-    check_headers(answer)
-    found = answer.json()["support"]
+    response = await api.http.get(SUPPORT, headers=await ordinary(api))
+    assert response.status_code == 200
+    check_headers(response)
+    found = response.json()["support"]
     assert found["debug_info"] == "15550000000"
     assert found["e2e"] == {"identity_timestamp": 1_700_000_000, "registration_id": 77}
     assert found["db_engine"] == "SQLITE"
@@ -76,7 +76,7 @@ async def test_support_returns_account_and_registration_data(api: Served, databa
 async def test_support_returns_the_connection_state(
     api: Served, coreapp: FakeCoreapp, status: str, expected: str
 ) -> None:
-    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
+    coreapp.respond(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status=status))
     assert (await api.http.get(SUPPORT)).json()["support"]["socket_conn"] == expected
     await coreapp.stop()
     assert (await api.http.get(SUPPORT)).json()["support"]["socket_conn"] == "UNK"
@@ -94,7 +94,7 @@ async def test_health_and_support_list_each_of_several_coreapps(
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     await other.until(lambda: other.greetings > 0)
-    other.answer(core.GetHealth, lambda q: core.Health(q.n, "connecting", "x", [1], 7))
+    other.respond(core.GetHealth, lambda q: core.Health(q.n, "connecting", "x", [1], 7))
     assert (await api.http.get("/v1/health")).json()["health"] == {
         "node0": {"gateway_status": "connected", "role": "primary_master"},
         "node1": {"gateway_status": "connecting", "statuses_dropped": 7, "role": "secondary_master"},
@@ -121,7 +121,7 @@ def member(name: str, address: str, heartbeat_age: float = 0.0) -> NodeRecord:
 
 async def test_health_lists_standbys_and_lost_coreapps(serve: Serve, coreapp: FakeCoreapp) -> None:
     spare = await FakeCoreapp().start()
-    spare.answer(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "spare"))
+    spare.respond(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "spare"))
     members = [
         member("node0", coreapp.address),
         member("spare", spare.address),
@@ -170,7 +170,7 @@ async def test_health_reports_how_long_a_live_coreapp_was_unreached(serve: Serve
 async def test_health_with_one_coreapp_keeps_the_single_form_before_it_owns_a_shard(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:
-    coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "node0"))
+    coreapp.respond(core.GetHealth, lambda q: core.Health(q.n, "disconnected", "node0"))
     api = await serve(shard_map=Cluster("", members=[member("node0", coreapp.address)]))
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)

@@ -26,15 +26,15 @@ async def test_waiting_for_an_owner_does_not_shorten_the_response_timeout(
     """A shorter wait would leave the outcome unknown after each planned stop that takes some time."""
     monkeypatch.setattr(shard_requests, "LONG_WAIT", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
-    coreapp.answer(core.AcceptMessage, lambda question: None)
-    asking = asyncio.create_task(accept_once(links))
-    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 1)
-    await asyncio.wait([asking], timeout=1.5)
-    assert not asking.done()
-    [question], [connection] = coreapp.asked(core.AcceptMessage), coreapp.connections
-    connection.send(core.Accepted(n=question.n, id="gBEG1", wa_id=question.to))
+    coreapp.respond(core.AcceptMessage, lambda request: None)
+    call = asyncio.create_task(accept_once(links))
+    await coreapp.until(lambda: len(coreapp.requested(core.AcceptMessage)) == 1)
+    await asyncio.wait([call], timeout=1.5)
+    assert not call.done()
+    [request], [connection] = coreapp.requested(core.AcceptMessage), coreapp.connections
+    connection.send(core.Accepted(n=request.n, id="gBEG1", wa_id=request.to))
     async with asyncio.timeout(30):
-        assert (await asking).id == "gBEG1"
+        assert (await call).id == "gBEG1"
 
 
 async def test_a_message_goes_to_the_owner_of_its_recipient_s_shard(link: Link) -> None:
@@ -43,8 +43,8 @@ async def test_a_message_goes_to_the_owner_of_its_recipient_s_shard(link: Link) 
     for shard in range(2):
         await accept(links, of_shard(shard, 2))
     await links.call_primary(lambda n: core.CheckContacts(n=n, account="1", inputs=["1"]), core.Contacts)
-    assert [len(coreapp.asked(core.AcceptMessage)) for coreapp in coreapps] == [1, 1]
-    assert [len(coreapp.asked(core.CheckContacts)) for coreapp in coreapps] == [1, 0]
+    assert [len(coreapp.requested(core.AcceptMessage)) for coreapp in coreapps] == [1, 1]
+    assert [len(coreapp.requested(core.CheckContacts)) for coreapp in coreapps] == [1, 0]
     for coreapp in coreapps:
         await coreapp.stop()
 
@@ -63,10 +63,10 @@ async def test_contact_checks_go_to_shard_owners_and_keep_the_input_order(link: 
     found = await checks.check(CALLER, Contacts(contacts=inputs, blocking="wait"), "request")
     assert [entry["input"] for entry in found] == inputs
     assert [entry.get("wa_id") for entry in found] == [second, None, first, second, first]
-    asked = [(q.of, q.inputs) for coreapp in coreapps for q in coreapp.asked(core.CheckContacts)]
+    requested = [(q.of, q.inputs) for coreapp in coreapps for q in coreapp.requested(core.CheckContacts)]
     parts = [("", ["no number", f" +{first}", first]), (second, [f"+{second}", second])]
-    assert sorted(asked) == sorted(parts)
-    assert [q.of for q in coreapps[1].asked(core.CheckContacts)] == [second]
+    assert sorted(requested) == sorted(parts)
+    assert [q.of for q in coreapps[1].requested(core.CheckContacts)] == [second]
     for coreapp in coreapps:
         await coreapp.stop()
 
@@ -83,8 +83,8 @@ async def test_no_wait_or_earlier_release_contact_checks_go_to_the_primary_corea
         await accept(links, of_shard(shard, 2))
     inputs = [of_shard(1, 2), of_shard(0, 2)]
     await ContactChecks(links).check(CALLER, Contacts(contacts=inputs, blocking=blocking), "request")
-    assert [(q.of, q.inputs) for q in coreapps[0].asked(core.CheckContacts)] == [("", inputs)]
-    assert not coreapps[1].asked(core.CheckContacts)
+    assert [(q.of, q.inputs) for q in coreapps[0].requested(core.CheckContacts)] == [("", inputs)]
+    assert not coreapps[1].requested(core.CheckContacts)
     for coreapp in coreapps:
         await coreapp.stop()
 
@@ -97,7 +97,7 @@ async def test_requests_go_to_the_new_owner_of_a_moved_shard(link: Link) -> None
     shard_map.now = [owner(new, epoch=2)]
     await links.connections.run_once()
     await accept(links)
-    assert [len(each.asked(core.AcceptMessage)) for each in (old, new)] == [1, 1]
+    assert [len(each.requested(core.AcceptMessage)) for each in (old, new)] == [1, 1]
     await old.stop()
     await new.stop()
 
@@ -107,14 +107,14 @@ async def test_a_response_of_the_previous_owner_is_accepted_after_the_shard_move
     shard_map = ScriptedMap(owner(old))
     links = await link(shard_map)
     held: list[core.AcceptMessage] = []
-    old.answer(core.AcceptMessage, lambda q: held.append(q))
-    asking = asyncio.create_task(accept(links))
+    old.respond(core.AcceptMessage, lambda q: held.append(q))
+    call = asyncio.create_task(accept(links))
     await old.until(lambda: bool(held))
     shard_map.now = [owner(new, epoch=2)]
     await links.connections.run_once()
     for connection in old.connections:
         connection.send(core.Accepted(n=held[0].n, id="late", wa_id=held[0].to))
-    assert (await asking).id == "late"
+    assert (await call).id == "late"
     await old.stop()
     await new.stop()
 
@@ -124,13 +124,13 @@ async def test_a_refusal_by_a_former_owner_redirects_to_the_new_one(link: Link) 
     shard_map = ScriptedMap(owner(old))
     links = await link(shard_map)
 
-    def moved(question: core.AcceptMessage) -> core.Frame:
+    def moved(request: core.AcceptMessage) -> core.Frame:
         shard_map.now = [owner(new, epoch=2)]
-        return core.Refused(n=question.n, code=1018, details="not the owner")
+        return core.Refused(n=request.n, code=1018, details="not the owner")
 
-    old.answer(core.AcceptMessage, moved)
+    old.respond(core.AcceptMessage, moved)
     assert (await accept(links)).wa_id == "15550110001"
-    assert len(new.asked(core.AcceptMessage)) == 1
+    assert len(new.requested(core.AcceptMessage)) == 1
     await old.stop()
     await new.stop()
 
@@ -139,14 +139,14 @@ async def test_a_request_is_repeated_until_the_coreapp_owns_its_shard(coreapp: F
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     refused = 0
 
-    def not_yet(question: core.AcceptMessage) -> core.Frame:
+    def not_yet(request: core.AcceptMessage) -> core.Frame:
         nonlocal refused
         refused += 1
         if refused <= 2:
-            return core.Refused(n=question.n, code=1018, details="not the owner", retry_after=1)
-        return core.Accepted(n=question.n, id="x", wa_id=question.to)
+            return core.Refused(n=request.n, code=1018, details="not the owner", retry_after=1)
+        return core.Accepted(n=request.n, id="x", wa_id=request.to)
 
-    coreapp.answer(core.AcceptMessage, not_yet)
+    coreapp.respond(core.AcceptMessage, not_yet)
     assert (await accept(links)).id == "x"
 
 
@@ -182,5 +182,9 @@ async def test_call_all_does_not_wait_for_unreachable_coreapps(coreapp: FakeCore
     await gone.stop()
     links = await link(ScriptedMap(owner(coreapp), owner(gone, 1), owner(None, 2)))
     await accept(links, of_shard(0, 3))
-    answers = await links.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
-    assert sorted(type(answer).__name__ for answer in answers) == ["CoreappUnreachable", "CoreappUnreachable", "Health"]
+    responses = await links.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
+    assert sorted(type(response).__name__ for response in responses) == [
+        "CoreappUnreachable",
+        "CoreappUnreachable",
+        "Health",
+    ]

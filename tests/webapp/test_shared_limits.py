@@ -90,13 +90,13 @@ async def test_the_installation_accepts_80_per_second_for_any_load_distribution(
     await fleet.load(rates, 3)
     assert sum(fleet.accepted) <= BURST + 3 * RATE, "whatever is held in advance was taken of the bucket"
     fleet.forget()
-    taken = metrics.value("tidings_api_rate_leases_total", result="ok")
+    taken = metrics.value("tidings_api_rate_token_blocks_total", result="ok")
     await fleet.load(rates, 4)
     assert sum(fleet.accepted) == pytest.approx(4 * RATE, rel=0.05)
     busy = sum(rate > 0 for rate in rates)
     if busy == len(rates) > 1:
         assert min(fleet.accepted) > 0, "nobody is starved"
-    statements = metrics.value("tidings_api_rate_leases_total", result="ok") - taken
+    statements = metrics.value("tidings_api_rate_token_blocks_total", result="ok") - taken
     assert statements <= (busy * 4 * 12 if len(rates) > 1 else 0), "alone, none; else a few a second"
 
 

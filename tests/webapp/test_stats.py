@@ -40,17 +40,17 @@ PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;versi
 
 @pytest.fixture
 def api(api: Served, coreapp: FakeCoreapp) -> Served:
-    coreapp.answer(core.GetMetrics, lambda q: core.Metrics(q.n, TEXT))
+    coreapp.respond(core.GetMetrics, lambda q: core.Metrics(q.n, TEXT))
     return api
 
 
-def families(answer: httpx.Response) -> dict[str, Metric]:
+def families(response: httpx.Response) -> dict[str, Metric]:
     """Parse the text format as strictly as the client library can."""
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"].startswith("text/plain; version=")
-    assert answer.text.endswith("\n")
+    assert response.status_code == 200
+    assert response.headers["Content-Type"].startswith("text/plain; version=")
+    assert response.text.endswith("\n")
     found = {}
-    for family in parser.text_string_to_metric_families(answer.text):
+    for family in parser.text_string_to_metric_families(response.text):
         assert family.name not in found, "a family stands there twice"
         assert family.type != "unknown", family.name
         assert len({(s.name, *sorted(s.labels.items())) for s in family.samples}) == len(family.samples)
@@ -71,11 +71,11 @@ def check_json(found: dict[str, Any]) -> None:
 
 async def test_coreapp_counters_have_the_on_premises_names_in_json(api: Served) -> None:
     for path in (APP, "/v1/stats"):
-        answer = await api.http.get(path)
-        assert answer.status_code == 200
-        check_headers(answer)
-        assert set(answer.json()) == {"stats", "meta"}
-        found = answer.json()["stats"]["app"]
+        response = await api.http.get(path)
+        assert response.status_code == 200
+        check_headers(response)
+        assert set(response.json()) == {"stats", "meta"}
+        found = response.json()["stats"]["app"]
         check_json(found)
         assert found["callback_queue_size"] == {
             "type": "gauge",
@@ -98,9 +98,9 @@ async def test_on_premises_counters_have_the_values_of_ours(api: Served) -> None
     assert counted("pending_callbacks") == [({}, 7)]
     assert counted("pending_messages") == [({}, 3)]
     assert counted("concurrent_rate_limit_triggered") == [({}, 5)]
-    asked = {"method": "AcceptMessage", "result": "ok"}
-    assert counted("endpoint_requests") == counted("endpoint_requests_duration_ms_count") == [(asked, 9)]
-    assert counted("endpoint_requests_duration_ms_sum") == [(asked, 18)]
+    method = {"method": "AcceptMessage", "result": "ok"}
+    assert counted("endpoint_requests") == counted("endpoint_requests_duration_ms_count") == [(method, 9)]
+    assert counted("endpoint_requests_duration_ms_sum") == [(method, 18)]
     assert counted("internal_server_requests_duration_ms_count")[0] == ({"operation": "login", "result": "ok"}, 2)
     assert counted("internal_server_conn_duration_ms_count") == [({"result": "ok"}, 2)]
     assert counted("internal_server_conn_duration_ms_sum") == [({"result": "ok"}, 30)]
@@ -169,9 +169,9 @@ async def test_the_default_format_is_json(api: Served, path: str) -> None:
         ({}, PROMETHEUS, "text/plain"),
         ({"format": "prometheus"}, "application/json", "text/plain"),
     ):
-        answer = await api.http.get(path, params=params, headers={"Accept": accept})
-        assert answer.status_code == 200
-        assert answer.headers["Content-Type"].startswith(kind), (params, accept)
+        response = await api.http.get(path, params=params, headers={"Accept": accept})
+        assert response.status_code == 200
+        assert response.headers["Content-Type"].startswith(kind), (params, accept)
     assert code(await api.http.get(path, params={"format": "xml"})) == (400, 1009)
 
 
@@ -180,7 +180,7 @@ async def test_stats_of_several_coreapps_are_listed_separately(serve: Serve, cor
     api = await serve(shard_map=cluster)
     await api.log_in()
     for one in (coreapp, other):
-        one.answer(core.GetMetrics, lambda q: core.Metrics(q.n, TEXT))
+        one.respond(core.GetMetrics, lambda q: core.Metrics(q.n, TEXT))
         await one.until(lambda one=one: one.greetings > 0)  # type: ignore[misc]
     found = (await api.http.get(APP)).json()["stats"]["app"]
     assert set(found) == {"node0", "node1"}

@@ -21,10 +21,10 @@ IMAGE = "f043afd0-f0ae-4b9c-ab3d-696fb4c8cd68"
 
 
 async def make(api: Served) -> str:
-    answer = await api.http.post(PATH, json=PACK)
-    assert answer.status_code == 201, answer.text
-    check_headers(answer)
-    payload = answer.json()
+    response = await api.http.post(PATH, json=PACK)
+    assert response.status_code == 201, response.text
+    check_headers(response)
+    payload = response.json()
     assert payload == {"stickerpacks": [{"id": payload["stickerpacks"][0]["id"]}], "meta": META}
     pack_id: str = payload["stickerpacks"][0]["id"]
     assert str(uuid.UUID(pack_id)) == pack_id
@@ -32,17 +32,17 @@ async def make(api: Served) -> str:
 
 
 async def add(api: Served, pack_id: str, **fields: Any) -> int:
-    answer = await api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE} | fields)
-    assert answer.status_code == 201, answer.text
-    payload = answer.json()
+    response = await api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE} | fields)
+    assert response.status_code == 201, response.text
+    payload = response.json()
     assert payload == {"stickers": [{"index": payload["stickers"][0]["index"]}], "meta": META}
     return int(payload["stickers"][0]["index"])
 
 
 async def stickers(api: Served, pack_id: str) -> list[Any]:
-    answer = await api.http.get(f"{PATH}/{pack_id}/stickers")
-    assert answer.status_code == 200
-    found: list[Any] = answer.json()["stickers"]
+    response = await api.http.get(f"{PATH}/{pack_id}/stickers")
+    assert response.status_code == 200
+    found: list[Any] = response.json()["stickers"]
     return found
 
 
@@ -51,24 +51,24 @@ async def test_a_pack_is_created_read_changed_and_deleted(api: Served) -> None:
     assert (await api.http.get(PATH)).json() == {"stickerpacks": [{"id": pack_id}], "meta": META}
     expected = {"id": pack_id, "android_app_store_link": ""} | PACK
     assert (await api.http.get(f"{PATH}/{pack_id}")).json() == {"stickerpacks": [expected], "meta": META}
-    answer = await api.http.patch(f"{PATH}/{pack_id}", json={"name": "Feast", "ios_app_store_link": ""})
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.patch(f"{PATH}/{pack_id}", json={"name": "Feast", "ios_app_store_link": ""})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert (await api.http.patch(f"{PATH}/{pack_id}", json={})).status_code == 200
     changed = expected | {"name": "Feast", "ios_app_store_link": ""}
     assert (await api.http.get(f"{PATH}/{pack_id}")).json()["stickerpacks"] == [changed]
-    answer = await api.http.delete(f"{PATH}/{pack_id}")
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.delete(f"{PATH}/{pack_id}")
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert (await api.http.get(PATH)).json()["stickerpacks"] == []
 
 
 async def test_stickers_keep_their_index_when_others_are_deleted(api: Served) -> None:
     pack_id = await make(api)
     assert [await add(api, pack_id, emojis=["🎉"]) for _ in range(3)] == [0, 1, 2]
-    answer = await api.http.delete(f"{PATH}/{pack_id}/stickers/1")
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.delete(f"{PATH}/{pack_id}/stickers/1")
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     assert [sticker["index"] for sticker in await stickers(api, pack_id)] == [0, 2]
-    answer = await api.http.patch(f"{PATH}/{pack_id}/stickers/2", json={"emojis": ["😀", "👨‍👩‍👧"]})
-    assert (answer.status_code, answer.json()) == (200, {"meta": META})
+    response = await api.http.patch(f"{PATH}/{pack_id}/stickers/2", json={"emojis": ["😀", "👨‍👩‍👧"]})
+    assert (response.status_code, response.json()) == (200, {"meta": META})
     found = await api.http.get(f"{PATH}/{pack_id}/stickers/2")
     entry = {"id": "2", "index": 2, "emojis": ["😀", "👨‍👩‍👧"], "image_data_id": IMAGE}
     assert found.json() == {"stickers": [entry], "meta": META}
@@ -96,13 +96,13 @@ async def test_the_numbers_of_packs_and_stickers_are_limited(api: Served, databa
             await stickerpacks.add_pack(connection, pack, limit=service.MAX_PACKS)
     pack_id = await make(api)
     assert code(await api.http.post(PATH, json=PACK)) == (400, 1009)
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(
             api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE})
             for _ in range(service.MAX_STICKERS + 3)
         )
     )
-    assert sorted(answer.status_code for answer in answers) == [201] * service.MAX_STICKERS + [400] * 3
+    assert sorted(response.status_code for response in responses) == [201] * service.MAX_STICKERS + [400] * 3
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ async def test_the_numbers_of_packs_and_stickers_are_limited(api: Served, databa
     ],
 )
 async def test_an_invalid_pack_is_refused(api: Served, change: dict[str, Any], expected: int, details: str) -> None:
-    answer = await api.http.post(PATH, json=PACK | change)
-    assert code(answer) == (400, expected)
-    assert errors(answer)[0]["details"].startswith(details)
+    response = await api.http.post(PATH, json=PACK | change)
+    assert code(response) == (400, expected)
+    assert errors(response)[0]["details"].startswith(details)
     for field in ("publisher", "name"):
         missing = await api.http.post(PATH, json={key: value for key, value in PACK.items() if key != field})
         assert code(missing) == (400, 1008)
@@ -149,13 +149,13 @@ async def test_unknown_packs_and_stickers_get_404(api: Served, pack_id: str) -> 
     for method in ("GET", "PATCH", "DELETE"):
         assert code(await api.http.request(method, f"{PATH}/{pack_id}", json={"name": "x"})) == (404, 1006)
     for method in ("GET", "POST"):
-        answer = await api.http.request(method, f"{PATH}/{pack_id}/stickers", json={"image_data_id": "x"})
-        assert code(answer) == (404, 1006)
+        response = await api.http.request(method, f"{PATH}/{pack_id}/stickers", json={"image_data_id": "x"})
+        assert code(response) == (404, 1006)
     good = await make(api)
     for index in ("0", "-1", "one", "9" * 30, "²"):
         for method in ("GET", "PATCH", "DELETE"):
-            answer = await api.http.request(method, f"{PATH}/{good}/stickers/{index}", json={})
-            assert code(answer) == (404, 1006)
+            response = await api.http.request(method, f"{PATH}/{good}/stickers/{index}", json={})
+            assert code(response) == (404, 1006)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ async def test_unknown_packs_and_stickers_get_404(api: Served, pack_id: str) -> 
 )
 async def test_pack_endpoints_accept_the_token_of_any_user(api: Served, method: str, path: str) -> None:
     await check_takes_a_token(api, method, PATH + path)
-    answer = await api.http.request(
+    response = await api.http.request(
         method, PATH + path, headers=await ordinary(api), json=PACK | {"image_data_id": "x"}
     )
-    assert answer.status_code in (200, 201, 404)
+    assert response.status_code in (200, 201, 404)
 
 
 async def test_a_sticker_for_a_pack_that_is_deleted_meanwhile_is_refused(
@@ -192,10 +192,10 @@ async def test_a_sticker_for_a_pack_that_is_deleted_meanwhile_is_refused(
         return await add_sticker(connection, pack, *given, **named)
 
     monkeypatch.setattr(stickerpacks, "add_sticker", late)
-    answer = await api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE})
+    response = await api.http.post(f"{PATH}/{pack_id}/stickers", json={"image_data_id": IMAGE})
     async with database.reading() as connection:
         left = await stickerpacks.list_stickers(connection, pack_id)
-    assert (answer.status_code, list(left)) == (404, [])
+    assert (response.status_code, list(left)) == (404, [])
 
 
 async def test_a_change_of_a_sticker_that_is_deleted_meanwhile_gets_404(
@@ -228,8 +228,8 @@ async def test_concurrent_changes_of_different_fields_of_a_sticker_are_both_kept
         return found
 
     monkeypatch.setattr(stickerpacks, "find_sticker", slow)
-    answers = [await api.http.patch(sticker, json={"emojis": ["😀"]}), await others[0]]
-    assert [answer.status_code for answer in answers] == [200, 200]
+    responses = [await api.http.patch(sticker, json={"emojis": ["😀"]}), await others[0]]
+    assert [response.status_code for response in responses] == [200, 200]
     (found,) = await stickers(api, pack_id)
     assert (found["emojis"], found["image_data_id"]) == (["😀"], "another")
 
@@ -259,5 +259,5 @@ async def test_concurrent_requests_do_not_exceed_the_limit_of_packs(
         await add_pack(connection if others else Slow(connection), pack, limit=limit)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stickerpacks, "add_pack", slow)
-    answers = [await api.http.post(PATH, json=PACK), await others[0]]
-    assert sorted(answer.status_code for answer in answers) == [201, 400]
+    responses = [await api.http.post(PATH, json=PACK), await others[0]]
+    assert sorted(response.status_code for response in responses) == [201, 400]

@@ -31,7 +31,7 @@ async def test_impossible_ids_get_4xx(api: Served, paths: list[tuple[str, str]])
     for method, template in paths:
         for strange in STRANGE:
             parts = [quote(strange, safe="") if "{" in part else part for part in template.split("/")]
-            answer = await api.http.request(method, "/".join(parts))
-            assert 400 <= answer.status_code < 500, (method, template, strange, answer.text)
+            response = await api.http.request(method, "/".join(parts))
+            assert 400 <= response.status_code < 500, (method, template, strange, response.text)
             if method != "HEAD":
-                assert errors(answer)
+                assert errors(response)

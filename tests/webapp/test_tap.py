@@ -55,10 +55,10 @@ async def test_a_listener_gets_posted_requests_with_their_status(tmp_path: Path)
     async with tapping(path) as (_, client), runs.listening(path, copies.put_nowait):
         async with asyncio.timeout(PATIENCE):
             while copies.empty():
-                answer = await client.post("/v1/messages", content=b'{"to":"1"}')
+                response = await client.post("/v1/messages", content=b'{"to":"1"}')
                 await asyncio.sleep(0)
             copied = await copies.get()
-            assert answer.content == b'{"to":"1"}'
+            assert response.content == b'{"to":"1"}'
             assert (copied.path, copied.status, copied.size, copied.body) == ("/v1/messages", 201, 10, b'{"to":"1"}')
             await client.post("/v1/users/login", content=b"a secret")
             long = bytes(tap.MAX_BODY + 1)
@@ -104,21 +104,21 @@ async def test_a_listener_that_does_not_read_loses_copies_and_delays_no_request(
 async def test_a_listener_of_another_user_gets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked, copies, path = asyncio.Event(), asyncio.Queue[Copied](), tmp_path / "tap"
+    requested, copies, path = asyncio.Event(), asyncio.Queue[Copied](), tmp_path / "tap"
     own = webapp.http.tap._user_of
 
     def user_of(connected: socket.socket) -> int:
         assert own(connected) == os.geteuid()
-        asked.set()
+        requested.set()
         return 12345
 
     monkeypatch.setattr("webapp.http.tap._user_of", user_of)
     with caplog.at_level("WARNING", logger="webapp.http.tap"):
         async with tapping(path) as (served, client), runs.listening(path, copies.put_nowait):
             for _ in range(2):
-                asked.clear()
+                requested.clear()
                 async with asyncio.timeout(PATIENCE):
-                    await asked.wait()
+                    await requested.wait()
             assert (await client.post("/v1/messages", content=b"1")).status_code == 201
             assert served._transport is None
     assert copies.empty()

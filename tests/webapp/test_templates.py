@@ -53,9 +53,9 @@ async def test_omitted_fields_get_their_defaults(api: Served) -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("templates_wrong")])
 async def test_an_invalid_definition_is_refused_with_field_and_reason(api: Served, case: dict[str, Any]) -> None:
-    answer = await api.http.post(PATH, json=case["body"])
-    assert code(answer) == (400, case["code"]), answer.text
-    assert case["details"] in [error["details"][: len(case["details"])] for error in errors(answer)], answer.text
+    response = await api.http.post(PATH, json=case["body"])
+    assert code(response) == (400, case["code"]), response.text
+    assert case["details"] in [error["details"][: len(case["details"])] for error in errors(response)], response.text
     assert (await api.http.get(PATH)).json()["templates"] == []
 
 
@@ -88,9 +88,9 @@ async def test_the_default_namespace_is_that_of_the_account(api: Served, coreapp
 
 async def test_an_export_is_imported_as_a_whole_and_again_without_changes(api: Served, coreapp: FakeCoreapp) -> None:
     exported = body("templates_exported")
-    answer = await api.http.post(f"{PATH}/import", json=exported)
-    assert answer.status_code == 201, answer.text
-    made = {(one["name"], one["language"]): one for one in answer.json()["templates"]}
+    response = await api.http.post(f"{PATH}/import", json=exported)
+    assert response.status_code == 201, response.text
+    made = {(one["name"], one["language"]): one for one in response.json()["templates"]}
     assert [(one["category"], one["status"]) for one in made.values()] == [
         ("UTILITY", "APPROVED"),
         ("AUTHENTICATION", "APPROVED"),
@@ -109,7 +109,7 @@ async def test_an_export_is_imported_as_a_whole_and_again_without_changes(api: S
     ]
     assert made["order_update", "en_US"]["parameter_format"] == "NAMED"
     again = await api.http.post(f"{PATH}/import", json=exported)
-    assert (again.status_code, again.json()["templates"]) == (201, answer.json()["templates"])
+    assert (again.status_code, again.json()["templates"]) == (201, response.json()["templates"])
     sent = sending("old", "de")
     sent["template"]["components"] = [{"type": "body", "parameters": {"type": "text", "text": "5"}}]
     assert (await api.http.post("/v1/messages", json=sent)).status_code == 201
@@ -127,9 +127,9 @@ async def test_an_export_with_an_invalid_template_is_refused_with_its_position(a
         PLAIN | {"components": [{"type": "BODY", "text": "Changed"}]},
         "nothing",
     ]
-    answer = await api.http.post(f"{PATH}/import", json={"data": lines, "namespace": "ns"})
-    assert answer.status_code == 400
-    assert [(error["code"], error["details"][:70]) for error in errors(answer)] == [
+    response = await api.http.post(f"{PATH}/import", json={"data": lines, "namespace": "ns"})
+    assert response.status_code == 400
+    assert [(error["code"], error["details"][:70]) for error in errors(response)] == [
         (1009, "data[1] (calling in en): components[1].buttons[0].type: should be 'QUIC"[:70]),
         (1009, "data[2] (good in en): is there twice"),
         (
@@ -184,12 +184,12 @@ async def test_a_template_is_edited_in_one_language(api: Served) -> None:
     for language in ("en_US", "de"):
         assert (await api.http.post(PATH, json=PLAIN | {"language": language})).status_code == 201
     changed = {"components": [{"type": "body", "text": "Hi!"}]}
-    answer = await api.http.patch(f"{PATH}/plain", json=changed)
-    assert code(answer) == (400, 1008)
-    assert errors(answer)[0]["details"] == "language, namespace: name one of the 2 templates plain"
-    answer = await api.http.patch(f"{PATH}/plain?language=de", json=changed)
-    assert answer.status_code == 200, answer.text
-    [edited] = answer.json()["templates"]
+    response = await api.http.patch(f"{PATH}/plain", json=changed)
+    assert code(response) == (400, 1008)
+    assert errors(response)[0]["details"] == "language, namespace: name one of the 2 templates plain"
+    response = await api.http.patch(f"{PATH}/plain?language=de", json=changed)
+    assert response.status_code == 200, response.text
+    [edited] = response.json()["templates"]
     assert (edited["language"], edited["components"]) == ("de", [{"type": "BODY", "text": "Hi!"}])
     english = next(one for one in (await api.http.get(PATH)).json()["templates"] if one["language"] == "en_US")
     assert english["components"] == [{"type": "BODY", "text": "Welcome!"}]
@@ -221,9 +221,9 @@ async def test_a_template_is_created_once_when_the_outcome_of_the_commit_is_unkn
     api: Served, lost_commit: list[bool]
 ) -> None:
     lost_commit.append(True)
-    answer = await api.http.post(PATH, json=PLAIN)
+    response = await api.http.post(PATH, json=PLAIN)
     assert not lost_commit
-    assert answer.status_code == 201, answer.text
+    assert response.status_code == 201, response.text
 
 
 async def test_a_template_is_deleted_when_the_outcome_of_the_commit_is_unknown(
@@ -231,6 +231,6 @@ async def test_a_template_is_deleted_when_the_outcome_of_the_commit_is_unknown(
 ) -> None:
     await api.http.post(PATH, json=PLAIN)
     lost_commit.append(True)
-    answer = await api.http.delete(f"{PATH}/plain")
+    response = await api.http.delete(f"{PATH}/plain")
     assert not lost_commit
-    assert answer.status_code == 200, answer.text
+    assert response.status_code == 200, response.text

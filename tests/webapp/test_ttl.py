@@ -40,12 +40,12 @@ async def test_seconds_and_iso_durations_reach_the_coreapp(
     api: Served, coreapp: FakeCoreapp, ttl: Any, seconds: int
 ) -> None:
     assert (await api.send(ttl=ttl)).status_code == 201
-    assert [question.ttl for question in coreapp.asked(core.AcceptMessage)] == [seconds]
+    assert [request.ttl for request in coreapp.requested(core.AcceptMessage)] == [seconds]
 
 
 async def test_other_forms_are_refused(api: Served, coreapp: FakeCoreapp) -> None:
     for ttl in REFUSED:
-        answer = await api.send(ttl=ttl)
-        assert code(answer) == (400, 1010), ttl
-        assert errors(answer)[0]["details"].startswith("ttl: should be a positive integer of seconds or an ISO 8601")
-    assert not coreapp.questions
+        response = await api.send(ttl=ttl)
+        assert code(response) == (400, 1010), ttl
+        assert errors(response)[0]["details"].startswith("ttl: should be a positive integer of seconds or an ISO 8601")
+    assert not coreapp.requests

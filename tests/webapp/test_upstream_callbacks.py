@@ -41,7 +41,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def api(serve: Serve, coreapp: FakeCoreapp, database: Database, clock: ManualClock) -> Served:
     """Webapp of a number that sends through the Cloud API."""
-    coreapp.answer(core.TakeUpstreamEvents, lambda question: core.Done(question.n))
+    coreapp.respond(core.TakeUpstreamEvents, lambda request: core.Done(request.n))
     credentials = UpstreamCredentials("T", APP_SECRET, SECRET, VERIFY, OLD_SECRET, CLOCK_MS + 1_000)
     sealed = upstream_credentials.sealed(SecretSealer(b"s" * 32), NUMBER, credentials)
 
@@ -76,8 +76,8 @@ async def post(api: Served, body: bytes, secret: str = APP_SECRET, path: str = P
 
 async def test_the_callback_is_verified_with_its_token(api: Served) -> None:
     query = {"hub.mode": "subscribe", "hub.challenge": "1158201444", "hub.verify_token": VERIFY}
-    answer = await api.http.get(PATH, params=query)
-    assert (answer.status_code, answer.text) == (200, "1158201444")
+    response = await api.http.get(PATH, params=query)
+    assert (response.status_code, response.text) == (200, "1158201444")
     for wrong in ({"hub.verify_token": "x"}, {"hub.mode": "x"}, {"hub.verify_token": ""}):
         assert code(await api.http.get(PATH, params={**query, **wrong})) == (403, codes.ACCESS_DENIED)
     assert code(await api.http.get("/cloud/callbacks/x", params=query)) == (404, codes.NOT_FOUND)
@@ -87,11 +87,11 @@ async def test_events_are_passed_on_and_answered_with_200(api: Served, coreapp: 
     contact = {"profile": {"name": "Sheena"}, "wa_id": "16505551234"}
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "16505551234"}
     body = envelope({"contacts": [contact], "messages": [text("wamid.A")]}, {"statuses": [status]})
-    answer = await post(api, body)
-    assert (answer.status_code, answer.content) == (200, b"")
-    (question,) = coreapp.asked(core.TakeUpstreamEvents)
-    assert question.account == NUMBER
-    found = [(event.kind, json.loads(event.body), event.peer, event.name) for event in question.events]
+    response = await post(api, body)
+    assert (response.status_code, response.content) == (200, b"")
+    (request,) = coreapp.requested(core.TakeUpstreamEvents)
+    assert request.account == NUMBER
+    found = [(event.kind, json.loads(event.body), event.peer, event.name) for event in request.events]
     assert found == [
         ("message", text("wamid.A"), "16505551234", "Sheena"),
         ("status", status, "16505551234", ""),
@@ -104,14 +104,14 @@ async def test_a_wrong_signature_is_refused(api: Served, coreapp: FakeCoreapp) -
     assert code(await post(api, body, "another secret")) == (401, codes.ACCESS_DENIED)
     other = "1" if right[-1] == "0" else "0"
     for signature in (b"", b"sha256=", right[:-1].encode(), f"sha256={right[:-1]}{other}".encode(), b"sha256=\xe9"):
-        answer = await api.http.post(PATH, content=body, headers=[(b"X-Hub-Signature-256", signature)])
-        assert answer.status_code == 401
+        response = await api.http.post(PATH, content=body, headers=[(b"X-Hub-Signature-256", signature)])
+        assert response.status_code == 401
     assert (await api.http.post(PATH, content=body)).status_code == 401
     # The signature is over the bytes, not over the JSON.
     digest = hmac.new(APP_SECRET.encode(), body, hashlib.sha256).hexdigest()
-    answer = await api.http.post(PATH, content=body + b" ", headers={"X-Hub-Signature-256": f"sha256={digest}"})
-    assert answer.status_code == 401
-    assert coreapp.asked(core.TakeUpstreamEvents) == []
+    response = await api.http.post(PATH, content=body + b" ", headers={"X-Hub-Signature-256": f"sha256={digest}"})
+    assert response.status_code == 401
+    assert coreapp.requested(core.TakeUpstreamEvents) == []
 
 
 async def test_a_replaced_app_secret_is_accepted_until_its_end(
@@ -144,9 +144,9 @@ async def test_only_a_known_secret_is_recognised_by_its_path(api: Served) -> Non
 async def test_a_thousand_events_go_in_bounded_requests_in_their_order(api: Served, coreapp: FakeCoreapp) -> None:
     messages = [text(f"wamid.{n}") for n in range(1_000)]
     assert (await post(api, envelope({"messages": messages}))).status_code == 200
-    asked = coreapp.asked(core.TakeUpstreamEvents)
-    assert [len(question.events) for question in asked] == [500, 500]
-    found = [json.loads(event.body)["id"] for question in asked for event in question.events]
+    requested = coreapp.requested(core.TakeUpstreamEvents)
+    assert [len(request.events) for request in requested] == [500, 500]
+    found = [json.loads(event.body)["id"] for request in requested for event in request.events]
     assert found == [f"wamid.{n}" for n in range(1_000)]
 
 
@@ -154,8 +154,8 @@ async def test_events_after_one_that_is_not_on_disk_are_not_passed_on(api: Serve
     coreapp.refuse(core.TakeUpstreamEvents, codes.MESSAGE_FAILED, "x")
     messages = [text(f"wamid.{n}") for n in range(1_000)]
     assert (await post(api, envelope({"messages": messages}))).status_code >= 400
-    (question,) = coreapp.asked(core.TakeUpstreamEvents)
-    assert len(question.events) == 500
+    (request,) = coreapp.requested(core.TakeUpstreamEvents)
+    assert len(request.events) == 500
 
 
 async def test_events_of_foreign_numbers_and_of_accounts_are_acknowledged_and_dropped(
@@ -172,7 +172,7 @@ async def test_events_of_foreign_numbers_and_of_accounts_are_acknowledged_and_dr
         b'{"entry":[{"changes":[{"value":{}}]}]}',
     ):
         assert (await post(api, body)).status_code == 200
-    assert coreapp.asked(core.TakeUpstreamEvents) == []
+    assert coreapp.requested(core.TakeUpstreamEvents) == []
 
 
 async def test_a_body_that_is_no_webhook_is_refused(api: Served) -> None:
@@ -185,8 +185,8 @@ async def test_a_change_that_cannot_be_read_does_not_hinder_the_others(api: Serv
         {"messages": [text("wamid.A")]}, {"messages": "x"}, {"contacts": [5]}, {"messages": [text("wamid.B")]}
     )
     assert (await post(api, body)).status_code == 200
-    (question,) = coreapp.asked(core.TakeUpstreamEvents)
-    assert [json.loads(event.body)["id"] for event in question.events] == ["wamid.A", "wamid.B"]
+    (request,) = coreapp.requested(core.TakeUpstreamEvents)
+    assert [json.loads(event.body)["id"] for event in request.events] == ["wamid.A", "wamid.B"]
 
 
 async def add_number(api: Served, database: Database, app_secret: str, **more: Any) -> None:
@@ -211,14 +211,14 @@ async def test_events_of_a_number_whose_app_secret_is_not_replaced_yet_are_not_l
     body = envelope({"messages": [text("wamid.A")]}, number=OTHER_P)
     # The first number accepts both secrets, so both numbers are of one app.
     assert (await post(api, body)).status_code == 200
-    (question,) = coreapp.asked(core.TakeUpstreamEvents)
-    assert question.account == OTHER
+    (request,) = coreapp.requested(core.TakeUpstreamEvents)
+    assert request.account == OTHER
     # After that time the Cloud API has to repeat the post.
     clock.advance(2.0)
     assert code(await post(api, body)) == (503, codes.NOT_READY)
     await add_number(api, database, APP_SECRET)
     assert (await post(api, body)).status_code == 200
-    assert len(coreapp.asked(core.TakeUpstreamEvents)) == 2
+    assert len(coreapp.requested(core.TakeUpstreamEvents)) == 2
 
 
 async def test_events_of_a_number_of_another_app_are_acknowledged_and_dropped(
@@ -227,19 +227,19 @@ async def test_events_of_a_number_of_another_app_are_acknowledged_and_dropped(
     await add_number(api, database, "secret of another app")
     clock.advance(8 * 86_400)
     assert (await post(api, envelope({"messages": [text("wamid.A")]}, number=OTHER_P))).status_code == 200
-    assert coreapp.asked(core.TakeUpstreamEvents) == []
+    assert coreapp.requested(core.TakeUpstreamEvents) == []
 
 
 async def test_an_event_that_is_not_on_disk_is_not_answered_with_200(api: Served, coreapp: FakeCoreapp) -> None:
-    coreapp.refuse(core.TakeUpstreamEvents, codes.NOT_READY, "the database does not answer", 1)
+    coreapp.refuse(core.TakeUpstreamEvents, codes.NOT_READY, "the database does not respond", 1)
     assert code(await post(api, envelope({"messages": [text("wamid.A")]}))) == (503, codes.NOT_READY)
 
 
 async def test_events_without_a_usable_number_go_to_the_first_shard(api: Served, coreapp: FakeCoreapp) -> None:
     body = envelope({"messages": [text("wamid.A", "US.1349"), 5], "errors": [{"code": 1}]})
     assert (await post(api, body)).status_code == 200
-    (question,) = coreapp.asked(core.TakeUpstreamEvents)
-    assert [(event.kind, event.peer) for event in question.events] == [("message", ""), ("message", ""), ("error", "")]
+    (request,) = coreapp.requested(core.TakeUpstreamEvents)
+    assert [(event.kind, event.peer) for event in request.events] == [("message", ""), ("message", ""), ("error", "")]
 
 
 async def test_a_number_that_is_switched_to_the_network_has_no_callback(api: Served, database: Database) -> None:
@@ -256,8 +256,8 @@ async def test_a_number_that_is_switched_to_the_network_has_no_callback(api: Ser
 async def test_a_change_of_a_template_is_passed_on(api: Served, coreapp: FakeCoreapp) -> None:
     for field in ("message_template_status_update", "template_category_update"):
         assert (await post(api, envelope({"event": "PAUSED"}, field=field))).status_code == 200
-    asked = coreapp.asked(core.TakeUpstreamEvents)
-    assert [(event.kind, event.peer) for question in asked for event in question.events] == [("template", "")] * 2
+    requested = coreapp.requested(core.TakeUpstreamEvents)
+    assert [(event.kind, event.peer) for request in requested for event in request.events] == [("template", "")] * 2
 
 
 class TwoShards:
@@ -296,7 +296,7 @@ async def test_a_status_goes_to_the_shard_of_the_number_that_the_message_was_sen
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "525550000002"}
     known = status | {"biz_opaque_callback_data": "gBEG1"}
     await callbacks.commit(SECRET, envelope({"statuses": [known, status], "messages": [text("wamid.A")]}))
-    found = {event.peer: peer for peer, question in owners.calls for event in question.events}
+    found = {event.peer: peer for peer, request in owners.calls for event in request.events}
     assert found.keys() == {"5215550000001", "525550000002", "16505551234"}
     assert all(owners.shard_of(event) == owners.shard_of(call) for event, call in found.items())
 
@@ -318,8 +318,8 @@ async def issue(database: Database, number: str, user_id: str) -> None:
 
 def passed_on(coreapp: FakeCoreapp) -> list[tuple[str, str, str]]:
     """Return number, user and name of the events, in their order."""
-    asked = coreapp.asked(core.TakeUpstreamEvents)
-    return [(event.peer, event.user_id, event.name) for question in asked for event in question.events]
+    requested = coreapp.requested(core.TakeUpstreamEvents)
+    return [(event.peer, event.user_id, event.name) for request in requested for event in request.events]
 
 
 @pytest.mark.parametrize("in_message", [USER, None, "no id", 5])
@@ -425,12 +425,12 @@ async def test_events_of_such_users_go_to_the_shard_of_their_number(
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_user_id": USER}
     body = envelope({"messages": [hidden("wamid.A"), hidden("wamid.C", "US.2")], "statuses": [status]})
     await callbacks.commit(SECRET, body)
-    found = [(event.kind, event.peer) for _, question in owners.calls for event in question.events]
+    found = [(event.kind, event.peer) for _, request in owners.calls for event in request.events]
     assert sorted(found) == sorted(
         [("message", STAND_IN), ("status", STAND_IN), ("message", standin_numbers.candidates("999", "US.2")[0])]
     )
-    for recipient, question in owners.calls:
-        assert {owners.shard_of(event.peer) for event in question.events} == {owners.shard_of(recipient)}
+    for recipient, request in owners.calls:
+        assert {owners.shard_of(event.peer) for event in request.events} == {owners.shard_of(recipient)}
 
 
 @pytest.mark.parametrize("path", [PATH, PATH.replace("/callbacks", "//callbacks"), f"{PATH}/"])
@@ -442,7 +442,7 @@ async def test_the_secret_of_a_path_is_not_logged(
 
     monkeypatch.setattr(UpstreamCallbacks, "commit", fail)
     with caplog.at_level(logging.DEBUG):
-        answer = await post(api, envelope({"messages": [text("wamid.A")]}), path=path)
-    assert answer.status_code == 500
+        response = await post(api, envelope({"messages": [text("wamid.A")]}), path=path)
+    assert response.status_code == 500
     assert "http.failed" in caplog.messages
     assert [vars(record)["path"] for record in caplog.records if record.message == "http.failed"] == [CALLBACKS]

@@ -28,8 +28,8 @@ JPEG = b"\xff\xd8\xff\xe0" + bytes(range(256)) * 40
 @pytest.fixture
 async def api(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Served:
     """Webapp of a number that sends through the Cloud API, with a Coreapp that makes every change."""
-    coreapp.answer(core.ChangeProfile, lambda question: core.Done(question.n))
-    coreapp.answer(core.SetPin, lambda question: core.Done(question.n))
+    coreapp.respond(core.ChangeProfile, lambda request: core.Done(request.n))
+    coreapp.respond(core.SetPin, lambda request: core.Done(request.n))
     sealed = upstream_credentials.sealed(SecretSealer(b"s" * 32), NUMBER, UpstreamCredentials("T", "s", "path", "v"))
 
     async def work(connection: Connection) -> None:
@@ -49,9 +49,9 @@ async def api(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Served:
     return served
 
 
-def asked(coreapp: FakeCoreapp) -> list[Any]:
+def requested(coreapp: FakeCoreapp) -> list[Any]:
     """Return the fields of each requested change."""
-    return [json.loads(question.fields) for question in coreapp.asked(core.ChangeProfile)]
+    return [json.loads(request.fields) for request in coreapp.requested(core.ChangeProfile)]
 
 
 async def test_the_mirrored_profile_is_returned_without_the_coreapp(api: Served, coreapp: FakeCoreapp) -> None:
@@ -60,7 +60,7 @@ async def test_the_mirrored_profile_is_returned_without_the_coreapp(api: Served,
     assert about == {"text": "Open"}
     assert (business["address"], business["vertical"]) == ("1 Main Street", "Education")
     assert (await api.http.get(PHOTO)).content == JPEG
-    assert asked(coreapp) == []
+    assert requested(coreapp) == []
 
 
 async def test_changes_are_made_by_the_coreapp_alone(api: Served, coreapp: FakeCoreapp) -> None:
@@ -68,8 +68,8 @@ async def test_changes_are_made_by_the_coreapp_alone(api: Served, coreapp: FakeC
     given = {"address": "2 Main Street", "websites": ["https://example.com"]}
     assert (await api.http.post(BUSINESS, json=given)).status_code == 200
     replaced = {"description": "", "email": "", "vertical": ""}
-    assert asked(coreapp) == [{"about": "Closed"}, {**given, **replaced}]
-    assert {question.account for question in coreapp.asked(core.ChangeProfile)} == {NUMBER}
+    assert requested(coreapp) == [{"about": "Closed"}, {**given, **replaced}]
+    assert {request.account for request in coreapp.requested(core.ChangeProfile)} == {NUMBER}
     # The Coreapp of this test has mirrored no change.
     assert (await api.http.get(ABOUT)).json()["settings"]["profile"]["about"] == {"text": "Open"}
 
@@ -80,21 +80,21 @@ async def test_a_photo_is_handed_to_the_coreapp_as_a_file_and_then_deleted(
     handed: list[bytes] = []
     media_dir = make_settings(database).media_dir
 
-    def take(question: core.ChangeProfile) -> core.Done:
-        (path,) = [path for path in media_dir.rglob("*") if path.name == question.photo]
+    def take(request: core.ChangeProfile) -> core.Done:
+        (path,) = [path for path in media_dir.rglob("*") if path.name == request.photo]
         handed.append(path.read_bytes())
-        return core.Done(question.n)
+        return core.Done(request.n)
 
-    coreapp.answer(core.ChangeProfile, take)
+    coreapp.respond(core.ChangeProfile, take)
     content = JPEG + bytes(5 * 1024 * 1024 - len(JPEG))
-    answer = await api.http.post(PHOTO, content=content, headers={"Content-Type": "image/jpeg"})
-    assert answer.status_code == 200, answer.text
+    response = await api.http.post(PHOTO, content=content, headers={"Content-Type": "image/jpeg"})
+    assert response.status_code == 200, response.text
     assert handed == [content]
-    assert coreapp.asked(core.ChangeProfile)[0].photo_type == "image/jpeg"
+    assert coreapp.requested(core.ChangeProfile)[0].photo_type == "image/jpeg"
     coreapp.refuse(core.ChangeProfile, codes.PARAMETER_INVALID, "the reason")
-    answer = await api.http.post(PHOTO, content=JPEG, headers={"Content-Type": "image/jpeg"})
-    assert code(answer) == (400, codes.PARAMETER_INVALID)
-    names = {question.photo for question in coreapp.asked(core.ChangeProfile)}
+    response = await api.http.post(PHOTO, content=JPEG, headers={"Content-Type": "image/jpeg"})
+    assert code(response) == (400, codes.PARAMETER_INVALID)
+    names = {request.photo for request in coreapp.requested(core.ChangeProfile)}
     assert len(names) == 2
     assert [path for path in media_dir.rglob("*") if path.name in names] == []
 
@@ -105,14 +105,14 @@ async def test_a_refusal_is_reported_and_stores_nothing(
 ) -> None:
     coreapp.refuse(core.ChangeProfile, refusal, "the reason", 7)
     coreapp.refuse(core.SetPin, refusal, "the reason", 7)
-    for answer in (
+    for response in (
         await api.http.patch(ABOUT, json={"text": "Closed"}),
         await api.http.post(BUSINESS, json={"address": "2 Main Street"}),
         await api.http.post(TWO_STEP, json={"pin": "123456"}),
     ):
-        assert code(answer) == (status, refusal)
-        assert errors(answer)[0]["details"] == "the reason"
-        assert answer.headers["Retry-After"] == "7"
+        assert code(response) == (status, refusal)
+        assert errors(response)[0]["details"] == "the reason"
+        assert response.headers["Retry-After"] == "7"
     assert (await api.http.get(ABOUT)).json()["settings"]["profile"]["about"] == {"text": "Open"}
     found = await database.query(lambda connection: registrations.find_registration(connection, NUMBER))
     assert found.pin_hash == ""
@@ -126,30 +126,30 @@ async def test_a_coreapp_of_an_earlier_release_gets_no_change_and_keeps_its_conn
     coreapp.drop()
     await coreapp.until(lambda: coreapp.greetings > greeted)
     connections = set(coreapp.connections)
-    for answer in (
+    for response in (
         await api.http.patch(ABOUT, json={"text": "Closed"}),
         await api.http.post(PHOTO, content=JPEG),
         await api.http.post(TWO_STEP, json={"pin": "123456"}),
     ):
-        assert code(answer) == (503, codes.NOT_READY)
-        assert "has an earlier release" in errors(answer)[0]["details"]
-    assert coreapp.asked(core.ChangeProfile) == coreapp.asked(core.SetPin) == []
+        assert code(response) == (503, codes.NOT_READY)
+        assert "has an earlier release" in errors(response)[0]["details"]
+    assert coreapp.requested(core.ChangeProfile) == coreapp.requested(core.SetPin) == []
     assert coreapp.connections == connections
 
 
 async def test_what_the_cloud_api_cannot_remove_is_refused_with_a_reason(api: Served, coreapp: FakeCoreapp) -> None:
     for path, words in ((PHOTO, "cannot remove a profile photo"), (TWO_STEP, "cannot remove a two-step PIN")):
-        answer = await api.http.delete(path)
-        assert code(answer) == (403, codes.ACCESS_DENIED)
-        assert words in errors(answer)[0]["details"]
+        response = await api.http.delete(path)
+        assert code(response) == (403, codes.ACCESS_DENIED)
+        assert words in errors(response)[0]["details"]
     assert (await api.http.get(PHOTO)).content == JPEG
-    assert coreapp.asked(core.SetPin) == []
+    assert coreapp.requested(core.SetPin) == []
 
 
 async def test_a_pin_is_set_in_the_cloud_api_and_then_required_here(api: Served, coreapp: FakeCoreapp) -> None:
     assert (await api.http.post(TWO_STEP, json={"pin": "123456"})).status_code == 200
-    (question,) = coreapp.asked(core.SetPin)
-    assert (question.account, question.pin) == (NUMBER, "123456")
+    (request,) = coreapp.requested(core.SetPin)
+    assert (request.account, request.pin) == (NUMBER, "123456")
     change = {"cc": "1", "phone_number": "5550000000", "shards": 1}
     assert code(await api.http.post(SHARDS, json={**change, "pin": "654321"})) == (400, codes.PARAMETER_INVALID)
     assert (await api.http.post(SHARDS, json={**change, "pin": "123456"})).status_code == 201
@@ -161,9 +161,9 @@ async def test_calls_of_the_cloud_api_change_the_profile_there_as_well(api: Serv
     assert (shown["about"], shown["vertical"]) == ("Open", "EDU")
     given = {"messaging_product": "whatsapp", "about": "Closed", "vertical": "retail"}
     assert (await api.http.post(profile, json=given)).json() == {"success": True}
-    assert asked(coreapp) == [{"about": "Closed", "vertical": "RETAIL"}]
+    assert requested(coreapp) == [{"about": "Closed", "vertical": "RETAIL"}]
     assert (await api.http.post(f"/v25.0/{PHONE}", json={"pin": "123456"})).json() == {"success": True}
-    assert len(coreapp.asked(core.SetPin)) == 1
+    assert len(coreapp.requested(core.SetPin)) == 1
 
 
 async def test_a_number_of_the_network_keeps_its_profile_here(
@@ -177,4 +177,4 @@ async def test_a_number_of_the_network_keeps_its_profile_here(
     assert (await served.http.post(TWO_STEP, json={"pin": "123456"})).status_code == 200
     assert (await served.http.delete(TWO_STEP)).status_code == 200
     assert (await served.http.get(ABOUT)).json()["settings"]["profile"]["about"] == {"text": "Closed"}
-    assert coreapp.asked(core.ChangeProfile) == coreapp.asked(core.SetPin) == []
+    assert coreapp.requested(core.ChangeProfile) == coreapp.requested(core.SetPin) == []

@@ -50,7 +50,7 @@ async def put(database: Database, *rows: TemplateRow) -> None:
 @pytest.fixture
 async def api(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Served:
     """Webapp of a number that sends through the Cloud API, with a Coreapp that makes every change."""
-    coreapp.answer(core.ChangeTemplate, lambda question: core.Done(question.n))
+    coreapp.respond(core.ChangeTemplate, lambda request: core.Done(request.n))
     sealed = upstream_credentials.sealed(SecretSealer(b"s" * 32), NUMBER, UpstreamCredentials("T", "s", "path", "v"))
 
     async def work(connection: Connection) -> None:
@@ -66,11 +66,11 @@ async def api(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Served:
     return served
 
 
-def asked(coreapp: FakeCoreapp) -> list[tuple[str, str, str, Any]]:
+def requested(coreapp: FakeCoreapp) -> list[tuple[str, str, str, Any]]:
     """Return action, name, language and definition of each requested change."""
     return [
-        (question.action, question.name, question.language, json.loads(question.definition or b"null"))
-        for question in coreapp.asked(core.ChangeTemplate)
+        (request.action, request.name, request.language, json.loads(request.definition or b"null"))
+        for request in coreapp.requested(core.ChangeTemplate)
     ]
 
 
@@ -78,20 +78,20 @@ async def test_a_template_is_created_by_the_coreapp_and_returned_as_the_waba_has
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await put(database, row(status="PENDING"))
-    answer = await api.http.post(PATH, json={**ORDER, "namespace": "another", "status": "APPROVED"})
-    assert answer.status_code == 201, answer.text
-    (made,) = answer.json()["templates"]
+    response = await api.http.post(PATH, json={**ORDER, "namespace": "another", "status": "APPROVED"})
+    assert response.status_code == 201, response.text
+    (made,) = response.json()["templates"]
     assert (made["namespace"], made["status"], made["components"]) == (NAMESPACE, "PENDING", BODY)
     assert (await api.http.get(PATH)).json()["templates"] == [made]
-    assert asked(coreapp) == [("create", "order", "en_US", {**ORDER, "parameter_format": "POSITIONAL"})]
-    assert coreapp.asked(core.ChangeTemplate)[0].account == NUMBER
+    assert requested(coreapp) == [("create", "order", "en_US", {**ORDER, "parameter_format": "POSITIONAL"})]
+    assert coreapp.requested(core.ChangeTemplate)[0].account == NUMBER
 
 
 async def test_samples_of_buttons_reach_the_waba(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await put(database, row())
     components = [*BODY, {"type": "BUTTONS", "buttons": [URL_BUTTON]}]
     assert (await api.http.post(PATH, json={**ORDER, "components": components})).status_code == 201
-    assert asked(coreapp)[0][3]["components"] == components
+    assert requested(coreapp)[0][3]["components"] == components
 
 
 async def test_the_texts_of_one_time_passwords_are_left_to_the_waba(
@@ -107,7 +107,7 @@ async def test_the_texts_of_one_time_passwords_are_left_to_the_waba(
     assert (await api.http.post(PATH, json=definition)).status_code == 201
     parts[1]["code_expiration_minutes"] = 5
     assert (await api.http.patch(f"{PATH}/order", json={"components": parts})).status_code == 200
-    created, edited = asked(coreapp)
+    created, edited = requested(coreapp)
     assert created[3]["components"] == [parts[0], {**parts[1], "code_expiration_minutes": 10}, parts[2]]
     assert edited == ("edit", "order", "en_US", {"components": parts})
 
@@ -115,19 +115,19 @@ async def test_the_texts_of_one_time_passwords_are_left_to_the_waba(
 async def test_a_template_is_edited_by_the_coreapp(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await put(database, row(status="REJECTED"), row(language="de"))
     changed = {"category": "marketing", "components": [{"type": "body", "text": "Hi"}]}
-    answer = await api.http.patch(f"{PATH}/order", params={"language": "en_US"}, json=changed)
-    assert answer.status_code == 200, answer.text
+    response = await api.http.patch(f"{PATH}/order", params={"language": "en_US"}, json=changed)
+    assert response.status_code == 200, response.text
     definition = {"category": "MARKETING", "components": [{"type": "BODY", "text": "Hi"}]}
-    assert asked(coreapp) == [("edit", "order", "en_US", definition)]
+    assert requested(coreapp) == [("edit", "order", "en_US", definition)]
     # The Coreapp of this test has mirrored no change.
-    assert answer.json()["templates"][0]["status"] == "REJECTED"
+    assert response.json()["templates"][0]["status"] == "REJECTED"
 
 
 async def test_a_template_is_deleted_by_the_coreapp(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
     await put(database, row())
     assert (await api.http.delete(f"{PATH}/order?language=en_US&namespace={NAMESPACE}")).status_code == 200
     assert (await api.http.delete(f"{PATH}/created_elsewhere")).status_code == 200
-    assert asked(coreapp) == [("delete", "order", "en_US", None), ("delete", "created_elsewhere", "", None)]
+    assert requested(coreapp) == [("delete", "order", "en_US", None), ("delete", "created_elsewhere", "", None)]
 
 
 @pytest.mark.parametrize("query", ["namespace=another", "language="])
@@ -136,7 +136,7 @@ async def test_nothing_is_deleted_in_another_namespace_or_an_empty_language(
 ) -> None:
     await put(database, row())
     assert code(await api.http.delete(f"{PATH}/order?{query}")) == (404, codes.NOT_FOUND)
-    assert asked(coreapp) == []
+    assert requested(coreapp) == []
 
 
 @pytest.mark.parametrize(("refusal", "status"), [(1004, 400), (1009, 400), (1015, 429), (1011, 503), (1000, 500)])
@@ -144,20 +144,20 @@ async def test_a_refusal_is_reported_and_stores_nothing(
     api: Served, coreapp: FakeCoreapp, refusal: int, status: int
 ) -> None:
     coreapp.refuse(core.ChangeTemplate, refusal, "the reason", 7)
-    answer = await api.http.post(PATH, json=ORDER)
-    assert code(answer) == (status, refusal)
-    assert errors(answer)[0]["details"] == "the reason"
-    assert answer.headers["Retry-After"] == "7"
+    response = await api.http.post(PATH, json=ORDER)
+    assert code(response) == (status, refusal)
+    assert errors(response)[0]["details"] == "the reason"
+    assert response.headers["Retry-After"] == "7"
     assert (await api.http.get(PATH)).json()["templates"] == []
 
 
 async def test_a_lost_response_is_not_repeated(api: Served, coreapp: FakeCoreapp) -> None:
-    def cut(question: core.ChangeTemplate) -> None:
+    def cut(request: core.ChangeTemplate) -> None:
         coreapp.drop()
 
-    coreapp.answer(core.ChangeTemplate, cut)
+    coreapp.respond(core.ChangeTemplate, cut)
     assert code(await api.http.post(PATH, json=ORDER)) == (500, codes.INTERNAL_ERROR)
-    assert len(coreapp.asked(core.ChangeTemplate)) == 1
+    assert len(coreapp.requested(core.ChangeTemplate)) == 1
 
 
 async def test_an_invalid_definition_does_not_reach_the_coreapp(
@@ -167,13 +167,13 @@ async def test_an_invalid_definition_does_not_reach_the_coreapp(
     assert code(await api.http.post(PATH, json={**ORDER, "components": []})) == (400, codes.PARAMETER_MISSING)
     assert code(await api.http.patch(f"{PATH}/order", json={"components": []})) == (400, codes.PARAMETER_MISSING)
     assert code(await api.http.patch(f"{PATH}/nothing", json={"category": "UTILITY"})) == (404, codes.NOT_FOUND)
-    assert asked(coreapp) == []
+    assert requested(coreapp) == []
 
 
 async def test_an_import_is_refused(api: Served, coreapp: FakeCoreapp) -> None:
-    answer = await api.http.post(f"{PATH}/import", json={"data": [ORDER]})
-    assert code(answer) == (403, codes.ACCESS_DENIED)
-    assert "one by one" in errors(answer)[0]["details"]
+    response = await api.http.post(f"{PATH}/import", json={"data": [ORDER]})
+    assert code(response) == (403, codes.ACCESS_DENIED)
+    assert "one by one" in errors(response)[0]["details"]
     assert (await api.http.get(PATH)).json()["templates"] == []
 
 
@@ -187,7 +187,7 @@ async def test_calls_of_the_cloud_api_change_the_waba_as_well(
     assert (await api.http.post(template, json={"components": [{"type": "BODY", "text": "Hi"}]})).status_code == 200
     deleted = await api.http.delete(f"/v25.0/{WABA}/message_templates", params={"name": "order"})
     assert deleted.json() == {"success": True}
-    assert [action for action, *_ in asked(coreapp)] == ["create", "edit", "delete"]
+    assert [action for action, *_ in requested(coreapp)] == ["create", "edit", "delete"]
     await put(database, row(status="PAUSED"))
     assert (await api.http.post(f"{template}/unpause")).status_code == 403
 
@@ -200,9 +200,9 @@ async def sent_over_the_cloud_api(api: Served, coreapp: FakeCoreapp) -> core.Acc
     ]
     template = {"name": "order", "language": {"code": "en_US"}, "components": code_parts}
     message = {"messaging_product": "whatsapp", "to": "15550110001", "type": "template", "template": template}
-    answer = await api.http.post(f"/v25.0/{NUMBER_ID}/messages", json=message)
-    assert answer.status_code == 200, answer.text
-    return coreapp.asked(core.AcceptMessage)[-1]
+    response = await api.http.post(f"/v25.0/{NUMBER_ID}/messages", json=message)
+    assert response.status_code == 200, response.text
+    return coreapp.requested(core.AcceptMessage)[-1]
 
 
 async def require_valid(wa_id: str, *, checks: bool = False) -> None:
@@ -213,12 +213,12 @@ async def test_the_coreapp_accepts_a_template_with_a_time_to_live(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await put(database, row(category="AUTHENTICATION", components=OTP))
-    question = await sent_over_the_cloud_api(api, coreapp)
+    request = await sent_over_the_cloud_api(api, coreapp)
     context: Any = SimpleNamespace(account=NUMBER, clock=SystemClock(), config=SimpleNamespace(blocked=frozenset()))
     peers: Any = SimpleNamespace(window=None, contacts=SimpleNamespace(require_valid=require_valid))
     groups: Any = None
-    assert await UpstreamChecks(context, peers, groups).look_up(question) is None
-    assert question.ttl == 0
+    assert await UpstreamChecks(context, peers, groups).look_up(request) is None
+    assert request.ttl == 0
 
 
 async def test_a_number_that_uses_the_network_again_has_times_to_live_again(
@@ -247,10 +247,10 @@ async def test_the_waba_gets_the_time_to_live_of_a_template(
     assert (await api.http.post(template, json={name: "-1"})).text == '{"success":true}'
     both = {"components": [{"type": "BODY", "text": "Hi"}], name: 90}
     assert (await api.http.post(template, json=both)).text == '{"success":true}'
-    assert [definition for *_, definition in asked(coreapp)] == [
+    assert [definition for *_, definition in requested(coreapp)] == [
         {**ORDER, "parameter_format": "POSITIONAL", name: 60},
         {name: -1},
         both,
     ]
     assert error(await api.http.post(template, json={name: 29}))[:2] == (400, 100)
-    assert len(asked(coreapp)) == 3
+    assert len(requested(coreapp)) == 3

@@ -25,22 +25,22 @@ async def make(api: Served, name: str = "observer", password: str = PASSWORD) ->
 
 
 async def can_log_in(api: Served, name: str, password: str) -> bool:
-    answer = await api.http.post("/v1/users/login", headers=basic(name, password))
-    assert answer.status_code in (200, 401)
-    return bool(answer.status_code == 200)
+    response = await api.http.post("/v1/users/login", headers=basic(name, password))
+    assert response.status_code in (200, 401)
+    return bool(response.status_code == 200)
 
 
 async def opens(api: Served, header: dict[str, str]) -> bool:
-    answer = await api.http.get("/v1/health", headers=header)
-    assert answer.status_code in (200, 401)
-    return bool(answer.status_code == 200)
+    response = await api.http.get("/v1/health", headers=header)
+    assert response.status_code in (200, 401)
+    return bool(response.status_code == 200)
 
 
 async def test_a_new_user_can_log_in_and_is_no_administrator(api: Served) -> None:
-    answer = await make(api)
-    assert answer.status_code == 201
-    assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
-    check_headers(answer)
+    response = await make(api)
+    assert response.status_code == 201
+    assert response.json() == {"users": [{"username": "observer"}], "meta": META}
+    check_headers(response)
     assert await can_log_in(api, "observer", PASSWORD)
     found = await api.http.get(f"{USERS}/observer")
     assert found.status_code == 200
@@ -58,23 +58,23 @@ async def test_setting_a_password_lifts_the_login_limit_of_its_user(api: Served)
 
 
 async def test_the_built_in_user_is_an_administrator(api: Served) -> None:
-    answer = await api.http.get(f"{USERS}/admin")
-    assert answer.json()["users"] == [{"ROLES": "ROLE_ADMIN", "username": "admin"}]
+    response = await api.http.get(f"{USERS}/admin")
+    assert response.json()["users"] == [{"ROLES": "ROLE_ADMIN", "username": "admin"}]
 
 
 @pytest.mark.parametrize("name", ["four", "x" * 32, "ünïcodé", "a.b_c-d@e", "日本語の名"])
 async def test_names_of_4_to_32_characters_are_accepted(api: Served, name: str) -> None:
     assert (await make(api, name)).status_code == 201
-    answer = await api.http.get(f"{USERS}/{name}")
-    assert answer.json()["users"][0]["username"] == name
+    response = await api.http.get(f"{USERS}/{name}")
+    assert response.json()["users"][0]["username"] == name
     assert await can_log_in(api, name, PASSWORD)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in body("users_wrong")])
 async def test_an_invalid_user_is_refused_with_the_reason(api: Served, case: dict[str, Any]) -> None:
-    answer = await api.http.post(USERS, json=case["body"])
-    assert code(answer) == (400, case["code"])
-    assert errors(answer)[0]["details"].startswith(case["details"])
+    response = await api.http.post(USERS, json=case["body"])
+    assert code(response) == (400, case["code"])
+    assert errors(response)[0]["details"].startswith(case["details"])
     listed = (await api.http.get(USERS)).json()["users"]
     assert [user["username"] for user in listed] == ["admin"]
 
@@ -83,9 +83,9 @@ async def test_a_duplicate_user_gets_the_documented_500(api: Served) -> None:
     await make(api)
     for name in ("observer", "admin"):
         if name == "observer":
-            answer = await make(api, name, OTHER_PASSWORD)
-            assert code(answer) == (500, 1014)
-            assert errors(answer) == [
+            response = await make(api, name, OTHER_PASSWORD)
+            assert code(response) == (500, 1014)
+            assert errors(response) == [
                 {"code": 1014, "title": "Internal error", "details": "Unable to create user. Already exist?"}
             ]
     assert code(await make(api, "admin")) == (500, 1014)
@@ -94,15 +94,15 @@ async def test_a_duplicate_user_gets_the_documented_500(api: Served) -> None:
 
 
 async def test_one_of_several_concurrent_creations_gets_the_name(api: Served) -> None:
-    answers = await asyncio.gather(*(make(api, "observer", f"Tidings-{n}!") for n in range(6)))
-    assert sorted(answer.status_code for answer in answers) == [201, 500, 500, 500, 500, 500]
+    responses = await asyncio.gather(*(make(api, "observer", f"Tidings-{n}!") for n in range(6)))
+    assert sorted(response.status_code for response in responses) == [201, 500, 500, 500, 500, 500]
 
 
 async def test_all_users_are_listed_for_administrators(api: Served) -> None:
     await make(api, "zoe-", PASSWORD)
-    answer = await api.http.get(USERS)
-    assert answer.status_code == 200
-    assert answer.json()["users"] == [
+    response = await api.http.get(USERS)
+    assert response.status_code == 200
+    assert response.json()["users"] == [
         {"ROLES": "ROLE_ADMIN", "username": "admin"},
         {"ROLES": "ROLE_USER", "username": "zoe-"},
     ]
@@ -130,9 +130,9 @@ async def test_an_ordinary_user_can_read_and_change_only_itself(api: Served) -> 
 async def test_a_password_can_be_changed_by_its_user_and_by_an_administrator(api: Served) -> None:
     own = await ordinary(api)
     both = {"password": OTHER_PASSWORD, "old_password": PASSWORD}
-    answer = await api.http.put(f"{USERS}/observer", headers=own, json=both)
-    assert answer.status_code == 200
-    assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+    response = await api.http.put(f"{USERS}/observer", headers=own, json=both)
+    assert response.status_code == 200
+    assert response.json() == {"users": [{"username": "observer"}], "meta": META}
     assert await can_log_in(api, "observer", OTHER_PASSWORD)
     assert not await can_log_in(api, "observer", PASSWORD)
     assert (await api.http.put(f"{USERS}/observer", json={"password": PASSWORD})).status_code == 200
@@ -182,12 +182,12 @@ async def test_the_old_password_cannot_be_guessed_with_a_token(api: Served) -> N
     own = await ordinary(api)
     for number in range(FAMILIAR):
         guess = {"password": OTHER_PASSWORD, "old_password": f"wrong {number}"}
-        answer = await api.http.put(f"{USERS}/observer", headers=own, json=guess)
-        if answer.status_code == 429:
+        response = await api.http.put(f"{USERS}/observer", headers=own, json=guess)
+        if response.status_code == 429:
             break
-        assert code(answer) == (403, 1005)
-    answer = await api.http.put(f"{USERS}/observer", headers=own, json=guess | {"old_password": "another"})
-    assert code(answer) == (429, 1015)
+        assert code(response) == (403, 1005)
+    response = await api.http.put(f"{USERS}/observer", headers=own, json=guess | {"old_password": "another"})
+    assert code(response) == (429, 1015)
     assert await can_log_in(api, "observer", PASSWORD)
 
 
@@ -210,9 +210,9 @@ async def test_all_tokens_of_a_user_can_be_revoked_and_later_ones_are_valid(api:
         first, second = await ordinary(api), await ordinary(api)
         assert await opens(other, second)
         headers = first if by_user else {}
-        answer = await api.http.delete(f"{USERS}/observer/tokens", headers=headers)
-        assert answer.status_code == 200
-        assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+        response = await api.http.delete(f"{USERS}/observer/tokens", headers=headers)
+        assert response.status_code == 200
+        assert response.json() == {"users": [{"username": "observer"}], "meta": META}
         await other.parts.tokens.poll()
         later = await ordinary(api)
         for webapp in (api, other, await serve()):
@@ -228,8 +228,8 @@ async def test_all_tokens_of_a_user_can_be_revoked_and_later_ones_are_valid(api:
 async def test_the_last_of_concurrent_changes_of_a_user_wins(api: Served) -> None:
     await ordinary(api)
     passwords = [f"Another-{number}!" for number in range(3)]
-    answers = await asyncio.gather(*(api.http.put(f"{USERS}/observer", json={"password": new}) for new in passwords))
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    responses = await asyncio.gather(*(api.http.put(f"{USERS}/observer", json={"password": new}) for new in passwords))
+    assert [response.status_code for response in responses] == [200, 200, 200]
     assert sum([await can_log_in(api, "observer", new) for new in passwords]) == 1
 
 
@@ -238,24 +238,24 @@ async def test_the_last_of_concurrent_changes_of_a_user_wins(api: Served) -> Non
 )
 async def test_an_invalid_new_password_is_refused(api: Served, content: Any, expected: int) -> None:
     await make(api)
-    answer = await api.http.put(f"{USERS}/observer", json=content)
-    assert code(answer) == (400, expected)
+    response = await api.http.put(f"{USERS}/observer", json=content)
+    assert code(response) == (400, expected)
     assert await can_log_in(api, "observer", PASSWORD)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_an_unknown_user_gets_404(api: Served, method: str) -> None:
     for name in ("nobody", "Admin", "admin%20", "%00", "x" * 500):
-        answer = await api.http.request(method, f"{USERS}/{name}", json={"password": PASSWORD})
-        assert code(answer) == (404, 1006), name
+        response = await api.http.request(method, f"{USERS}/{name}", json={"password": PASSWORD})
+        assert code(response) == (404, 1006), name
 
 
 async def test_deleting_a_user_revokes_all_its_tokens(api: Served) -> None:
     first, second = await ordinary(api), await ordinary(api)
     assert await opens(api, first)
-    answer = await api.http.delete(f"{USERS}/observer")
-    assert answer.status_code == 200
-    assert answer.json() == {"users": [{"username": "observer"}], "meta": META}
+    response = await api.http.delete(f"{USERS}/observer")
+    assert response.status_code == 200
+    assert response.json() == {"users": [{"username": "observer"}], "meta": META}
     assert not await opens(api, first)
     assert not await opens(api, second)
     assert not await can_log_in(api, "observer", PASSWORD)
@@ -294,9 +294,9 @@ async def test_a_restarted_webapp_still_refuses_the_tokens_of_a_deleted_user(api
 
 
 async def test_the_built_in_administrator_cannot_be_deleted(api: Served) -> None:
-    answer = await api.http.delete(f"{USERS}/admin")
-    assert code(answer) == (403, 1005)
-    assert "cannot be deleted" in errors(answer)[0]["details"]
+    response = await api.http.delete(f"{USERS}/admin")
+    assert code(response) == (403, 1005)
+    assert "cannot be deleted" in errors(response)[0]["details"]
     assert await can_log_in(api, "admin", PASSWORD)
 
 

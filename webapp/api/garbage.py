@@ -68,17 +68,17 @@ class Collections:
         """
         coreapps = self._coreapps.of(caller.account)
 
-        def question(n: int) -> core.CollectGarbage:
+        def make(n: int) -> core.CollectGarbage:
             return core.CollectGarbage(n=n, kind=kind, account=caller.account)
 
         if len(coreapps.coreapps()) <= 1:
-            await coreapps.call_primary_repeatable(question, core.Done)
+            await coreapps.call_primary_repeatable(make, core.Done)
             states: dict[str, Any] = {"status": PROCESSING}
         else:
-            answers = await coreapps.call_each(question, core.Done, timeout=_PATIENCE)
+            per_coreapp = await coreapps.call_each(make, core.Done, timeout=_PATIENCE)
             states = {
-                coreapp.name: {"status": FAILED if isinstance(answer, CoreappAway) else PROCESSING}
-                for coreapp, answer in answers
+                coreapp.name: {"status": FAILED if isinstance(response, CoreappAway) else PROCESSING}
+                for coreapp, response in per_coreapp
                 if coreapp.shards
             }
         log.info("garbage.started", extra={"username": caller.username, "kind": kind})

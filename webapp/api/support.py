@@ -56,11 +56,14 @@ class Support:
         """Return one object, or with several Coreapps an object per name."""
         common = await self._common(caller)
         coreapps, account = self._coreapps.of(caller.account), caller.account
-        answers = await coreapps.call_each(
+        health_of_each = await coreapps.call_each(
             lambda n: core.GetHealth(n=n, account=account), core.Health, timeout=_PATIENCE
         )
-        if len(answers) <= 1:
-            return common | {"multi_connect": False, "socket_conn": _socket(answers[0][1] if answers else None)}
+        if len(health_of_each) <= 1:
+            return common | {
+                "multi_connect": False,
+                "socket_conn": _socket(health_of_each[0][1] if health_of_each else None),
+            }
         return {
             coreapp.name: common
             | {
@@ -69,7 +72,7 @@ class Support:
                 "shards": [] if isinstance(health, CoreappAway) else [[shard, shard] for shard in health.shards],
                 "socket_conn": _socket(health),
             }
-            for coreapp, health in answers
+            for coreapp, health in health_of_each
         }
 
     async def _common(self, caller: Caller) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def wire(
         links,
         templates=templates,
         media=References(database, safe, clock),
-        first_answers=FirstResponses(database, clock),
+        first_responses=FirstResponses(database, clock),
         received=ReceivedMessages(database),
         rehearsal=rules,
     )

@@ -111,9 +111,9 @@ class ConsoleSite:
                 raise Unauthenticated(pages.text("errors", "ended"))
             target = page.request.scope["path"]
             query = page.request.scope["query_string"].decode("latin-1")
-            asked = f"{target}?{query}" if query else target
+            destination = f"{target}?{query}" if query else target
             is_page = page.request.method == "GET" and target != ROOT
-            return redirect("/console/login", {"next": asked} if is_page else {})
+            return redirect("/console/login", {"next": destination} if is_page else {})
         _require(page.session, route, self.account)
         return None
 
@@ -210,22 +210,22 @@ class ConsoleSite:
 
     def error(self, request: Request, error: APIError, nonce: str) -> Response:
         """Return the page about an error. A stream and a static file have no page."""
-        answer = error_response(error)
+        plain = error_response(error)
         if request.scope["path"] == STREAM or _is_static(request.scope["path"]):
-            return answer
+            return plain
         values = {
             "message": error.problems[0].details,
             "code": error.problems[0].code,
-            "error_status": answer.status_code,
+            "error_status": plain.status_code,
             "request_id": request.state.request_id,
         }
         page = PageRequest(request, {}, FormFields(), getattr(request.state, "console_session", None))
-        content = PageContent("error.html", values, answer.status_code)
+        content = PageContent("error.html", values, plain.status_code)
         response = self._rendered(page, content, nonce)
         for name, value in error.headers.items():
             if name.lower() == "allow":
                 response.headers[name] = value
-        if retry_after := answer.headers.get("Retry-After"):
+        if retry_after := plain.headers.get("Retry-After"):
             response.headers["Retry-After"] = retry_after
         return response
 

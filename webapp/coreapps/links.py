@@ -27,12 +27,12 @@ class NumberLinks:
     async def call(self, recipient: str, make: Make, expect: type[Response], *, again: Make | None = None) -> Response:
         """Send a request to the owner of a recipient's shard, and return the response.
 
-        Raises the errors of `ShardRequests.ask`.
+        Raises the errors of `ShardRequests.call`.
 
         again: creates the request to send when the response to the first one was lost; `None` when it must not be
             repeated
         """
-        return await self._requests.ask(ShardTarget(self.block, recipient), make, expect, again)
+        return await self._requests.call(ShardTarget(self.block, recipient), make, expect, again)
 
     async def call_primary(
         self, make: Make, expect: type[Response], *, again: Make | None = None, version: int = 0
@@ -43,21 +43,21 @@ class NumberLinks:
 
         version: as in `PrimaryCoreappOfNumber`
         """
-        return await self._requests.ask(ShardTarget(self.block), make, expect, again, version=version)
+        return await self._requests.call(ShardTarget(self.block), make, expect, again, version=version)
 
     async def call_repeatable(self, recipient: str, make: Make, expect: type[Response]) -> Response:
         """Send a request that may be repeated any number of times to the owner of a recipient's shard.
 
         Raises the errors of `call`.
         """
-        return await self._requests.ask(ShardTarget(self.block, recipient), make, expect, make)
+        return await self._requests.call(ShardTarget(self.block, recipient), make, expect, make)
 
     async def call_primary_repeatable(self, make: Make, expect: type[Response]) -> Response:
         """Send a request that may be repeated any number of times to the owner of the first shard.
 
         Raises the errors of `call`.
         """
-        return await self._requests.ask(ShardTarget(self.block), make, expect, make)
+        return await self._requests.call(ShardTarget(self.block), make, expect, make)
 
     async def call_all(self, make: Make, expect: type[Response], *, timeout: float) -> list[Response | CoreappAway]:
         """Send a request to each shard owner that is connected now. Those that do not respond return `CoreappAway`.

@@ -159,7 +159,7 @@ class Peer:
         try:
             if not self.is_ready:
                 # The connection was lost while the message waited for a slot.
-                raise CoreappUnreachable(f"the Coreapp at {self.address} does not answer")
+                raise CoreappUnreachable(f"the Coreapp at {self.address} does not respond")
             return await self.call(make, timeout, soon=True)
         finally:
             self._messages.release()
@@ -175,13 +175,13 @@ class Peer:
         """
         connection = self._connection if not self._leaving else None
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        started = loop.time()
         # Seconds without progress, and in total. With progress a message has at least `stall` seconds, even after a
         # long wait.
         patience, limit = min(timeout, self._stall), max(timeout, self._stall)
 
         def longer() -> float:
-            return min(self._progress_at + patience, asked + limit) - loop.time()
+            return min(self._progress_at + patience, started + limit) - loop.time()
 
         try:
             if soon:
@@ -195,10 +195,10 @@ class Peer:
             raise CoreappUnreachable(f"the Coreapp at {self.address} cannot be reached: {error}") from None
         except Disconnected as error:
             raise CoreappAway(
-                f"the Coreapp at {self.address} closed the connection before it answered: {error}"
+                f"the Coreapp at {self.address} closed the connection before it responded: {error}"
             ) from None
         except TimeoutError:
-            seconds = f"{loop.time() - asked:.1f}"
+            seconds = f"{loop.time() - started:.1f}"
             raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
         finally:
             self._close_if_left()
@@ -210,22 +210,22 @@ class Peer:
         requests.
         """
         loop = asyncio.get_running_loop()
-        pinged_at, unanswered = -math.inf, 0
+        pinged_at, missed_pings = -math.inf, 0
         while not await service.wait_for(self._lost, PULSE):
             connection = self._connection
             if connection is None:
                 return
             if connection.last_received >= pinged_at:
-                unanswered = 0
+                missed_pings = 0
                 self._is_silent(False, since=None)
                 if self._version >= 1 and loop.time() - connection.last_received >= QUIET:
                     pinged_at = loop.time()
                     connection.send(core.Ping(n=PING))
                 continue
-            unanswered += 1
-            if unanswered == SILENT:
+            missed_pings += 1
+            if missed_pings == SILENT:
                 self._is_silent(True, since=pinged_at)
-            elif unanswered == DEAD:
+            elif missed_pings == DEAD:
                 connection.abort(f"silent for {DEAD * PULSE:.0f} s")
 
     def opened(self, connection: Connection) -> None:
@@ -266,12 +266,12 @@ class Peer:
         tls = self._calls.context_for(host)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             connection = await connect(host, int(port), core.Response, self, tls=tls, turn=FRAMES_PER_ITERATION)
-            answer = await self._requests.call(
+            response = await self._requests.call(
                 connection, lambda n: core.Hello(n=n, key=self._key, version=core.LINK_VERSION), timeout=CONNECT_TIMEOUT
             )
-        if not isinstance(answer, core.Done):
-            raise Disconnected(f"greeted with {type(answer).__name__}")
-        self._version = answer.version
+        if not isinstance(response, core.Done):
+            raise Disconnected(f"greeted with {type(response).__name__}")
+        self._version = response.version
 
     def _is_up(self, up: bool) -> None:
         CONNECTED.inc(up - self._greeted)
@@ -291,7 +291,7 @@ class Peer:
             self._silent = silent
             self._failed_at = since
             if silent:
-                self._note("it does not answer")
+                self._note("it does not respond")
             self._changed()
 
     def _note(self, problem: str) -> None:

@@ -21,13 +21,13 @@ from webapp.http.errors import (
 )
 
 SECONDS = Histogram(
-    "tidings_webapp_question_seconds",
+    "tidings_webapp_call_seconds",
     "Duration of a request to a Coreapp, including the wait for a connection",
-    ["answer"],
+    ["result"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
 )
 AGAIN = Counter(
-    "tidings_webapp_questions_repeated_total", "Requests to a Coreapp repeated because no answer came", ["answer"]
+    "tidings_webapp_calls_repeated_total", "Requests to a Coreapp repeated because no response came", ["result"]
 )
 # Seconds between a response from a Coreapp that does not own the shard and the next attempt.
 NOT_OWNER_RETRY = 0.25
@@ -94,7 +94,7 @@ class ShardRequests:
         self._patience = patience
         self._timeout = timeout
 
-    async def ask(
+    async def call(
         self, target: ShardTarget, make: Make, expect: type[Response], again: Make | None, *, version: int = 0
     ) -> Response:
         """Send a request to the owner of a shard, and return the response.
@@ -164,7 +164,7 @@ class ShardRequests:
             if isinstance(response, core.KeyTaken):
                 raise ResponsePending() if response.in_progress else IdempotencyKeyReused()
             if not isinstance(response, core.Refused):
-                raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(response).__name__}")
+                raise CoreappAway(f"the Coreapp at {peer.address} responded with {type(response).__name__}")
             refusal = CoreappRefused(response.code, response.details, retry_after=response.retry_after)
             if response.unknown and again is not None:
                 current = unknown.arises(CoreappAway(response.details), lost=0)

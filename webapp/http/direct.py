@@ -90,9 +90,9 @@ class DirectRoutes:
         try:
             if self._admit is not None:
                 self._admit(scope["path"])
-            answer = await respond(Request(scope, receive, send))
-            status = answer.status_code
-            await answer(scope, receive, send)
+            response = await respond(Request(scope, receive, send))
+            status = response.status_code
+            await response(scope, receive, send)
         finally:
             self._observe(scope["method"], route, status, time.perf_counter() - started)
 
@@ -108,7 +108,7 @@ class DirectRoutes:
 async def _respond(route: DirectRoute, request: Request) -> Response:
     request.scope["route"] = route
     try:
-        answer: Response = await route.endpoint(request)
+        response: Response = await route.endpoint(request)
     except (APIError, DatabaseError) as error:
         return await envelope.respond_with_error(request, error)
-    return answer
+    return response

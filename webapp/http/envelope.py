@@ -118,8 +118,8 @@ class EnvelopeMiddleware:
             if started:
                 raise
             found = as_api_error(error, request_id)
-            answer = error_response(found) if dialect is None else dialect.respond_with_error(found, scope)
-            await answer(scope, receive, send_with_headers)
+            response = error_response(found) if dialect is None else dialect.respond_with_error(found, scope)
+            await response(scope, receive, send_with_headers)
         finally:
             self._running -= 1
             if span is not None:
@@ -132,7 +132,7 @@ def _log_response(scope: Scope, request_id: str, status: int, seconds: float) ->
     """Log the request with its route rather than its path, which may contain phone numbers."""
     route = getattr(scope.get("route"), "path", "")
     fields = {"request_id": request_id, "method": scope["method"], "route": route, "status": status}
-    log.debug("http.answered", extra={**fields, "took_ms": round(seconds * 1000, 1)})
+    log.debug("http.responded", extra={**fields, "took_ms": round(seconds * 1000, 1)})
 
 
 def _begin_span(scope: Scope, request_id: str) -> Span | None:
@@ -192,10 +192,10 @@ def _of_database(error: Exception) -> APIError | None:
 
 async def respond_with_error(request: Request, error: Exception) -> Response:
     """Handle errors that routes raise."""
-    answer = error_response(as_api_error(error, request.state.request_id))
-    if answer.status_code >= 500:
+    response = error_response(as_api_error(error, request.state.request_id))
+    if response.status_code >= 500:
         log.warning("http.failed", extra={"request_id": request.state.request_id, "error": str(error)})
-    return answer
+    return response
 
 
 async def respond_to_http_exception(request: Request, error: Exception) -> Response:

@@ -273,7 +273,7 @@ class DatabaseAway(APIError):
     """The database is unreachable or does not respond. Nothing was done, so the request may be repeated."""
 
     def __init__(self) -> None:
-        details = "the database cannot be reached or does not answer; nothing was done, try again"
+        details = "the database cannot be reached or does not respond; nothing was done, try again"
         super().__init__([Problem(codes.NOT_READY, details)], retry_after=1)
 
 

@@ -88,10 +88,10 @@ class _Protocol(LimitedHttpProtocol):
         named = (b"x-request-id", os.urandom(16).hex().encode())
         scope = self.exchange.scope if self.exchange is not None else None
         if self.dialect is not None and scope is not None and self.dialect.claims(scope["path"]):
-            answer = self.dialect.respond_with_error(error, scope)
-            return [*answer.raw_headers, named], bytes(answer.body)
-        answer = error_response(error)
-        return [*answer.raw_headers, (b"cache-control", b"no-cache, private"), named], bytes(answer.body)
+            response = self.dialect.respond_with_error(error, scope)
+            return [*response.raw_headers, named], bytes(response.body)
+        response = error_response(error)
+        return [*response.raw_headers, (b"cache-control", b"no-cache, private"), named], bytes(response.body)
 
 
 def _protocol(dialect: Dialect | None) -> type[_Protocol]:

@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 # may be waiting.
 SPACING, PATIENCE = 0.02, 0.5
 
-LEASES = Counter("tidings_api_rate_leases_total", "Leases of tokens taken from the shared rate limits", ["result"])
+LEASES = Counter(
+    "tidings_api_rate_token_blocks_total", "Leases of tokens taken from the shared rate limits", ["result"]
+)
 
 
 class Leases:
@@ -63,17 +65,17 @@ class Leases:
 
     async def run_once(self) -> None:
         """Take the tokens that are wanted now, in one transaction."""
-        asked = [(share, wanted) for share in self._shares if (wanted := share.wanted()) is not None]
-        if not asked:
+        requests = [(share, wanted) for share in self._shares if (wanted := share.wanted()) is not None]
+        if not requests:
             return
         now = self._database_now() if self._database_now is not None else None
         try:
             async with self._database.transaction(seconds=PATIENCE) as connection:
-                given = await rate_limits.take(connection, [wanted for _, wanted in asked], now=now)
+                given = await rate_limits.take(connection, [wanted for _, wanted in requests], now=now)
         except Exception as error:
             # Deadlocks are not retried either, so that waiting requests do not wait longer.
             LEASES.labels("failed").inc()
-            for share, _ in asked:
+            for share, _ in requests:
                 share.not_given()
             if not self._problem:
                 log.warning("rate_limits.not_shared", extra={"error": repr(error)[:200]})
@@ -81,7 +83,7 @@ class Leases:
             return
         self._problem = ""
         LEASES.labels("ok").inc()
-        for share, wanted in asked:
+        for share, wanted in requests:
             share.given(wanted, given[wanted.name])
 
     async def _keep_taking(self) -> None:

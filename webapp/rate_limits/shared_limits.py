@@ -22,7 +22,7 @@ from webapp.rate_limits.buckets import TokenBucket
 RESERVE = 2
 # Seconds of demand that a block covers, and seconds over which the rate of received tokens is averaged.
 AHEAD, LONG = 0.25, 5.0
-# Minimum and maximum seconds until an empty bucket is asked again. The pause is random so that of two Webapps neither
+# Minimum and maximum seconds until an empty bucket is tried again. The pause is random so that of two Webapps neither
 # is always second.
 PAUSE = (0.1, 0.25)
 
@@ -141,7 +141,7 @@ class SharedLimit:
         tokens = min(len(self._waiting) + level - self._tokens, int(self._burst))
         burst = max(self._burst - self._reserve * self._members, 1.0)
         if tokens <= 0:
-            # Without this, `due_at` would stay in the past and the bucket would be asked continuously.
+            # Without this, `due_at` would stay in the past and the bucket would be tried continuously.
             self._is_requesting = False
             return None
         return TokenRequest(self.name, tokens, self._rate, burst)

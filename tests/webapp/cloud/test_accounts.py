@@ -130,10 +130,10 @@ async def test_a_number_is_registered_with_a_code_and_then_has_a_pin(
 ) -> None:
     register = {"messaging_product": "whatsapp", "pin": "123456"}
     assert error(await cloud.http.post(f"{P}/register", json=register))[:2] == (400, 133006)
-    asked = await cloud.http.post(f"{P}/request_code?code_method=SMS&language=en_US")
-    assert asked.text == '{"success":true}'
+    response = await cloud.http.post(f"{P}/request_code?code_method=SMS&language=en_US")
+    assert response.text == '{"success":true}'
     assert (await cloud.http.post(f"{P}/verify_code", data={"code": "123-456"})).text == '{"success":true}'
-    assert [question.code for question in coreapp.asked(core.VerifyCode)] == ["123456"]
+    assert [request.code for request in coreapp.requested(core.VerifyCode)] == ["123456"]
 
     await database.commit(register_number)
     assert (await cloud.http.post(f"{P}/register", data=register)).text == '{"success":true}'
@@ -238,8 +238,8 @@ async def test_a_portfolio_owns_its_waba_and_has_none_of_a_client(cloud: Cloud) 
 
 @pytest.mark.parametrize("field", ["analytics", "conversation_analytics", "pricing_analytics"])
 async def test_analytics_of_a_waba_are_left_out(cloud: Cloud, field: str) -> None:
-    asked = f"id,{field}.start(1700000000).end(1700086400).granularity(DAY)"
-    response = await cloud.http.get(W, params={"fields": asked})
+    wanted = f"id,{field}.start(1700000000).end(1700086400).granularity(DAY)"
+    response = await cloud.http.get(W, params={"fields": wanted})
     assert (response.status_code, response.json()) == (200, {"id": "2397639735729717"})
 
 

@@ -29,7 +29,7 @@ async def heard(database: Database, *users: str, ago: int = 1_000) -> None:
         await service_windows.save_heard(connection, ACCOUNT, dict.fromkeys(users, now - ago))
 
 
-async def ask(cloud: Cloud, method: str, *users: Any, **fields: Any) -> httpx.Response:
+async def call(cloud: Cloud, method: str, *users: Any, **fields: Any) -> httpx.Response:
     body = {"messaging_product": "whatsapp", "block_users": [{"user": user} for user in users], **fields}
     given = {name: value for name, value in body.items() if value is not ...}
     return await cloud.http.request(method, PATH, json=given)
@@ -38,14 +38,14 @@ async def ask(cloud: Cloud, method: str, *users: Any, **fields: Any) -> httpx.Re
 async def test_users_are_blocked_listed_and_unblocked(cloud: Cloud, database: Database, coreapp: FakeCoreapp) -> None:
     assert (await cloud.http.get(PATH)).text == '{"data":[]}'
     await heard(database, "15550110001", "15550110002")
-    response = await ask(cloud, "POST", "+1 555-011-0001", 15550110002, "15550110001")
+    response = await call(cloud, "POST", "+1 555-011-0001", 15550110002, "15550110001")
     check_headers(response)
     assert response.text == (
         '{"messaging_product":"whatsapp","block_users":{"added_users":['
         '{"input":"+1 555-011-0001","wa_id":"15550110001"},{"input":"15550110002","wa_id":"15550110002"},'
         '{"input":"15550110001","wa_id":"15550110001"}]}}'
     )
-    assert [question.account for question in coreapp.asked(core.SettingsChanged)] == [ACCOUNT]
+    assert [request.account for request in coreapp.requested(core.SettingsChanged)] == [ACCOUNT]
     async with database.reading() as connection:
         assert (await changes.list_versions(connection))["blocked_users"] == 1
     listed = (await cloud.http.get(PATH)).json()
@@ -54,7 +54,7 @@ async def test_users_are_blocked_listed_and_unblocked(cloud: Cloud, database: Da
         {"messaging_product": "whatsapp", "wa_id": "15550110002"},
     ]
     assert list(listed["paging"]) == ["cursors"]
-    response = await ask(cloud, "DELETE", "15550110001", "15550119999")
+    response = await call(cloud, "DELETE", "15550110001", "15550119999")
     assert response.text == (
         '{"messaging_product":"whatsapp","block_users":{"removed_users":['
         '{"input":"15550110001","wa_id":"15550110001"},{"input":"15550119999","wa_id":"15550119999"}]}}'
@@ -65,7 +65,7 @@ async def test_users_are_blocked_listed_and_unblocked(cloud: Cloud, database: Da
 async def test_only_users_who_wrote_within_24_hours_can_be_blocked(cloud: Cloud, database: Database) -> None:
     await heard(database, "15550110001")
     await heard(database, "15550110002", ago=DAY_MS + 1_000)
-    response = await ask(cloud, "POST", "15550110001", "15550110002", "15550110003", ACCOUNT, "abc")
+    response = await call(cloud, "POST", "15550110001", "15550110002", "15550110003", ACCOUNT, "abc")
     assert response.status_code == 400
     found = response.json()
     assert list(found) == ["messaging_product", "block_users", "error"]
@@ -94,7 +94,7 @@ async def test_only_users_who_wrote_within_24_hours_can_be_blocked(cloud: Cloud,
     }
     # A user who is blocked stays blocked without an error.
     await heard(database, "15550110001", ago=2 * DAY_MS)
-    assert (await ask(cloud, "POST", "15550110001")).status_code == 200
+    assert (await call(cloud, "POST", "15550110001")).status_code == 200
 
 
 async def test_a_number_blocks_at_most_64000_users(cloud: Cloud, database: Database) -> None:
@@ -104,12 +104,12 @@ async def test_a_number_blocks_at_most_64000_users(cloud: Cloud, database: Datab
             rows = [BlockedUser(ACCOUNT, str(15_560_000_000 + n), 1) for n in range(start, stop)]
             await blocked_users.add(connection, rows)
     await heard(database, "15550110001", "15550110002")
-    response = await ask(cloud, "POST", "15550110001", "15550110002")
+    response = await call(cloud, "POST", "15550110001", "15550110002")
     assert response.status_code == 400
     (failed,) = response.json()["block_users"]["failed_users"]
     assert (failed["input"], failed["errors"][0]["code"]) == ("15550110002", 139101)
-    assert (await ask(cloud, "DELETE", "15550110001")).status_code == 200
-    assert (await ask(cloud, "POST", "15550110002")).status_code == 200
+    assert (await call(cloud, "DELETE", "15550110001")).status_code == 200
+    assert (await call(cloud, "POST", "15550110002")).status_code == 200
 
 
 async def test_cursors_and_urls_lead_through_the_list_both_ways(cloud: Cloud, database: Database) -> None:
@@ -152,7 +152,7 @@ async def test_cursors_and_urls_lead_through_the_list_both_ways(cloud: Cloud, da
 async def test_a_wrong_body_is_refused(
     cloud: Cloud, method: str, fields: dict[str, Any], message: str | None, reason: str | None
 ) -> None:
-    response = await ask(cloud, method, "15550110001", **fields)
+    response = await call(cloud, method, "15550110001", **fields)
     assert error(response)[:2] == (400, 100)
     if message is not None:
         assert error(response)[2] == message
@@ -163,7 +163,7 @@ async def test_a_wrong_body_is_refused(
 async def test_each_number_has_its_own_block_list(cloud: Cloud, database: Database) -> None:
     headers = await second(cloud.served, database)
     await heard(database, "15550110001")
-    assert (await ask(cloud, "POST", "15550110001")).status_code == 200
+    assert (await call(cloud, "POST", "15550110001")).status_code == 200
     path = f"/{OTHER_NUMBER}/block_users"
     assert (await cloud.http.get(path, headers=headers)).json() == {"data": []}
     for method in ("GET", "POST", "DELETE"):

@@ -30,11 +30,11 @@ class Receiver:
     """Receiver that responds to verification requests with the challenge, if their token is `open sesame`."""
 
     url: str = ""
-    asked: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    verifications: list[dict[str, str]] = dataclasses.field(default_factory=list)
     others: asyncio.Barrier | None = None  # for verifications that wait for each other
 
     async def verify(self, request: web.Request) -> web.Response:
-        self.asked.append(dict(request.query))
+        self.verifications.append(dict(request.query))
         if request.query.get("hub.verify_token") != "open sesame":
             return web.Response(status=403)
         if self.others is not None:
@@ -72,11 +72,11 @@ async def test_an_app_s_callback_is_verified_and_shown(
     body = subscription(url, fields="messages, message_template_status_update", include_values=True)
     assert (await cloud.http.get(f"{A}/subscriptions")).text == '{"data":[]}'
     assert (await cloud.http.post(f"{A}/subscriptions", data=body)).text == SUCCESS
-    (asked,) = receiver.asked
-    challenge = asked.pop("hub.challenge")
+    (query,) = receiver.verifications
+    challenge = query.pop("hub.challenge")
     assert challenge.isascii()
     assert challenge.isdigit()
-    assert asked == {"own": "1", "hub.mode": "subscribe", "hub.verify_token": "open sesame"}
+    assert query == {"own": "1", "hub.mode": "subscribe", "hub.verify_token": "open sesame"}
     assert (await cloud.http.get(f"{A}/subscriptions")).json() == {
         "data": [
             {
@@ -90,7 +90,7 @@ async def test_an_app_s_callback_is_verified_and_shown(
             }
         ]
     }
-    assert len(coreapp.asked(core.SettingsChanged)) == 1
+    assert len(coreapp.requested(core.SettingsChanged)) == 1
     # The URLs of files in webhooks name the host at which the callback was set.
     async with database.reading() as connection:
         (row,) = await cloud_callbacks.list_of(connection, [APP])
@@ -108,8 +108,8 @@ async def test_fields_that_are_never_posted_can_be_subscribed_to(cloud: Cloud, r
         "smb_message_echoes"
     )
     path = f"/v25.0/{APP}/subscriptions"
-    answer = await cloud.http.post(path, json=subscription(f"{receiver.url}/hook", fields=f"messages,{never}"))
-    assert answer.text == SUCCESS
+    response = await cloud.http.post(path, json=subscription(f"{receiver.url}/hook", fields=f"messages,{never}"))
+    assert response.text == SUCCESS
     (found,) = (await cloud.http.get(path)).json()["data"]
     assert [field["name"] for field in found["fields"]] == sorted([*never.split(","), "messages"])
 
@@ -127,7 +127,7 @@ async def test_fields_are_added_and_removed_without_another_verification(cloud: 
     assert await fields() == ["account_update", "messages"]
     assert (await cloud.http.delete(f"{path}?object={OBJECT}&fields=account_update")).text == SUCCESS
     assert await fields() == ["messages"]
-    assert len(receiver.asked) == 1
+    assert len(receiver.verifications) == 1
     assert (await cloud.http.delete(f"{path}?object={OBJECT}")).text == SUCCESS
     assert (await cloud.http.get(path)).text == '{"data":[]}'
 
@@ -208,7 +208,7 @@ async def test_a_number_has_a_callback_of_its_own(cloud: Cloud, receiver: Receiv
 async def test_callbacks_need_an_administrator_and_an_own_app(cloud: Cloud, receiver: Receiver) -> None:
     other = f"/v25.0/3{'0' * 15}/subscriptions"
     assert error(await cloud.http.post(other, json=subscription(f"{receiver.url}/hook")))[:2] == (400, 100)
-    assert not receiver.asked
+    assert not receiver.verifications
 
 
 async def test_concurrent_subscriptions_keep_each_other_s_fields(cloud: Cloud, receiver: Receiver) -> None:
@@ -243,5 +243,5 @@ async def test_a_wrong_pin_leaves_the_callback_unchanged(cloud: Cloud, receiver:
     override = {"override_callback_uri": f"{receiver.url}/hook", "verify_token": "open sesame"}
     response = await cloud.http.post(P, json={"pin": "12", "webhook_configuration": override})
     assert response.status_code == 400
-    assert receiver.asked == []
+    assert receiver.verifications == []
     assert "phone_number" not in (await cloud.http.get(P)).json()["webhook_configuration"]

@@ -86,7 +86,7 @@ async def test_a_number_blocks_no_more_than_64000_users(cloud: Cloud, database: 
     users = [f"1555011000{n}" for n in range(6)]
     await test_blocks.heard(database, *users)
     await connect(cloud)
-    assert await statuses(test_blocks.ask(cloud, "POST", user) for user in users) == [200, *[400] * 5]
+    assert await statuses(test_blocks.call(cloud, "POST", user) for user in users) == [200, *[400] * 5]
 
 
 async def test_a_management_call_is_counted_again_after_a_conflict(

@@ -172,15 +172,15 @@ async def test_an_open_facade_accepts_any_token_from_this_machine_only(serve: Se
     served = await serve(cloud_api=True, cloud_open=True)
     bearer = {"Authorization": "Bearer anything"}
 
-    async def ask(**headers: str) -> httpx.Response:
+    async def call(**headers: str) -> httpx.Response:
         return await served.http.get(f"/v25.0/{NUMBER}", headers={**bearer, **headers})
 
-    assert (await ask()).status_code == 200
+    assert (await call()).status_code == 200
     debugged = await served.http.get("/debug_token", params={"input_token": "anything"}, headers=bearer)
     assert debugged.json()["data"]["is_valid"]
     assert error(await served.http.get(f"/v25.0/{NUMBER}"))[:2] == (401, 104)
-    assert error(await ask(Origin="https://page.example"))[:2] == (401, 190)
-    assert error(await ask(Host="page.example"))[:2] == (401, 190)
+    assert error(await call(Origin="https://page.example"))[:2] == (401, 190)
+    assert error(await call(Host="page.example"))[:2] == (401, 190)
 
 
 class Admission:
@@ -246,7 +246,7 @@ async def test_a_deeply_nested_form_value_stays_text(cloud: Cloud) -> None:
 async def test_a_form_may_contain_a_message(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     form = {"messaging_product": "whatsapp", "to": "15550110001", "text": '{"body":"hi"}'}
     assert (await cloud.http.post(f"/{NUMBER}/messages", data=form)).status_code == 200
-    assert coreapp.asked(core.AcceptMessage)[0].content == b'{"type":"text","text":{"body":"hi"}}'
+    assert coreapp.requested(core.AcceptMessage)[0].content == b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def test_a_form_without_a_known_caller_is_bounded(serve: Serve) -> None:
@@ -259,5 +259,5 @@ async def test_a_form_without_a_known_caller_is_bounded(serve: Serve) -> None:
 async def test_a_log_line_names_the_route_and_no_id(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         await cloud.http.get(f"/v25.0/{NUMBER}")
-    [record] = [record for record in caplog.records if record.getMessage() == "http.answered"]
+    [record] = [record for record in caplog.records if record.getMessage() == "http.responded"]
     assert vars(record)["route"] == "/{phone-number-id}"

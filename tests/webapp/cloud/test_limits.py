@@ -52,7 +52,7 @@ async def tiers(cloud: Cloud) -> tuple[str, str, str]:
 async def test_no_limit_is_on_by_default(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     assert (await cloud.send()).status_code == 200
     assert (await cloud.served.send()).status_code == 201
-    assert [question.pair_limited for question in coreapp.asked(core.AcceptMessage)] == [False, False]
+    assert [request.pair_limited for request in coreapp.requested(core.AcceptMessage)] == [False, False]
 
 
 @pytest.mark.parametrize("status", [400, 429])
@@ -63,15 +63,15 @@ async def test_the_pair_rate_is_counted_by_the_coreapp(serve: Serve, coreapp: Fa
     assert error(refused) == (status, 131056, "(#131056) (Business Account, Consumer Account) pair rate limit hit")
     assert details(refused) == "too many messages to this number"
     assert refused.headers["Retry-After"] == "12"
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert question.pair_limited
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert request.pair_limited
 
 
 async def test_messages_of_v1_have_no_pair_rate(serve: Serve, coreapp: FakeCoreapp) -> None:
     cloud = await served(serve, coreapp, cloud_pair_limit=True)
     assert (await cloud.served.send()).status_code == 201
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert not question.pair_limited
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert not request.pair_limited
 
 
 async def test_the_messaging_limit_of_a_number_takes_precedence_over_that_of_the_installation(
@@ -89,8 +89,8 @@ async def test_the_messaging_limit_of_a_number_takes_precedence_over_that_of_the
     await cloud.send()
     assert await tiers(cloud) == ("TIER_UNLIMITED", "TIER_UNLIMITED", "TIER_UNLIMITED")
     await cloud.served.send()
-    asked = coreapp.asked(core.AcceptMessage)
-    assert [question.recipient_limit for question in asked] == [1000, 250, 0, 0]
+    requested = coreapp.requested(core.AcceptMessage)
+    assert [request.recipient_limit for request in requested] == [1000, 250, 0, 0]
 
 
 async def test_a_refusal_by_the_messaging_limit_is_an_error(cloud: Cloud, coreapp: FakeCoreapp) -> None:
@@ -121,7 +121,7 @@ async def test_a_number_in_test_mode_sends_to_its_recipients_only(
     if status == 400:
         assert error(response) == (400, 131030, "(#131030) Recipient phone number not in allowed list")
         assert details(response).startswith("Recipient phone number not in allowed list")
-    assert len(coreapp.asked(core.AcceptMessage)) == 1 + (status == 200)
+    assert len(coreapp.requested(core.AcceptMessage)) == 1 + (status == 200)
     # v1 has no test numbers.
     assert (await cloud.served.send(to="15550110002")).status_code == 201
 

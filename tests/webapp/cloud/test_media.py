@@ -52,11 +52,11 @@ async def test_a_file_is_uploaded_described_downloaded_sent_and_deleted(cloud: C
     assert file.headers.get_list("cache-control") == ["no-store"]
 
     assert (await cloud.send(type="image", text=..., image={"id": media_id, "caption": "c"})).status_code == 200
-    [question] = coreapp.asked(core.AcceptMessage)
-    content = json.loads(question.content)
+    [request] = coreapp.requested(core.AcceptMessage)
+    content = json.loads(request.content)
     v1 = await cloud.http.get(f"/v1/media/{content['image']['id']}")
     assert v1.content == PNG
-    assert question.has_media
+    assert request.has_media
 
     deleted = await cloud.http.delete(f"/v25.0/{media_id}")
     assert (deleted.status_code, deleted.text) == (200, '{"success":true}')

@@ -26,7 +26,7 @@ TEMPLATE = {
 async def test_each_type_reaches_the_coreapp_with_its_content(
     cloud: Cloud, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
-    coreapp.answer(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id=ID, wa_id=q.to))
+    coreapp.respond(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id=ID, wa_id=q.to))
     response = await cloud.http.post(PATH, json=case["body"])
     identifier = wamid.encode(ID, "15550110001")
     written = identifier.replace("/", "\\/")
@@ -36,10 +36,10 @@ async def test_each_type_reaches_the_coreapp_with_its_content(
         '"messages":[{"id":"' + written + '"}]}'
     )
     check_headers(response)
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert (question.account, question.to, question.kind) == ("15550000000", "15550110001", case["content"]["type"])
-    assert json.loads(question.content) == case["content"]
-    assert question.checked_late
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert (request.account, request.to, request.kind) == ("15550000000", "15550110001", case["content"]["type"])
+    assert json.loads(request.content) == case["content"]
+    assert request.checked_late
 
 
 async def test_an_answer_and_a_reaction_name_our_own_ids(cloud: Cloud, coreapp: FakeCoreapp) -> None:
@@ -47,7 +47,7 @@ async def test_an_answer_and_a_reaction_name_our_own_ids(cloud: Cloud, coreapp: 
     await cloud.send(context={"message_id": theirs})
     assert (await cloud.send(type="reaction", text=..., reaction={"message_id": theirs, "emoji": "👍"})).is_success
     assert (await cloud.send(type="reaction", text=..., reaction={"message_id": theirs})).is_success
-    contents = [json.loads(question.content) for question in coreapp.asked(core.AcceptMessage)]
+    contents = [json.loads(request.content) for request in coreapp.requested(core.AcceptMessage)]
     assert contents == [
         {"type": "text", "text": {"body": "Hello"}, "context": {"id": "3EB0ABC"}},
         {"type": "reaction", "reaction": {"message_id": "3EB0ABC", "emoji": "👍"}},
@@ -60,14 +60,14 @@ async def test_an_answer_may_name_a_message_of_another_server(cloud: Cloud, core
     assert (await cloud.send(context={"message_id": foreign})).is_success
     reaction = {"message_id": foreign, "emoji": "👍"}
     assert (await cloud.send(type="reaction", text=..., reaction=reaction)).is_success
-    contents = [json.loads(question.content) for question in coreapp.asked(core.AcceptMessage)]
+    contents = [json.loads(request.content) for request in coreapp.requested(core.AcceptMessage)]
     assert [contents[0]["context"]["id"], contents[1]["reaction"]["message_id"]] == ["9A3CA5B3D4CD6E67E7"] * 2
 
 
 async def test_callback_data_and_the_identity_hash_reach_the_coreapp(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     await cloud.send(biz_opaque_callback_data="order 7", recipient_identity_key_hash="Sjvjlx8G6Z0=")
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert (question.callback_data, question.identity_hash) == ("order 7", "Sjvjlx8G6Z0=")
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert (request.callback_data, request.identity_hash) == ("order 7", "Sjvjlx8G6Z0=")
     response = await cloud.send(biz_opaque_callback_data="x" * 513)
     assert error(response)[:2] == (400, 131009)
 
@@ -107,7 +107,7 @@ async def test_an_invalid_message_is_refused(
     status, given, words = error(response)
     assert (status, given) == (400, code)
     assert message is None or words == message
-    assert not coreapp.asked(core.AcceptMessage)
+    assert not coreapp.requested(core.AcceptMessage)
 
 
 async def test_a_template_is_checked_against_the_numbers_templates(cloud: Cloud, coreapp: FakeCoreapp) -> None:
@@ -127,9 +127,9 @@ async def test_a_template_is_checked_against_the_numbers_templates(cloud: Cloud,
 
     response = await send(3)
     assert response.json()["messages"][0]["message_status"] == "accepted"
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert json.loads(question.content)["template"]["filled"]["body"] == "Hello p0, p1 and p2."
-    assert question.category == "UTILITY"
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert json.loads(request.content)["template"]["filled"]["body"] == "Hello p0, p1 and p2."
+    assert request.category == "UTILITY"
     response = await send(1)
     assert error(response)[:2] == (400, 132000)
     assert details(response) == (
@@ -168,8 +168,8 @@ async def test_a_received_message_is_marked_as_read(cloud: Cloud, coreapp: FakeC
     for body in (mark, {**mark, "typing_indicator": {"type": "text"}}):
         response = await cloud.http.post(PATH, json=body)
         assert (response.status_code, response.text) == (200, '{"success":true}')
-    marks = coreapp.asked(core.MarkRead)
-    assert [(question.id, question.typing) for question in marks] == [("3EB0ABC", False), ("3EB0ABC", True)]
+    marks = coreapp.requested(core.MarkRead)
+    assert [(request.id, request.typing) for request in marks] == [("3EB0ABC", False), ("3EB0ABC", True)]
 
 
 @pytest.mark.parametrize(("indicator", "code"), [("text", 131008), ({}, 131008), ({"type": "audio"}, 100)])
@@ -179,13 +179,13 @@ async def test_a_typing_indicator_of_another_type_is_refused(
     theirs = wamid.encode("3EB0ABC", "15550110001", by_recipient=True)
     mark = {"messaging_product": "whatsapp", "status": "read", "message_id": theirs, "typing_indicator": indicator}
     assert error(await cloud.http.post(PATH, json=mark))[:2] == (400, code)
-    assert not coreapp.asked(core.MarkRead)
+    assert not coreapp.requested(core.MarkRead)
 
 
 async def test_a_mark_of_v1_shows_no_indicator(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     body = {"status": "read", "typing_indicator": {"type": "text"}}
     assert (await cloud.http.put("/v1/messages/3EB0ABC", json=body)).status_code in (200, 400)
-    assert not any(question.typing for question in coreapp.asked(core.MarkRead))
+    assert not any(request.typing for request in coreapp.requested(core.MarkRead))
 
 
 async def test_a_mark_of_an_unusable_id_is_refused(cloud: Cloud, coreapp: FakeCoreapp) -> None:

@@ -26,7 +26,7 @@ async def test_the_identity_check_is_set_and_coreapps_are_notified(cloud: Cloud,
     wanted = {"user_identity_change": {"enable_identity_key_check": True}}
     assert (await cloud.http.post(path, json=wanted)).text == SUCCESS
     assert (await cloud.http.get(path)).json() == wanted
-    assert len(coreapp.asked(core.SettingsChanged)) == 1
+    assert len(coreapp.requested(core.SettingsChanged)) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ async def test_each_number_sends_from_its_own_phone_number_id(
     assert (await cloud.send()).status_code == 200
     sent = await cloud.http.post(f"/v25.0/{OTHER_NUMBER}/messages", json=TEXT, headers=headers)
     assert sent.status_code == 200, sent.text
-    assert [each.account for each in coreapp.asked(core.AcceptMessage)] == ["15550000000", SECOND]
+    assert [each.account for each in coreapp.requested(core.AcceptMessage)] == ["15550000000", SECOND]
     for node, bearer, app, waba in ((NUMBER, {}, APP, WABA), (OTHER_NUMBER, headers, OTHER_APP, OTHER_WABA)):
         shown = (await cloud.http.get(f"/{node}", params={"fields": "id,display_phone_number"}, headers=bearer)).json()
         assert shown["id"] == node
@@ -66,7 +66,7 @@ async def test_ids_of_another_number_do_not_exist_for_a_token(
         check_beyond(await cloud.http.post(f"/{waba}/subscribed_apps", headers=bearer), waba)
         check_beyond(await cloud.http.delete(f"/{waba}/message_templates?name=x", headers=bearer), waba)
         check_beyond(await cloud.http.get(f"/{app}", headers=bearer), app)
-    assert coreapp.asked(core.AcceptMessage) == []
+    assert coreapp.requested(core.AcceptMessage) == []
 
 
 async def test_callbacks_belong_to_the_app_of_one_number(
@@ -79,7 +79,7 @@ async def test_callbacks_belong_to_the_app_of_one_number(
     check_beyond(await served.http.get(f"/{OTHER_APP}/subscriptions"), OTHER_APP)
     check_beyond(await served.http.post(f"/{APP}/subscriptions", json={}, headers=headers), APP)
     assert (await served.http.post(f"/{OTHER_WABA}/subscribed_apps", headers=headers)).status_code == 200
-    assert {each.account for each in coreapp.asked(core.SettingsChanged)} == {SECOND}
+    assert {each.account for each in coreapp.requested(core.SettingsChanged)} == {SECOND}
     assert (await served.http.get(f"/{WABA}/subscribed_apps")).json() == {"data": []}
     listed = (await served.http.get(f"/{OTHER_WABA}/subscribed_apps", headers=headers)).json()["data"]
     assert [each["whatsapp_business_api_data"]["id"] for each in listed] == [OTHER_APP]
@@ -126,14 +126,14 @@ async def test_a_paused_number_is_unavailable(cloud: Cloud, database: Database) 
 async def test_a_removed_number_has_no_ids(cloud: Cloud, database: Database) -> None:
     headers = await second(cloud.served, database)
     token = headers["Authorization"].removeprefix("Bearer ")
-    asked = {"input_token": token}
-    assert (await cloud.http.get("/debug_token", params=asked)).json()["data"]["app_id"] == OTHER_APP
+    requested = {"input_token": token}
+    assert (await cloud.http.get("/debug_token", params=requested)).json()["data"]["app_id"] == OTHER_APP
     async with database.transaction() as connection:
         await numbers.set_state(connection, SECOND, numbers.REMOVING)
     await cloud.served.parts.numbers.poll()
     assert error(await cloud.http.get(f"/{OTHER_NUMBER}", headers=headers))[:2] == (401, 190)
     check_beyond(await cloud.http.get(f"/{OTHER_NUMBER}"), OTHER_NUMBER)
-    assert (await cloud.http.get("/debug_token", params=asked)).json()["data"]["is_valid"] is False
+    assert (await cloud.http.get("/debug_token", params=requested)).json()["data"]["is_valid"] is False
 
 
 async def test_a_host_takes_tokens_of_its_number_only(serve: Serve, database: Database, coreapp: FakeCoreapp) -> None:
@@ -158,7 +158,7 @@ async def test_any_token_of_an_open_facade_acts_for_the_number_that_the_call_nam
     headers = {"Authorization": "Bearer anything"}
     sent = await served.http.post(f"/{node}/messages", json=TEXT, headers=headers)
     assert sent.status_code == 200, sent.text
-    assert [each.account for each in coreapp.asked(core.AcceptMessage)] == [account]
+    assert [each.account for each in coreapp.requested(core.AcceptMessage)] == [account]
     async with database.transaction() as connection:
         await numbers.set_state(connection, SECOND, numbers.PAUSED)
     await served.parts.numbers.poll()

@@ -138,8 +138,8 @@ async def test_responses_match_their_schemas(cloud: Cloud, coreapp: FakeCoreapp)
         seen += 1
     assert seen >= 14
     sent = await cloud.send()
-    answer = found["paths"]["/{phone-number-id}/messages"]["post"]["responses"]["200"]["content"]
-    jsonschema.validate(sent.json(), answer["application/json"]["schema"])
+    described = found["paths"]["/{phone-number-id}/messages"]["post"]["responses"]["200"]["content"]
+    jsonschema.validate(sent.json(), described["application/json"]["schema"])
 
 
 async def test_every_call_without_a_token_has_an_error_of_the_documented_format(cloud: Cloud) -> None:

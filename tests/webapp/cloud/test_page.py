@@ -96,7 +96,7 @@ def test_every_call_that_the_tables_honour_or_tolerate_is_served() -> None:
 
 
 async def test_every_call_that_the_tables_refuse_is_refused_so(cloud: Cloud) -> None:
-    asked = 0
+    called = 0
     for row in said("refused"):
         if CODE_3 not in row.verdict and CODE_100 not in row.verdict:
             continue
@@ -108,8 +108,8 @@ async def test_every_call_that_the_tables_refuse_is_refused_so(cloud: Cloud) -> 
             response = await cloud.http.request(method, f"/v25.0/{node}/{edge}", json={} if method == "POST" else None)
             found = response.json()["error"]
             assert (found["code"], found.get("error_subcode")) == expected, (row, kind, edge, method)
-            asked += 1
-    assert asked > 15
+            called += 1
+    assert called > 15
 
 
 @pytest.mark.parametrize("verdict", ["honoured", "refused"])

@@ -68,5 +68,5 @@ async def test_a_link_to_a_file_of_an_unsupported_type_is_accepted(
 ) -> None:
     response = await cloud.send(**{"type": kind, "text": ..., kind: {"link": link}})
     assert response.status_code == 200, response.text
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert json.loads(question.content)[kind]["link"] == link
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert json.loads(request.content)[kind]["link"] == link

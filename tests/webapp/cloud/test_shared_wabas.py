@@ -71,7 +71,7 @@ async def test_a_token_sends_from_its_own_number_only(cloud: Cloud, second: Head
     assert (await cloud.http.post(f"/{OTHER_NUMBER}/messages", json=TEXT, headers=second)).status_code == 200
     check_beyond(await cloud.http.post(f"/{NUMBER}/messages", json=TEXT, headers=second), NUMBER)
     check_beyond(await cloud.http.post(f"/{OTHER_NUMBER}/messages", json=TEXT), OTHER_NUMBER)
-    assert [question.account for question in coreapp.asked(core.AcceptMessage)] == [SECOND]
+    assert [request.account for request in coreapp.requested(core.AcceptMessage)] == [SECOND]
 
 
 async def test_the_waba_and_its_app_are_the_same_for_all_its_numbers(cloud: Cloud, second: Headers) -> None:
@@ -102,7 +102,7 @@ async def test_the_messaging_limit_belongs_to_the_waba(
         assert shown["account_mode"] == ("SANDBOX" if headers else "LIVE")
         waba = await cloud.http.get(f"/{WABA}?fields=whatsapp_business_manager_messaging_limit", headers=headers)
         assert waba.json()["whatsapp_business_manager_messaging_limit"] == "TIER_250"
-    assert [question.recipient_limit for question in coreapp.asked(core.AcceptMessage)] == [250, 250]
+    assert [request.recipient_limit for request in coreapp.requested(core.AcceptMessage)] == [250, 250]
 
 
 async def test_templates_belong_to_the_waba(cloud: Cloud, second: Headers, coreapp: FakeCoreapp) -> None:
@@ -118,7 +118,7 @@ async def test_templates_belong_to_the_waba(cloud: Cloud, second: Headers, corea
     del message["text"]
     assert (await cloud.http.post(f"/{NUMBER}/messages", json=message)).status_code == 200
     assert (await cloud.http.post(f"/{OTHER_NUMBER}/messages", json=message, headers=second)).status_code == 200
-    assert [question.account for question in coreapp.asked(core.AcceptMessage)] == [FIRST, SECOND]
+    assert [request.account for request in coreapp.requested(core.AcceptMessage)] == [FIRST, SECOND]
     changed = {"components": [{"type": "BODY", "text": "Good day"}]}
     assert (await cloud.http.post(f"/{created['id']}", json=changed, headers=second)).json() == {"success": True}
     assert (await cloud.http.delete(f"/{WABA}/message_templates?name=greeting", headers=second)).status_code == 200
@@ -152,9 +152,9 @@ async def test_callbacks_of_app_and_waba_are_those_of_all_numbers_and_outlive_th
             (f"/{WABA}/subscribed_apps", override),
             (f"/{OTHER_NUMBER}", number),
         ):
-            coreapp.questions.clear()
+            coreapp.requests.clear()
             assert (await cloud.http.post(path, json=body, headers=second)).json() == {"success": True}
-            told = {question.account for question in coreapp.asked(core.SettingsChanged)}
+            told = {request.account for request in coreapp.requested(core.SettingsChanged)}
             assert told == ({SECOND} if path == f"/{OTHER_NUMBER}" else {FIRST, SECOND})
     shown = (await cloud.http.get(f"/{NUMBER}?fields=webhook_configuration")).json()["webhook_configuration"]
     assert shown == {"whatsapp_business_account": url, "application": url}

@@ -43,7 +43,7 @@ async def sent_life(cloud: Cloud, coreapp: FakeCoreapp, category: str, **fields:
         template["components"] = CODE_PARAMETERS
     response = await cloud.send(type="template", text=..., template=template, **fields)
     assert response.is_success, response.text
-    return coreapp.asked(core.AcceptMessage)[-1].ttl
+    return coreapp.requested(core.AcceptMessage)[-1].ttl
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ async def test_a_value_outside_the_range_of_its_category_is_refused(cloud: Cloud
 
 async def test_the_value_is_shown_changed_and_gone_with_its_template(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     template_id = (await create(cloud, "UTILITY", **{NAME: 60})).json()["id"]
-    asked = f"/{template_id}?fields={NAME}"
-    assert (await cloud.http.get(asked)).json() == {NAME: 60, "id": template_id}
+    path = f"/{template_id}?fields={NAME}"
+    assert (await cloud.http.get(path)).json() == {NAME: 60, "id": template_id}
     listed = (await cloud.http.get(PATH, params={"fields": NAME})).json()["data"]
     assert listed == [{NAME: 60, "id": template_id}]
     assert await sent_life(cloud, coreapp, "UTILITY") == 60
     assert (await cloud.http.post(f"/{template_id}", json={NAME: 90})).text == '{"success":true}'
-    assert (await cloud.http.get(asked)).json() == {NAME: 90, "id": template_id}
+    assert (await cloud.http.get(path)).json() == {NAME: 90, "id": template_id}
     assert await sent_life(cloud, coreapp, "UTILITY") == 90
     assert error(await cloud.http.post(f"/{template_id}", json={NAME: 29}))[:2] == (400, 100)
     assert (await cloud.http.delete(PATH, params={"name": "order"})).is_success
     assert (await create(cloud, "UTILITY")).json()["id"] == template_id
-    assert (await cloud.http.get(asked)).json() == {"id": template_id}
+    assert (await cloud.http.get(path)).json() == {"id": template_id}
     assert await sent_life(cloud, coreapp, "UTILITY") == 0
 
 
@@ -110,7 +110,7 @@ async def test_messages_of_v1_have_their_own_time_to_live(cloud: Cloud, coreapp:
     template = {"name": "order", "language": {"policy": "deterministic", "code": "en_US"}}
     body = {"to": "15550110001", "type": "template", "template": template}
     assert (await cloud.http.post("/v1/messages", json=body)).is_success
-    assert coreapp.asked(core.AcceptMessage)[-1].ttl == 0
+    assert coreapp.requested(core.AcceptMessage)[-1].ttl == 0
 
 
 async def list_lives(database: Database) -> Mapping[str, int]:
@@ -144,8 +144,8 @@ async def test_an_imported_template_has_no_value_of_a_deleted_one(
         {"name": name, "language": "en_US", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hi"}]}
         for name in ("kept", "order")
     ]
-    answer = await cloud.http.post("/v1/configs/templates/import", json={"data": data, "replace": True})
-    assert answer.is_success, answer.text
+    response = await cloud.http.post("/v1/configs/templates/import", json={"data": data, "replace": True})
+    assert response.is_success, response.text
     assert list((await list_lives(database)).values()) == [90]
     assert await sent_life(cloud, coreapp, "UTILITY") == 0
 

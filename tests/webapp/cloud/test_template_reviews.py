@@ -304,15 +304,15 @@ async def test_an_import_with_statuses_is_unchanged_by_a_review(reviewing: Revie
     cloud = await reviewing(60_000)
     if kind == "exported":
         data = body("templates_exported")
-        answer = await cloud.http.post(f"{V1}/import", json=data)
-        statuses = [one["status"] for one in answer.json()["templates"]]
+        response = await cloud.http.post(f"{V1}/import", json=data)
+        statuses = [one["status"] for one in response.json()["templates"]]
         assert statuses == ["APPROVED", "APPROVED", "IN_APPEAL", "APPROVED"]
         again = await cloud.http.post(f"{V1}/import", json=data)
-        assert again.json()["templates"] == answer.json()["templates"]
+        assert again.json()["templates"] == response.json()["templates"]
     else:
         for _ in range(2):
-            answer = await cloud.http.post(f"{V1}/import", json={"data": [ORDER]})
-            assert [one["status"] for one in answer.json()["templates"]] == ["PENDING"]
+            response = await cloud.http.post(f"{V1}/import", json={"data": [ORDER]})
+            assert [one["status"] for one in response.json()["templates"]] == ["PENDING"]
 
 
 ROW = TemplateRow(ACCOUNT, "order", "en_US", "ns", "UTILITY", "APPROVED", [], 5)

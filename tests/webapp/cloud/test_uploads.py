@@ -277,9 +277,9 @@ async def test_a_file_whose_bytes_are_all_there_is_finished_once(cloud: Cloud, d
         await cloud_uploads.add(connection, CloudUpload("full", "15550000000", "image/png", len(PNG), 0, now))
         part = CloudUploadPart("full", 0, "15550000000", len(PNG), stored.name)
         assert await cloud_uploads.append(connection, part)
-    answers = await asyncio.gather(*(add(cloud, "upload:full", len(PNG), b"") for _ in range(4)))
-    assert [response.status_code for response in answers] == [200] * 4
-    assert len({response.json()["h"] for response in answers}) == 1
+    responses = await asyncio.gather(*(add(cloud, "upload:full", len(PNG), b"") for _ in range(4)))
+    assert [response.status_code for response in responses] == [200] * 4
+    assert len({response.json()["h"] for response in responses}) == 1
     assert await asyncio.to_thread(files, cloud) == 1
 
 

@@ -31,7 +31,7 @@ OTP = {
 @pytest.fixture
 async def users(serve: Serve, coreapp: FakeCoreapp, database: Database) -> Cloud:
     """Webapp whose first number has named two users, and another number a third one."""
-    coreapp.answer(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id=ID, wa_id=q.to))
+    coreapp.respond(core.AcceptMessage, lambda q: core.Accepted(n=q.n, id=ID, wa_id=q.to))
     served = await serve(cloud_api=True, cloud_user_ids=True)
     await served.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
@@ -55,23 +55,23 @@ async def test_a_message_reaches_the_number_of_the_user(
         "contacts": [{"input": user_id, "user_id": user_id}],
         "messages": [{"id": wamid.encode(ID, visible)}],
     }
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert question.to == PEERS[user_id]
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert request.to == PEERS[user_id]
 
 
 async def test_a_number_has_precedence_over_an_id(users: Cloud, coreapp: FakeCoreapp) -> None:
     for recipient in (KNOWN, OTHERS, "nonsense", 7, None):
         response = await users.send(to="15550110002", recipient=recipient)
         assert response.json()["contacts"] == [{"input": "15550110002", "wa_id": "15550110002"}]
-    assert {question.to for question in coreapp.asked(core.AcceptMessage)} == {"15550110002"}
+    assert {request.to for request in coreapp.requested(core.AcceptMessage)} == {"15550110002"}
 
 
 async def test_the_id_of_a_message_does_not_contain_the_number_of_a_user_name(users: Cloud) -> None:
     response = await users.send(to="15550370007")
     assert response.json()["contacts"] == [{"input": "15550370007", "wa_id": "15550370007"}]
     assert response.json()["messages"] == [{"id": wamid.encode(ID, "")}]
-    answered = await users.send(context={"message_id": wamid.encode("in-1", "", by_recipient=True)})
-    assert answered.status_code == 200, answered.text
+    reply = await users.send(context={"message_id": wamid.encode("in-1", "", by_recipient=True)})
+    assert reply.status_code == 200, reply.text
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_an_unusable_id_is_refused(users: Cloud, coreapp: FakeCoreapp, fie
     response = await users.send(**{"to": ..., **fields})
     assert error(response)[:2] == (400, code)
     assert code != 131062 or "is not the id of a user in this portfolio" in details(response)
-    assert not coreapp.asked(core.AcceptMessage)
+    assert not coreapp.requested(core.AcceptMessage)
 
 
 async def test_an_id_belongs_to_one_number(users: Cloud, database: Database, coreapp: FakeCoreapp) -> None:
@@ -105,7 +105,7 @@ async def test_an_id_belongs_to_one_number(users: Cloud, database: Database, cor
     assert sent.status_code == 200, sent.text
     refused = await users.http.post(f"/v25.0/{NUMBER}/messages", json=message)
     assert error(refused)[1] == 131062
-    assert [question.to for question in coreapp.asked(core.AcceptMessage)] == ["15550110003"]
+    assert [request.to for request in coreapp.requested(core.AcceptMessage)] == ["15550110003"]
 
 
 async def test_numbers_of_one_waba_have_the_same_users(users: Cloud, database: Database, coreapp: FakeCoreapp) -> None:
@@ -121,8 +121,8 @@ async def test_numbers_of_one_waba_have_the_same_users(users: Cloud, database: D
         f"/v25.0/{phone_number_id}/messages", json={**message, "recipient": OTHERS}, headers=headers
     )
     assert error(unknown)[1] == 131062
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert (question.account, question.to) == (third, PEERS[KNOWN])
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert (request.account, request.to) == (third, PEERS[KNOWN])
 
 
 async def test_a_template_with_a_one_time_password_needs_a_number(users: Cloud, coreapp: FakeCoreapp) -> None:
@@ -151,5 +151,5 @@ async def test_without_the_setting_an_id_is_no_recipient(cloud: Cloud, coreapp: 
     assert error(await cloud.send(to=KNOWN))[:2] == (400, 131009)
     response = await cloud.send(to="15550370007", recipient=KNOWN)
     assert response.json()["messages"][0]["id"].startswith("wamid.HBgLMTU1NTAzNzAwMDcV")
-    [question] = coreapp.asked(core.AcceptMessage)
-    assert question.to == "15550370007"
+    [request] = coreapp.requested(core.AcceptMessage)
+    assert request.to == "15550370007"

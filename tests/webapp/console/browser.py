@@ -50,14 +50,14 @@ class Browser:
 
     async def submit(self, page: str, action: str, fields: Mapping[str, Any] | None = None) -> httpx.Response:
         """Open a page, and send its form with this action. Fields that are not given have the values of the page."""
-        answer = await self.get(page)
-        assert answer.status_code == 200, answer.text
-        form = next(form for form in forms(answer.text) if form.action == action and form.method == "post")
+        response = await self.get(page)
+        assert response.status_code == 200, response.text
+        form = next(form for form in forms(response.text) if form.action == action and form.method == "post")
         return await self.post(action, {**form.fields, **(fields or {})})
 
     async def log_in(self, username: str = "admin", password: str = PASSWORD) -> None:
-        answer = await self.submit("/console/login", "/console/login", {"username": username, "password": password})
-        assert answer.status_code == 303, answer.text
+        response = await self.submit("/console/login", "/console/login", {"username": username, "password": password})
+        assert response.status_code == 303, response.text
 
     def cookie(self, part: str) -> str:
         """Return the value of the cookie whose name ends so; empty without one."""
@@ -101,12 +101,12 @@ def links(text: str) -> Sequence[str]:
     return [address for address in found if not address.startswith("#")]
 
 
-def check_page(answer: httpx.Response) -> None:
+def check_page(response: httpx.Response) -> None:
     """Check the headers, the markup and the addresses of a page."""
-    nonce = check_headers(answer)
-    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert document.faults(answer.text) == []
-    for each in document.parse(answer.text).walk():
+    nonce = check_headers(response)
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert document.faults(response.text) == []
+    for each in document.parse(response.text).walk():
         assert each.tag not in ("iframe", "object", "embed", "base"), each.tag
         # A link in the text of a template leads to another host when it is followed, without a referrer.
         outside = {"href"} if each.tag == "a" and each.get("rel") == "noopener noreferrer" else set()
@@ -116,23 +116,23 @@ def check_page(answer: httpx.Response) -> None:
             assert each.get("nonce") == nonce
 
 
-def check_headers(answer: httpx.Response) -> str:
+def check_headers(response: httpx.Response) -> str:
     """Check the headers that every page of the console has. Returns the nonce of its scripts."""
-    directives = answer.headers["Content-Security-Policy"].split("; ")
+    directives = response.headers["Content-Security-Policy"].split("; ")
     assert set(POLICY) < set(directives)
     assert [each for each in directives if each not in POLICY] == [directives[1]]
     nonce = re.fullmatch(r"script-src 'nonce-([\w-]{22})'", directives[1])
     assert nonce is not None
-    check_common(answer)
-    assert answer.headers["Cache-Control"] == "no-store"
+    check_common(response)
+    assert response.headers["Cache-Control"] == "no-store"
     return nonce[1]
 
 
-def check_common(answer: httpx.Response) -> None:
+def check_common(response: httpx.Response) -> None:
     """Check the headers that every response of the console has, also static files and streams."""
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert answer.headers["Referrer-Policy"] == "no-referrer"
-    assert answer.headers["Cross-Origin-Opener-Policy"] == "same-origin"
-    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
-    assert answer.headers["X-Frame-Options"] == "DENY"
-    assert answer.headers["Permissions-Policy"].startswith("camera=()")
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Referrer-Policy"] == "no-referrer"
+    assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert response.headers["X-Frame-Options"] == "DENY"
+    assert response.headers["Permissions-Policy"].startswith("camera=()")

@@ -66,9 +66,9 @@ async def test_the_url_selects_callbacks(
         dead=[callback(3, attempt=9, kind="contact_change"), callback(4, attempt=9, subject="cloud:gBEGmessage4")],
         done=[callback(5, kind="contact_change"), callback(6, recipient="15550110001")],
     )
-    answer = await browser.get(f"/console/callbacks?{query}")
-    assert answer.status_code == 200
-    assert listed(answer.text) == [str(callback(number).seq) for number in numbers]
+    response = await browser.get(f"/console/callbacks?{query}")
+    assert response.status_code == 200
+    assert listed(response.text) == [str(callback(number).seq) for number in numbers]
 
 
 async def test_one_callback_shows_every_attempt(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
@@ -91,15 +91,15 @@ async def test_one_callback_shows_every_attempt(database: Database, coreapp: Fak
     assert re.findall(r"webhook-timestamp: (\d+)", text) == ["1780000061", "1780000121", "1780000181"]
     assert "webhook-signature" not in text
     assert "down for maintenance" not in text
-    coreapp.answer(
+    coreapp.respond(
         core.ReadCallback,
         lambda q: core.CallbackText(q.n, b'{"a":1}', [core.AttemptResponse(tried[0].at, b"down for maintenance")]),
     )
     shown = await browser.submit(page, f"{page}/body")
     assert "down for maintenance" in shown.text
     assert "&#34;a&#34;: 1" in shown.text
-    asked = coreapp.asked(core.ReadCallback)
-    assert [(one.account, one.seq, one.by) for one in asked] == [("15550000000", row.seq, "admin (console)")]
+    requested = coreapp.requested(core.ReadCallback)
+    assert [(one.account, one.seq, one.by) for one in requested] == [("15550000000", row.seq, "admin (console)")]
 
 
 async def test_a_coreapp_that_would_record_no_reader_shows_no_body(
@@ -108,16 +108,16 @@ async def test_a_coreapp_that_would_record_no_reader_shows_no_body(
     await store_callbacks(database, dead=[callback(1)])
     coreapp.version = 4
     page = f"/console/callbacks/{callback(1).seq}"
-    answer = await browser.submit(page, f"{page}/body")
-    assert answer.status_code == 503
-    assert "has an earlier release" in answer.text
-    assert coreapp.asked(core.ReadCallback) == []
+    response = await browser.submit(page, f"{page}/body")
+    assert response.status_code == 503
+    assert "has an earlier release" in response.text
+    assert coreapp.requested(core.ReadCallback) == []
 
 
 async def test_a_body_that_cannot_be_shown_says_why(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
     await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ReadCallback, 1006, "its history has expired")
     page = f"/console/callbacks/{callback(1).seq}"
-    answer = await browser.submit(page, f"{page}/body")
-    assert answer.status_code == 409
-    assert "its history has expired" in answer.text
+    response = await browser.submit(page, f"{page}/body")
+    assert response.status_code == 409
+    assert "its history has expired" in response.text

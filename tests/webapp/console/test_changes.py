@@ -66,12 +66,12 @@ async def finished(browser: Browser, address: str) -> str:
 
 def replay_all(coreapp: FakeCoreapp) -> None:
     """Let the Coreapp post every callback again."""
-    coreapp.answer(core.ResendCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+    coreapp.respond(core.ResendCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
 
 
-def asked_again(coreapp: FakeCoreapp) -> Sequence[tuple[Sequence[int], bool]]:
+def requested_again(coreapp: FakeCoreapp) -> Sequence[tuple[Sequence[int], bool]]:
     """Return the callbacks of each replay, and whether those accepted by now are posted again as well."""
-    return [(one.seqs, one.accepted) for one in coreapp.asked(core.ResendCallbacks)]
+    return [(one.seqs, one.accepted) for one in coreapp.requested(core.ResendCallbacks)]
 
 
 @pytest.mark.parametrize("state", ["failing", "dead", "done"])
@@ -80,18 +80,18 @@ async def test_one_callback_is_sent_again(
 ) -> None:
     await store_callbacks(database, **{state: [callback(1, attempt=9, due_at=AT)]})
     replay_all(coreapp)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    text = await finished(browser, answer.headers["Location"])
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    text = await finished(browser, response.headers["Location"])
     assert "1 of 1 done" in text
-    (asked,) = coreapp.asked(core.ResendCallbacks)
+    (requested,) = coreapp.requested(core.ResendCallbacks)
     # A callback that the webhook accepts in the meantime is not posted twice.
-    assert (asked.account, asked.seqs, asked.shard, asked.accepted) == (
+    assert (requested.account, requested.seqs, requested.shard, requested.accepted) == (
         "15550000000",
         [callback(1).seq],
         0,
         state == "done",
     )
-    assert re.fullmatch(r"admin \(console [0-9a-f]{16}\)", asked.by)
+    assert re.fullmatch(r"admin \(console [0-9a-f]{16}\)", requested.by)
 
 
 async def test_a_callback_that_was_not_tried_yet_is_not_sent_again(
@@ -100,10 +100,10 @@ async def test_a_callback_that_was_not_tried_yet_is_not_sent_again(
     await store_callbacks(database, pending=[callback(1)], dead=[callback(2)])
     text = (await browser.get(f"/console/callbacks/{callback(1).seq}")).text
     assert 'action="/console/callbacks/replay"' not in text
-    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [str(callback(1).seq)]})
-    assert answer.headers["Location"] == "/console/callbacks"
+    response = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [str(callback(1).seq)]})
+    assert response.headers["Location"] == "/console/callbacks"
     assert "No callback matches" in (await browser.get("/console/callbacks/change?action=replay&status=pending")).text
-    assert asked_again(coreapp) == []
+    assert requested_again(coreapp) == []
 
 
 async def test_the_selected_callbacks_of_this_number_are_sent_again(
@@ -115,9 +115,9 @@ async def test_the_selected_callbacks_of_this_number_are_sent_again(
     replay_all(coreapp)
     chosen = [str(callback(number).seq) for number in (1, 3, 4)]
     more = ["x", "77", "9" * 30]
-    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [*chosen, *more]})
-    assert "2 of 2 done" in await finished(browser, answer.headers["Location"])
-    assert asked_again(coreapp) == [([callback(1).seq], False), ([callback(3).seq], True)]
+    response = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": [*chosen, *more]})
+    assert "2 of 2 done" in await finished(browser, response.headers["Location"])
+    assert requested_again(coreapp) == [([callback(1).seq], False), ([callback(3).seq], True)]
 
 
 async def test_all_that_match_are_sent_again_after_their_count_was_shown(
@@ -139,9 +139,9 @@ async def test_all_that_match_are_sent_again_after_their_count_was_shown(
         ("failing", "1"),
         ("given up", "1"),
     ]
-    answer = await browser.submit(page, "/console/callbacks/change")
-    assert "4 of 4 done" in await finished(browser, answer.headers["Location"])
-    assert asked_again(coreapp) == [
+    response = await browser.submit(page, "/console/callbacks/change")
+    assert "4 of 4 done" in await finished(browser, response.headers["Location"])
+    assert requested_again(coreapp) == [
         ([callback(4).seq, callback(3).seq], True),
         ([callback(2).seq], False),
         ([callback(1).seq], False),
@@ -156,13 +156,13 @@ async def test_a_replay_of_many_shows_its_progress_and_stops(
     page = "/console/callbacks/change?action=replay&status=given+up"
     assert "450 callbacks are posted again" in (await browser.get(page)).text
     change = (await browser.submit(page, "/console/callbacks/change")).headers["Location"]
-    await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
+    await coreapp.until(lambda: coreapp.requested(core.ResendCallbacks) != [])
     await shows(browser, change, "200 of 450 done")
     assert (await stop(browser, change)).status_code == 303
     text = await finished(browser, change)
     assert "stopped" in text
     await asyncio.sleep(1.2)  # longer than the pause between two pages
-    assert [len(seqs) for seqs, _ in asked_again(coreapp)] in ([200], [200, 200])
+    assert [len(seqs) for seqs, _ in requested_again(coreapp)] in ([200], [200, 200])
 
 
 async def test_ten_thousand_callbacks_are_sent_again_with_progress(
@@ -188,10 +188,10 @@ async def test_ten_thousand_callbacks_are_sent_again_with_progress(
     await polling.until(has_ended, pause=0.001)
     assert "10,000" in shown
     assert len(shown) > 3
-    asked = coreapp.asked(core.ResendCallbacks)
-    assert max(len(one.seqs) for one in asked) == 200
-    assert sorted(seq for one in asked for seq in one.seqs) == [callback(n).seq for n in range(10_000)]
-    assert sum(len(one.seqs) for one in asked if one.accepted) == 2_000
+    requested = coreapp.requested(core.ResendCallbacks)
+    assert max(len(one.seqs) for one in requested) == 200
+    assert sorted(seq for one in requested for seq in one.seqs) == [callback(n).seq for n in range(10_000)]
+    assert sum(len(one.seqs) for one in requested if one.accepted) == 2_000
 
 
 async def stop(browser: Browser, change: str) -> httpx.Response:
@@ -204,8 +204,8 @@ async def test_a_replay_goes_on_after_the_coreapp_was_busy(
 ) -> None:
     await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ResendCallbacks, 1016, "the callback queue is at its limit", 1)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    change = answer.headers["Location"]
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    change = response.headers["Location"]
     text = await shows(browser, change, "the callback queue is at its limit")
     assert "in progress" in text
     replay_all(coreapp)
@@ -219,9 +219,9 @@ async def test_a_change_that_waits_for_the_coreapp_stops_at_once(
 ) -> None:
     await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ResendCallbacks, 1016, "the callback queue is at its limit", 300)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    change = answer.headers["Location"]
-    await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    change = response.headers["Location"]
+    await coreapp.until(lambda: coreapp.requested(core.ResendCallbacks) != [])
     await stop(browser, change)
     assert "0 of 1 done" in await finished(browser, change)
 
@@ -240,8 +240,8 @@ async def test_a_change_that_fails_says_why(
     coreapp.refuse(core.ResendCallbacks, 1005, "the shard is not one of this number")
     if is_bug:
         monkeypatch.setattr(OperatorLink, "call", None)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    text = await finished(browser, answer.headers["Location"])
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    text = await finished(browser, response.headers["Location"])
     assert "stopped" in text
     assert ("the shard is not one of this number" in text) is not is_bug
     assert ("TypeError: the log of the Webapp has the cause" in text) is is_bug
@@ -250,38 +250,38 @@ async def test_a_change_that_fails_says_why(
 
 async def test_a_purge_needs_the_typed_count(database: Database, coreapp: FakeCoreapp, browser: Browser) -> None:
     await store_callbacks(database, dead=[callback(n, attempt=9) for n in range(3)], pending=[callback(900)])
-    coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs) - 1, 1))
+    coreapp.respond(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs) - 1, 1))
     page, action = "/console/callbacks/change?action=purge", "/console/callbacks/change"
     assert "3 callbacks are deleted and never posted" in (await browser.get(page)).text
     for typed in ("", "2", "all"):
-        answer = await browser.submit(page, action, {"typed": typed})
-        assert answer.status_code == 400
-        check_page(answer)
+        response = await browser.submit(page, action, {"typed": typed})
+        assert response.status_code == 400
+        check_page(response)
     assert (await browser.submit(page, action, {"typed": "3", "below": ""})).status_code == 400
-    assert coreapp.asked(core.PurgeCallbacks) == []
-    answer = await browser.submit(page, action, {"typed": "3"})
-    text = await finished(browser, answer.headers["Location"])
+    assert coreapp.requested(core.PurgeCallbacks) == []
+    response = await browser.submit(page, action, {"typed": "3"})
+    text = await finished(browser, response.headers["Location"])
     assert "2 of 3 done" in text
     assert "1 had changed" in text
-    asked = coreapp.asked(core.PurgeCallbacks)[0]
-    assert (sorted(asked.seqs), asked.choice) == ([callback(n).seq for n in range(3)], "status given up")
-    assert re.fullmatch(r"admin \(console [0-9a-f]{16}\)", asked.by)
-    assert asked.statuses == ["dead"]
+    requested = coreapp.requested(core.PurgeCallbacks)[0]
+    assert (sorted(requested.seqs), requested.choice) == ([callback(n).seq for n in range(3)], "status given up")
+    assert re.fullmatch(r"admin \(console [0-9a-f]{16}\)", requested.by)
+    assert requested.statuses == ["dead"]
 
 
 async def test_a_purge_leaves_callbacks_that_came_after_its_count_was_shown(
     database: Database, coreapp: FakeCoreapp, browser: Browser
 ) -> None:
     await store_callbacks(database, dead=[callback(n, attempt=9) for n in range(3)])
-    coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
+    coreapp.respond(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
     page, action = "/console/callbacks/change?action=purge", "/console/callbacks/change"
     shown = forms((await browser.get(page)).text)
     fields = next(form for form in shown if form.action == action).fields
     # Another one came after the count was shown.
     await store_callbacks(database, dead=[callback(9, attempt=9)])
-    answer = await browser.post(action, {**fields, "typed": "3"})
-    assert "3 of 3 done" in await finished(browser, answer.headers["Location"])
-    assert sorted(coreapp.asked(core.PurgeCallbacks)[0].seqs) == [callback(n).seq for n in range(3)]
+    response = await browser.post(action, {**fields, "typed": "3"})
+    assert "3 of 3 done" in await finished(browser, response.headers["Location"])
+    assert sorted(coreapp.requested(core.PurgeCallbacks)[0].seqs) == [callback(n).seq for n in range(3)]
 
 
 async def test_a_purge_never_takes_callbacks_of_another_status(
@@ -292,9 +292,9 @@ async def test_a_purge_never_takes_callbacks_of_another_status(
     assert "No callback matches." in text
     token = forms(text)[0].fields["csrf"]
     fields = {"csrf": token, "action": "purge", "status": "done", "typed": "1", "below": str(callback(9).seq)}
-    answer = await browser.post("/console/callbacks/change", fields)
-    assert answer.headers["Location"] == "/console/callbacks?status=done"
-    assert coreapp.asked(core.PurgeCallbacks) == []
+    response = await browser.post("/console/callbacks/change", fields)
+    assert response.headers["Location"] == "/console/callbacks?status=done"
+    assert coreapp.requested(core.PurgeCallbacks) == []
 
 
 async def test_each_number_has_two_changes_at_a_time_and_none_is_forgotten_before_its_end(
@@ -311,7 +311,7 @@ async def test_each_number_has_two_changes_at_a_time_and_none_is_forgotten_befor
     with pytest.raises(Overloaded):
         await start("15550000000")
     others = [await start("15559990000"), await start("15559990000")]
-    await coreapp.until(lambda: len(coreapp.asked(core.ResendCallbacks)) == 4)
+    await coreapp.until(lambda: len(coreapp.requested(core.ResendCallbacks)) == 4)
     await changes.stop("15559990000", slow[1])
     with pytest.raises(Overloaded):
         await start("15550000000")
@@ -348,9 +348,9 @@ async def test_another_webapp_shows_and_stops_a_change(
     page = "/console/callbacks/change?action=replay"
     change = (await browser.submit(page, "/console/callbacks/change")).headers["Location"]
     await shows(browser, change, "of 1,450 done")
-    answer = await there.get(change)
-    check_page(answer)
-    assert "in progress" in answer.text
+    response = await there.get(change)
+    check_page(response)
+    assert "in progress" in response.text
     assert f'href="{change}"' in (await there.get("/console/callbacks")).text
     stopped = await stop(there, change)
     assert (stopped.status_code, stopped.headers["Location"]) == (303, change)
@@ -358,9 +358,9 @@ async def test_another_webapp_shows_and_stops_a_change(
         text = await finished(each, change)
         assert ">stopped<" in text
         assert "/stop" not in text
-    asked = len(asked_again(coreapp))
+    requested = len(requested_again(coreapp))
     await asyncio.sleep(1.2)  # longer than the pause between two pages
-    assert len(asked_again(coreapp)) == asked <= 4
+    assert len(requested_again(coreapp)) == requested <= 4
     await there.http.aclose()
 
 
@@ -369,8 +369,8 @@ async def test_a_change_that_waits_is_stopped_by_another_webapp(
 ) -> None:
     await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    change = answer.headers["Location"]
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    change = response.headers["Location"]
     await shows(browser, change, "Waits for the Coreapp: busy")
     async with database.transaction() as connection:  # as another Webapp does it
         await callback_changes.stop(connection, "15550000000", change.rpartition("/")[2])
@@ -405,8 +405,8 @@ async def test_a_change_of_a_webapp_that_died_is_shown_as_ended(
     assert "Waits for" not in text
     # The number may have further ones.
     replay_all(coreapp)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    assert "1 of 1 done" in await finished(browser, answer.headers["Location"])
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    assert "1 of 1 done" in await finished(browser, response.headers["Location"])
 
 
 async def test_a_webapp_that_stops_ends_its_changes(
@@ -414,10 +414,10 @@ async def test_a_webapp_that_stops_ends_its_changes(
 ) -> None:
     await store_callbacks(database, dead=[callback(1)])
     coreapp.refuse(core.ResendCallbacks, 1016, "busy", 300)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    await coreapp.until(lambda: coreapp.asked(core.ResendCallbacks) != [])
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    await coreapp.until(lambda: coreapp.requested(core.ResendCallbacks) != [])
     await end_changes(console)
-    text = await finished(browser, answer.headers["Location"])
+    text = await finished(browser, response.headers["Location"])
     assert "Stopped by an error: the Webapp was stopped" in text
 
 
@@ -447,8 +447,8 @@ async def test_a_webapp_without_the_operator_key_neither_deletes_nor_opens_messa
     page = "/console/callbacks/change?action=purge"
     change = (await browser.submit(page, "/console/callbacks/change", {"typed": "1"})).headers["Location"]
     assert "this Webapp has no operator key" in await finished(browser, change)
-    answer = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
-    assert "1 of 1 done" in await finished(browser, answer.headers["Location"])
+    response = await browser.submit(f"/console/callbacks/{callback(1).seq}", "/console/callbacks/replay")
+    assert "1 of 1 done" in await finished(browser, response.headers["Location"])
 
 
 async def test_the_audit_lists_replays_and_purges_newest_first(database: Database, browser: Browser) -> None:
@@ -473,12 +473,12 @@ async def test_the_audit_lists_contents_that_were_shown(database: Database, brow
             at = AT + len(subject) * 1000
             entry = audit_entries.make(account, action, subject, by="ann (console)", at=at)
             await audit_entries.add(connection, entry)
-    answer = await browser.get("/console/callbacks/audit")
-    check_page(answer)
+    response = await browser.get("/console/callbacks/audit")
+    check_page(response)
     rows = re.findall(
         r'data-label="Time \(UTC\)">.*?([\d-]+ [\d:]+)<.*?data-label="What">([^<]+)<.*?data-label="By">([^<]+)<'
         r'.*?data-label="Selection, id or number">([^<]+)<',
-        answer.text,
+        response.text,
         re.DOTALL,
     )
     assert rows == [
@@ -523,7 +523,7 @@ async def test_a_connection_lost_during_a_report_does_not_end_a_change(
     await store_callbacks(database, dead=[callback(1), callback(2)])
     replay_all(coreapp)
     chosen = [str(callback(number).seq) for number in (1, 2)]
-    answer = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": chosen})
-    text = await finished(browser, answer.headers["Location"])
+    response = await browser.submit("/console/callbacks", "/console/callbacks/replay", {"seq": chosen})
+    text = await finished(browser, response.headers["Location"])
     assert "2 of 2 done" in text
     assert "the log of the Webapp has the cause" not in text

@@ -43,7 +43,7 @@ tidings_queue_depth{{queue="http",shard="",number=""}} 5.0
 
 def script(coreapp: FakeCoreapp, *, accepted: float, delivered: float, callbacks: float, depth: float) -> None:
     text = METRICS.format(accepted=accepted, delivered=delivered, callbacks=callbacks, depth=depth)
-    coreapp.answer(core.GetMetrics, lambda q: core.Metrics(q.n, text))
+    coreapp.respond(core.GetMetrics, lambda q: core.Metrics(q.n, text))
 
 
 async def test_rates_are_the_growth_between_two_readings(console: Served, coreapp: FakeCoreapp) -> None:
@@ -104,7 +104,7 @@ async def test_the_overview_shows_processes_in_words(
         r'data-label="Process">([^<]+)</th>.*?data-label="State"><span class="badge (\w+)">([^<]+)<', text, re.S
     )
     assert ("web-1:9090", "good", "running") in rows
-    assert ("core-2", "bad", "does not answer") in rows
+    assert ("core-2", "bad", "does not respond") in rows
     assert ("network", "good", "running") in rows
 
 
@@ -120,14 +120,14 @@ async def test_the_overview_lists_the_recorded_processes_of_this_host(console: S
         (folder / "processes" / f"robots-{host}-1.json").write_text("")  # its process is about to lock it
         (folder / "processes" / f"robots-{host}-2.json").write_text("{}")
         (folder / "processes" / "robots-another-host-3.json").write_text(json.dumps(record))
-        answer = await browser.get("/console")
-        check_page(answer)
+        response = await browser.get("/console")
+        check_page(response)
         rows = {
             (name, kind, state): (detail, heartbeat)
             for name, kind, state, heartbeat, detail in re.findall(
                 r'data-label="Process">([^<]+)</th>.*?data-label="Kind">([^<]+)<.*?class="badge \w+">([^<]+)<.*?'
                 r'data-label="Last heartbeat">([^<]+)<.*?reason">([^<]+)<',
-                answer.text,
+                response.text,
                 re.DOTALL,
             )
         }

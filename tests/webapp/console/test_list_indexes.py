@@ -54,8 +54,8 @@ async def test_each_list_reads_an_index(database: Database, browser: Browser, ad
     await store_messages(database, sent)
     await store_callbacks(database, done=[row], failing=[callback(2, attempt=1, due_at=AT)], dead=[callback(3)])
     with statements.sent() as noted:
-        answer = await browser.get(address.format(id=sent.id, seq=row.seq))
-    assert answer.status_code == 200
+        response = await browser.get(address.format(id=sent.id, seq=row.seq))
+    assert response.status_code == 200
     path = sa.engine.make_url(database.settings.url).database
     assert path is not None
     read = [one for one in noted if one[0].startswith("SELECT") and any(f"FROM {name}" in one[0] for name in LARGE)]

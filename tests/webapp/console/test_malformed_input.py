@@ -39,17 +39,17 @@ def test_a_key_has_at_most_63_bits_in_ascii_digits(given: str, found: int | None
 @pytest.mark.parametrize("value", [NESTED, "[]", "NaN", '{"a":1'])
 async def test_a_message_that_is_no_object_of_json_is_refused(browser: Browser, value: str) -> None:
     fields = {"to": "15550140001", "json": value}
-    answer = await browser.submit("/console/try-it?type=json", "/console/try-it", fields)
-    assert answer.status_code == 400
-    check_page(answer)
+    response = await browser.submit("/console/try-it?type=json", "/console/try-it", fields)
+    assert response.status_code == 400
+    check_page(response)
 
 
 @pytest.mark.parametrize("value", [NESTED, "{", ""])
 async def test_components_that_are_no_json_are_refused(browser: Browser, value: str) -> None:
     page = "/console/templates/new"
-    answer = await browser.submit(page, page, {"name": "greeting", "components": value})
-    assert answer.status_code == 400
-    check_page(answer)
+    response = await browser.submit(page, page, {"name": "greeting", "components": value})
+    assert response.status_code == 400
+    check_page(response)
 
 
 def test_a_parameter_with_digits_of_another_script_is_shown_as_it_is() -> None:
@@ -59,9 +59,9 @@ def test_a_parameter_with_digits_of_another_script_is_shown_as_it_is() -> None:
 
 @pytest.mark.parametrize("host", ["[", "[::1", "127.0.0.1:x", ""])
 async def test_a_malformed_host_gets_no_login(stranger: Browser, host: str) -> None:
-    answer = await stranger.get("/console/login", headers={"Host": host})
-    assert answer.status_code in (200, 400, 421)
-    assert 'name="password"' not in answer.text
+    response = await stranger.get("/console/login", headers={"Host": host})
+    assert response.status_code in (200, 400, 421)
+    assert 'name="password"' not in response.text
 
 
 async def test_a_user_makes_one_selection_at_a_time(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

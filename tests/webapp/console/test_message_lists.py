@@ -64,9 +64,9 @@ async def test_the_url_selects_messages(
         4: message(4, peer="15550110001"),
     }
     await store_messages(database, *rows.values())
-    answer = await browser.get(f"/console/messages?{query}")
-    assert answer.status_code == 200
-    assert listed(answer.text) == [rows[number].id for number in numbers]
+    response = await browser.get(f"/console/messages?{query}")
+    assert response.status_code == 200
+    assert listed(response.text) == [rows[number].id for number in numbers]
 
 
 async def test_received_messages_have_a_list_of_their_own(database: Database, browser: Browser) -> None:
@@ -80,18 +80,18 @@ async def test_received_messages_have_a_list_of_their_own(database: Database, br
 
 
 async def test_an_unreadable_time_is_named(browser: Browser) -> None:
-    answer = await browser.get("/console/messages?since=yesterday")
-    assert answer.status_code == 400
-    assert "From (UTC)" in answer.text
+    response = await browser.get("/console/messages?since=yesterday")
+    assert response.status_code == 400
+    assert "From (UTC)" in response.text
 
 
 async def test_an_id_leads_to_its_message(database: Database, browser: Browser) -> None:
     row = message(1)
     await store_messages(database, row)
-    answer = await browser.get("/console/messages", params={"id": row.id})
-    assert answer.headers["Location"] == f"/console/messages/{row.id}"
-    answer = await browser.get("/console/messages", params={"id": "gBEGnone"})
-    assert "There is no message with the id gBEGnone." in answer.text
+    response = await browser.get("/console/messages", params={"id": row.id})
+    assert response.headers["Location"] == f"/console/messages/{row.id}"
+    response = await browser.get("/console/messages", params={"id": "gBEGnone"})
+    assert "There is no message with the id gBEGnone." in response.text
 
 
 async def test_a_message_shows_its_steps_and_callbacks(database: Database, browser: Browser) -> None:
@@ -249,13 +249,13 @@ async def test_a_content_is_shown_on_request_with_the_name_of_the_user(
 ) -> None:
     row = message(1, kept=b"sealed")
     await store_messages(database, row)
-    coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, b'{"type":"text","text":{"body":"Guten Tag"}}'))
+    coreapp.respond(core.ShowMessage, lambda q: core.Shown(q.n, b'{"type":"text","text":{"body":"Guten Tag"}}'))
     page = f"/console/messages/{row.id}"
     assert "Guten Tag" not in (await browser.get(page)).text
-    answer = await browser.submit(page, f"{page}/content")
-    assert "Guten Tag" in answer.text
-    asked = coreapp.asked(core.ShowMessage)
-    assert [(one.id, one.by, one.shard) for one in asked] == [(row.id, "admin (console)", 0)]
+    response = await browser.submit(page, f"{page}/content")
+    assert "Guten Tag" in response.text
+    requested = coreapp.requested(core.ShowMessage)
+    assert [(one.id, one.by, one.shard) for one in requested] == [(row.id, "admin (console)", 0)]
 
 
 async def test_a_content_that_cannot_be_shown_says_why(
@@ -265,9 +265,9 @@ async def test_a_content_that_cannot_be_shown_says_why(
     await store_messages(database, row)
     coreapp.refuse(core.ShowMessage, 1006, "it was delivered meanwhile")
     page = f"/console/messages/{row.id}"
-    answer = await browser.submit(page, f"{page}/content")
-    assert answer.status_code == 409
-    assert "it was delivered meanwhile" in answer.text
+    response = await browser.submit(page, f"{page}/content")
+    assert response.status_code == 409
+    assert "it was delivered meanwhile" in response.text
 
 
 async def test_the_filter_of_received_messages_offers_those_without_content(

@@ -33,8 +33,8 @@ async def state_of(database: Database, number: str) -> str:
 async def send(browser: Browser, number: str, action: str) -> tuple[int, str]:
     """Send the form of any number. Returns the status and the page."""
     token = next(form.fields["csrf"] for form in forms((await browser.get(PAGE)).text) if form.method == "post")
-    answer = await browser.post(ACTION, {"csrf": token, "number": number, "action": action})
-    return answer.status_code, answer.text
+    response = await browser.post(ACTION, {"csrf": token, "number": number, "action": action})
+    return response.status_code, response.text
 
 
 async def test_a_number_is_paused_and_resumed_with_an_audit_entry_each(
@@ -42,8 +42,8 @@ async def test_a_number_is_paused_and_resumed_with_an_audit_entry_each(
 ) -> None:
     async with database.reading() as connection:
         before = await changes.list_versions(connection)
-    answer = await browser.submit(PAGE, ACTION)
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"{PAGE}?saved=1")
+    response = await browser.submit(PAGE, ACTION)
+    assert (response.status_code, response.headers["Location"]) == (303, f"{PAGE}?saved=1")
     assert await state_of(database, other) == "paused"
     async with database.reading() as connection:
         assert await changes.list_versions(connection) != before, "every Webapp is notified"
@@ -51,8 +51,8 @@ async def test_a_number_is_paused_and_resumed_with_an_audit_entry_each(
     check_page(page)
     assert re.findall(r'data-label="State">([^<]+)<', page.text) == ["active", "paused"]
     assert f'aria-label="Resume {OTHER}"' in page.text
-    answer = await browser.submit(PAGE, ACTION)
-    assert answer.status_code == 303
+    response = await browser.submit(PAGE, ACTION)
+    assert response.status_code == 303
     assert await state_of(database, other) == "active"
     audit = (await browser.get("/console/callbacks/audit")).text
     rows = re.findall(
@@ -98,6 +98,6 @@ async def test_an_unknown_action_is_refused(database: Database, browser: Browser
 
 
 async def test_a_form_without_its_token_pauses_nothing(database: Database, browser: Browser, other: str) -> None:
-    answer = await browser.post(ACTION, {"number": other, "action": "pause"})
-    assert answer.status_code == 403
+    response = await browser.post(ACTION, {"number": other, "action": "pause"})
+    assert response.status_code == 403
     assert await state_of(database, other) == "active"

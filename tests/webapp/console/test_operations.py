@@ -61,10 +61,10 @@ async def test_the_checker_answers_and_keeps_no_secret(browser: Browser) -> None
     at = int(time.time())
     fields = {"secret": SECRET, "event_id": "evt_1", "timestamp": str(at), "signatures": signed(at), "body": BODY}
     page = "/console/callbacks/signature"
-    answer = await browser.submit(page, page, fields)
-    check_page(answer)
-    assert "The signature is valid." in answer.text
-    assert SECRET not in answer.text
+    response = await browser.submit(page, page, fields)
+    check_page(response)
+    assert "The signature is valid." in response.text
+    assert SECRET not in response.text
 
 
 def test_the_code_of_the_python_receiver_works() -> None:
@@ -82,44 +82,44 @@ def test_the_code_of_the_python_receiver_works() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in try_it.FORMS if kind != "template"])
 async def test_each_type_is_sent_and_shown_as_a_command(browser: Browser, coreapp: FakeCoreapp, kind: str) -> None:
     page = f"/console/try-it?type={kind}"
-    answer = await browser.submit(page, "/console/try-it", {"to": "15550140001"})
-    check_page(answer)
-    assert answer.status_code == 200, answer.text
-    asked = coreapp.asked(core.AcceptMessage)
-    assert len(asked) == 1
-    assert asked[0].to == "15550140001"
-    content = json.loads(asked[0].content)
+    response = await browser.submit(page, "/console/try-it", {"to": "15550140001"})
+    check_page(response)
+    assert response.status_code == 200, response.text
+    requested = coreapp.requested(core.AcceptMessage)
+    assert len(requested) == 1
+    assert requested[0].to == "15550140001"
+    content = json.loads(requested[0].content)
     assert content["type"] == {"buttons": "interactive", "list": "interactive", "json": "text"}.get(kind, kind)
-    assert "/v1/messages" in answer.text
-    assert "HTTP 201" in answer.text
-    assert re.search(r'href="/console/messages/gBEG\w+"', answer.text)
+    assert "/v1/messages" in response.text
+    assert "HTTP 201" in response.text
+    assert re.search(r'href="/console/messages/gBEG\w+"', response.text)
     # The page shows what happens to the message as it happens.
-    assert re.search(r'id="live" [^>]*data-of="/console/messages/gBEG\w+"', answer.text)
+    assert re.search(r'id="live" [^>]*data-of="/console/messages/gBEG\w+"', response.text)
 
 
 async def test_a_refused_message_shows_the_response_of_the_api(browser: Browser) -> None:
-    answer = await browser.submit("/console/try-it", "/console/try-it", {"to": "nobody"})
-    assert answer.status_code == 400
-    assert "&#34;code&#34;: 1009" in answer.text
-    answer = await browser.submit("/console/try-it?type=json", "/console/try-it", {"to": "15550140001", "json": "{"})
-    assert answer.status_code == 400
-    check_page(answer)
+    response = await browser.submit("/console/try-it", "/console/try-it", {"to": "nobody"})
+    assert response.status_code == 400
+    assert "&#34;code&#34;: 1009" in response.text
+    response = await browser.submit("/console/try-it?type=json", "/console/try-it", {"to": "15550140001", "json": "{"})
+    assert response.status_code == 400
+    check_page(response)
 
 
 async def test_the_webhook_is_set_with_the_checks_of_the_api(console: Served, browser: Browser) -> None:
     page, action = "/console/settings", "/console/settings/webhook"
-    answer = await browser.submit(page, action, {"url": "http://127.0.0.1:8800/", "sent": "1"})
-    assert answer.status_code == 303, answer.text
+    response = await browser.submit(page, action, {"url": "http://127.0.0.1:8800/", "sent": "1"})
+    assert response.status_code == 303, response.text
     found = (await console.http.get("/v1/settings/application")).json()["settings"]["application"]
     assert found["webhooks"]["url"] == "http://127.0.0.1:8800/"
     assert found["webhooks"]["message"] == {"sent": True, "delivered": False, "read": False}
     assert found["callback_persist"] is False
-    answer = await browser.submit(page, action, {"url": "ftp://127.0.0.1/"})
-    assert answer.status_code == 400
-    assert "should be an absolute URL" in answer.text
-    answer = await browser.submit(page, action, {"url": "http://10.0.0.1/"})
-    assert answer.status_code == 400
-    check_page(answer)
+    response = await browser.submit(page, action, {"url": "ftp://127.0.0.1/"})
+    assert response.status_code == 400
+    assert "should be an absolute URL" in response.text
+    response = await browser.submit(page, action, {"url": "http://10.0.0.1/"})
+    assert response.status_code == 400
+    check_page(response)
 
 
 async def test_users_are_made_changed_and_deleted(console: Served, browser: Browser) -> None:
@@ -144,12 +144,12 @@ async def test_users_are_made_changed_and_deleted(console: Served, browser: Brow
 
 async def test_the_authorities_of_the_webhook_are_set_and_deleted(console: Served, browser: Browser) -> None:
     page = "/console/settings/certificates"
-    answer = await browser.submit(page, f"{page}/webhook", {"pem": "no certificate"})
-    assert answer.status_code == 400
-    check_page(answer)
-    assert "no certificate</textarea>" in answer.text
-    answer = await browser.submit(page, f"{page}/webhook", {"pem": AUTHORITY.pem.decode()})
-    assert answer.status_code == 303, answer.text
+    response = await browser.submit(page, f"{page}/webhook", {"pem": "no certificate"})
+    assert response.status_code == 400
+    check_page(response)
+    assert "no certificate</textarea>" in response.text
+    response = await browser.submit(page, f"{page}/webhook", {"pem": AUTHORITY.pem.decode()})
+    assert response.status_code == 303, response.text
     assert (await console.http.get("/v1/certificates/webhooks/ca")).content == AUTHORITY.pem
     check_page(await browser.get(page))
     assert (await browser.submit(page, f"{page}/delete-webhook")).status_code == 303
@@ -162,14 +162,14 @@ async def test_the_certificate_of_the_api_is_set_and_its_key_is_never_shown(cons
     assert "No certificate is stored." in (await browser.get(page)).text
     key, certificate = AUTHORITY.issue("api.example.com")
     for wrong in ("", "no certificate", (key + certificate).decode()):
-        answer = await browser.submit(page, f"{page}/api", {"bundle": wrong})
-        assert answer.status_code == 400
-        check_page(answer)
-        assert "PRIVATE KEY" not in answer.text
-    answer = await browser.submit(page, f"{page}/api", {"bundle": (key + certificate + AUTHORITY.pem).decode()})
-    assert answer.status_code == 303, answer.text
+        response = await browser.submit(page, f"{page}/api", {"bundle": wrong})
+        assert response.status_code == 400
+        check_page(response)
+        assert "PRIVATE KEY" not in response.text
+    response = await browser.submit(page, f"{page}/api", {"bundle": (key + certificate + AUTHORITY.pem).decode()})
+    assert response.status_code == 303, response.text
     assert (await console.http.get("/v1/certificates/external/ca")).content == AUTHORITY.pem
-    shown = await browser.get(answer.headers["Location"])
+    shown = await browser.get(response.headers["Location"])
     check_page(shown)
     assert "<dd>api.example.com</dd>" in shown.text
     assert AUTHORITY.pem.decode().strip() in shown.text
@@ -200,8 +200,8 @@ async def test_media_providers_are_added_and_deleted_and_their_secrets_never_sho
         "hosts": "a.example\nb.example",
     }
     assert (await browser.submit(page, page, fields)).status_code == 303
-    answer = await browser.submit(page, page, {"name": "bucket", "kind": "bearer", "secret": "Geheim-2"})
-    assert answer.status_code == 303
+    response = await browser.submit(page, page, {"name": "bucket", "kind": "bearer", "secret": "Geheim-2"})
+    assert response.status_code == 303
     stored = (await console.http.get("/v1/settings/application/media/providers")).json()
     basic_one = {"basic": {"username": "ada", "password": "Geheim-1"}, "hosts": ["a.example", "b.example"]}
     configs = {one["name"]: one["config"] for one in stored["settings"]["application"]["media"]["providers"]}
@@ -210,10 +210,10 @@ async def test_media_providers_are_added_and_deleted_and_their_secrets_never_sho
     check_page(shown)
     assert "a.example, b.example" in shown.text
     assert "Geheim" not in shown.text
-    answer = await browser.submit(page, page, {**fields, "name": "a/b"})
-    assert answer.status_code == 400
-    check_page(answer)
-    assert "Geheim" not in answer.text
+    response = await browser.submit(page, page, {**fields, "name": "a/b"})
+    assert response.status_code == 400
+    check_page(response)
+    assert "Geheim" not in response.text
     assert (await browser.submit(page, f"{page}/delete", {"name": "files"})).status_code == 303
     assert (await browser.submit(page, f"{page}/delete", {"name": "files"})).status_code == 404
     assert "a.example" not in (await browser.get(page)).text
@@ -236,11 +236,11 @@ async def test_a_template_is_checked_while_it_is_typed(console: Served, browser:
     async def check(text: str) -> str:
         components = json.dumps([{"type": "BODY", "text": text}])
         fields = {**form.fields, "name": "greeting", "components": components}
-        answer = await browser.post("/console/templates/check", fields)
+        response = await browser.post("/console/templates/check", fields)
         # htmx replaces nothing by a refusal.
-        assert answer.status_code == 200
-        check_page(answer)
-        return str(document.parse(answer.text).one("div", id="checked").text)
+        assert response.status_code == 200
+        check_page(response)
+        return str(document.parse(response.text).one("div", id="checked").text)
 
     assert "would accept" in await check("x" * 1024)
     assert "Hello <b>" in await check("Hello <b>")
@@ -254,30 +254,30 @@ async def test_a_template_is_made_previewed_edited_and_deleted(console: Served, 
     buttons = {"type": "BUTTONS", "buttons": [{"type": "QUICK_REPLY", "text": "Thanks"}]}
     fields = {"name": "greeting", "language": "en_US", "category": "UTILITY"}
     page = "/console/templates/new"
-    answer = await browser.submit(page, page, {**fields, "components": json.dumps([body, buttons])})
-    assert answer.status_code == 303, answer.text
-    address = answer.headers["Location"]
+    response = await browser.submit(page, page, {**fields, "components": json.dumps([body, buttons])})
+    assert response.status_code == 303, response.text
+    address = response.headers["Location"]
     shown = await browser.get(address)
     check_page(shown)
     assert '<p dir="auto">Hello Ada</p>' in shown.text
     assert "<li><bdi>Thanks</bdi></li>" in shown.text
     longer = [{"type": "BODY", "text": "x" * 1025}]
-    answer = await browser.submit(address, address, {"components": json.dumps(longer)})
-    assert answer.status_code == 400
-    assert "The template was not saved" in answer.text
-    answer = await browser.submit(address, address, {"components": "[{"})
-    assert answer.status_code == 400
-    answer = await browser.submit(address, address, {"components": json.dumps([{"type": "BODY", "text": "Bye"}])})
-    assert answer.status_code == 303
+    response = await browser.submit(address, address, {"components": json.dumps(longer)})
+    assert response.status_code == 400
+    assert "The template was not saved" in response.text
+    response = await browser.submit(address, address, {"components": "[{"})
+    assert response.status_code == 400
+    response = await browser.submit(address, address, {"components": json.dumps([{"type": "BODY", "text": "Bye"}])})
+    assert response.status_code == 303
     stored = (await console.http.get("/v1/configs/templates")).json()["templates"]
     assert stored[0]["components"] == [{"type": "BODY", "text": "Bye"}]
-    answer = await browser.submit(address, f"{address}/decision", {"decision": "pause"})
-    assert answer.status_code == 303
+    response = await browser.submit(address, f"{address}/decision", {"decision": "pause"})
+    assert response.status_code == 303
     assert (await console.http.get("/v1/configs/templates")).json()["templates"][0]["status"] == "PAUSED"
     for path in (address, "/console/templates"):
         assert '<span class="badge warn">PAUSED</span>' in (await browser.get(path)).text, path
-    answer = await browser.submit(address, f"{address}/decision", {"decision": "reject"})
-    assert answer.status_code == 400
+    response = await browser.submit(address, f"{address}/decision", {"decision": "reject"})
+    assert response.status_code == 400
     assert (await browser.submit(address, f"{address}/delete", {"typed": "greetings"})).status_code == 400
     assert (await browser.submit(address, f"{address}/delete", {"typed": "greeting"})).status_code == 303
     assert (await console.http.get("/v1/configs/templates")).json()["templates"] == []
@@ -295,9 +295,9 @@ async def test_a_preview_formats_texts_as_the_handset_does(console: Served, brow
     page = "/console/templates/new"
     fields = {"name": "greeting", "language": "en_US", "category": "MARKETING", "components": json.dumps(components)}
     assert (await browser.submit(page, page, fields)).status_code == 400
-    answer = await browser.submit(page, page, {**fields, "parameter_format": "NAMED"})
-    assert answer.status_code == 303, answer.text
-    address = answer.headers["Location"]
+    response = await browser.submit(page, page, {**fields, "parameter_format": "NAMED"})
+    assert response.status_code == 303, response.text
+    address = response.headers["Location"]
     # A form that is sent as it is shown changes nothing.
     assert (await browser.submit(address, address, {})).status_code == 303
     shown = await browser.get(address)
@@ -324,9 +324,9 @@ async def test_a_preview_shows_the_cards_of_a_carousel(console: Served, browser:
     ]
     page = "/console/templates/new"
     fields = {"name": "offers", "language": "en_US", "category": "MARKETING"}
-    answer = await browser.submit(page, page, {**fields, "components": json.dumps(components)})
-    assert answer.status_code == 303, answer.text
-    shown = document.parse((await browser.get(answer.headers["Location"])).text)
+    response = await browser.submit(page, page, {**fields, "components": json.dumps(components)})
+    assert response.status_code == 303, response.text
+    shown = document.parse((await browser.get(response.headers["Location"])).text)
     cards = [each.text for each in shown.all("div") if each.get("class") == "bubble-card"]
     assert [" ".join(words.split()) for words in cards] == [
         "Header: image Lemons Take Lemons",
@@ -337,26 +337,26 @@ async def test_a_preview_shows_the_cards_of_a_carousel(console: Served, browser:
 async def test_an_export_is_imported(console: Served, browser: Browser) -> None:
     one = {"name": "order", "language": "en", "category": "UTILITY", "components": [{"type": "BODY", "text": "Hi"}]}
     page, action = "/console/templates", "/console/templates/import"
-    answer = await browser.submit(page, action, {"export": json.dumps({"data": [one]})})
-    assert answer.headers["Location"] == "/console/templates?imported=1"
+    response = await browser.submit(page, action, {"export": json.dumps({"data": [one]})})
+    assert response.headers["Location"] == "/console/templates?imported=1"
     for wrong in ("", "[", json.dumps({"data": [{"name": "X"}]})):
-        answer = await browser.submit(page, action, {"export": wrong})
-        assert answer.status_code == 400
-        check_page(answer)
+        response = await browser.submit(page, action, {"export": wrong})
+        assert response.status_code == 400
+        check_page(response)
     assert len((await console.http.get("/v1/configs/templates")).json()["templates"]) == 1
 
 
 async def test_faults_are_added_counted_on_every_page_and_deleted(browser: Browser, console: Served) -> None:
     page = "/console/faults"
     assert "Calls set to fail" not in (await browser.get("/console")).text
-    answer = await browser.submit(page, page, {"target": "messages", "times": "2", "code": "131000", "http": "503"})
-    assert answer.status_code == 303, answer.text
+    response = await browser.submit(page, page, {"target": "messages", "times": "2", "code": "131000", "http": "503"})
+    assert response.status_code == 303, response.text
     assert "Calls set to fail: 2" in (await browser.get("/console/messages")).text
     assert (await console.send()).status_code == 503
     assert "Calls set to fail: 1" in (await browser.get("/console/callbacks")).text
-    answer = await browser.submit(page, page, {"times": "0"})
-    assert answer.status_code == 400
-    check_page(answer)
+    response = await browser.submit(page, page, {"times": "0"})
+    assert response.status_code == 400
+    check_page(response)
     assert (await browser.submit(page, f"{page}/clear")).status_code == 303
     assert "Calls set to fail" not in (await browser.get("/console")).text
 

@@ -65,10 +65,10 @@ async def full(console: Served, database: Database, coreapp: FakeCoreapp, browse
         done=[callback(4, subject=sent.id)],
     )
     await store_attempts(database, attempt(callback(2), 1, 500, "HTTP 500"), attempt(callback(2), 2, 500, "HTTP 500"))
-    coreapp.answer(core.ReadCallback, lambda q: core.CallbackText(q.n, b'{"statuses":[{"id":"1"}]}', []))
-    coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, b'{"type":"text"}'))
-    coreapp.answer(core.ResendCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
-    coreapp.answer(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
+    coreapp.respond(core.ReadCallback, lambda q: core.CallbackText(q.n, b'{"statuses":[{"id":"1"}]}', []))
+    coreapp.respond(core.ShowMessage, lambda q: core.Shown(q.n, b'{"type":"text"}'))
+    coreapp.respond(core.ResendCallbacks, lambda q: core.Replayed(q.n, len(q.seqs)))
+    coreapp.respond(core.PurgeCallbacks, lambda q: core.Purged(q.n, len(q.seqs)))
     assert (await console.http.post("/v1/configs/templates", json=TEMPLATE)).status_code == 201
     await ordinary(console)
     provider = [{"name": "files", "type": "www", "config": {"bearer": "secret"}}]
@@ -93,11 +93,11 @@ async def crawl(browser: Browser) -> dict[str, str]:
         address = waiting.pop()
         if address in found or not address.startswith("/console") or "/static/" in address or "/login" in address:
             continue
-        answer = await browser.get(address)
-        assert answer.status_code == 200, address
-        check_page(answer)
-        found[address] = answer.text
-        waiting += links(answer.text)
+        response = await browser.get(address)
+        assert response.status_code == 200, address
+        check_page(response)
+        found[address] = response.text
+        waiting += links(response.text)
     return found
 
 
@@ -123,15 +123,15 @@ async def test_every_form_answers(full: Browser) -> None:
             if form.action in SESSION_ENDS:
                 continue
             if form.method == "get":
-                answer = await full.get(form.action, params=form.fields)
-                assert answer.status_code == 200, f"{form.action} of {address}"
+                response = await full.get(form.action, params=form.fields)
+                assert response.status_code == 200, f"{form.action} of {address}"
             else:
                 assert form.fields["csrf"], f"{form.action} of {address}"
-                answer = await full.post(form.action, form.fields)
-                assert answer.status_code in (200, 303, 400, 409), f"{form.action} of {address}: {answer.text}"
-            if answer.status_code != 303:
-                check_page(answer)
-            check_headers(answer)
+                response = await full.post(form.action, form.fields)
+                assert response.status_code in (200, 303, 400, 409), f"{form.action} of {address}: {response.text}"
+            if response.status_code != 303:
+                check_page(response)
+            check_headers(response)
             sent.add(form.action)
     posts = [route for route in ROUTES if route.method == "POST" and route.role is not RequiredRole.NONE]
     left = [
@@ -147,15 +147,15 @@ async def test_every_page_needs_its_role(console: Served, stranger: Browser, rou
     if route.role is RequiredRole.NONE:
         return
     path = example(route)
-    answer = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
-    assert answer.status_code == 303
-    assert answer.headers["Location"].startswith("/console/login")
+    response = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
+    assert response.status_code == 303
+    assert response.headers["Location"].startswith("/console/login")
     # A cookie with the token of an ordinary user, signed by this installation.
     token = (await ordinary(console))["Authorization"].removeprefix("Bearer ")
     await sign_in(console, stranger, token)
-    answer = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
-    assert answer.status_code == 403
-    check_page(answer)
+    response = await (stranger.get(path) if route.method == "GET" else stranger.post(path, {}))
+    assert response.status_code == 403
+    check_page(response)
 
 
 async def sign_in(console: Served, browser: Browser, token: str) -> None:
@@ -172,18 +172,18 @@ async def sign_in(console: Served, browser: Browser, token: str) -> None:
 async def test_every_form_needs_its_token(browser: Browser) -> None:
     for route in ROUTES:
         if route.method == "POST":
-            answer = await browser.post(example(route), {})
-            assert answer.status_code == 403, route.path
-            check_page(answer)
+            response = await browser.post(example(route), {})
+            assert response.status_code == 403, route.path
+            check_page(response)
 
 
 @pytest.mark.parametrize(
     "path", ["/console/nothing", "/console/messages/none", "/console/callbacks/1", "/console/static/x"]
 )
 async def test_an_unknown_page_is_not_found(browser: Browser, path: str) -> None:
-    answer = await browser.get(path)
-    assert answer.status_code == 404
-    check_headers(answer)
+    response = await browser.get(path)
+    assert response.status_code == 404
+    check_headers(response)
 
 
 @pytest.mark.parametrize(
@@ -196,22 +196,22 @@ async def test_an_unknown_page_is_not_found(browser: Browser, path: str) -> None
     ],
 )
 async def test_a_page_about_a_deleted_row_says_so(browser: Browser, path: str, words: str) -> None:
-    answer = await browser.get(f"/console/{path}")
-    assert answer.status_code == 404
-    assert words in answer.text
-    check_page(answer)
+    response = await browser.get(f"/console/{path}")
+    assert response.status_code == 404
+    assert words in response.text
+    check_page(response)
 
 
 async def test_another_method_is_refused_with_the_allowed_ones(browser: Browser) -> None:
-    answer = await browser.http.put("/console/messages")
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")
-    check_page(answer)
+    response = await browser.http.put("/console/messages")
+    assert (response.status_code, response.headers["Allow"]) == (405, "GET")
+    check_page(response)
 
 
 async def test_a_head_request_has_the_headers_of_the_page(browser: Browser) -> None:
-    answer = await browser.http.head("/console")
-    assert (answer.status_code, answer.content) == (200, b"")
-    check_headers(answer)
+    response = await browser.http.head("/console")
+    assert (response.status_code, response.content) == (200, b"")
+    check_headers(response)
 
 
 async def test_static_files_are_cached_by_their_content(stranger: Browser) -> None:
@@ -220,10 +220,10 @@ async def test_static_files_are_cached_by_their_content(stranger: Browser) -> No
     names += re.findall(r'src="(/console/static/[^"]+\.js[^"]*)"', page.text)
     assert len(set(names)) == 5
     for address in names:
-        answer = await stranger.get(address)
-        assert answer.status_code == 200
-        check_common(answer)
-        assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        response = await stranger.get(address)
+        assert response.status_code == 200
+        check_common(response)
+        assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
         other = await stranger.get(address + "0")
         assert (other.status_code, other.headers["Cache-Control"]) == (200, "no-cache")
 
@@ -253,31 +253,31 @@ async def test_a_hostile_value_is_shown_as_text_everywhere(
     await store_attempts(database, tried)
     hostile = f'{{"text":{{"body":"{CANARY.replace(chr(34), "")}"}}}}'.encode()
     response = core.AttemptResponse(tried.at, CANARY.encode())
-    coreapp.answer(core.ReadCallback, lambda q: core.CallbackText(q.n, hostile, [response]))
-    coreapp.answer(core.ShowMessage, lambda q: core.Shown(q.n, CANARY.encode()))
+    coreapp.respond(core.ReadCallback, lambda q: core.CallbackText(q.n, hostile, [response]))
+    coreapp.respond(core.ShowMessage, lambda q: core.Shown(q.n, CANARY.encode()))
     coreapp.refuse(core.ResendCallbacks, 1016, CANARY)
     template = {**TEMPLATE, "components": [{"type": "BODY", "text": CANARY.replace("{{7*7}}", "")}]}
     assert (await console.http.post("/v1/configs/templates", json=template)).status_code == 201
     pages = list((await crawl(browser)).values())
     for address in ("/console/messages", "/console/callbacks"):
         for name in ("recipient", "id", "status", "type", "kind", "message", "since", "until", "before", "direction"):
-            answer = await browser.get(f"{address}?{name}={quote(CANARY)}")
-            check_page(answer)
-            pages.append(answer.text)
+            result = await browser.get(f"{address}?{name}={quote(CANARY)}")
+            check_page(result)
+            pages.append(result.text)
     for page, action in (
         (f"/console/messages/{sent.id}", f"/console/messages/{sent.id}/content"),
         (f"/console/callbacks/{dead.seq}", f"/console/callbacks/{dead.seq}/body"),
     ):
-        answer = await browser.submit(page, action)
-        pages.append(answer.text)
-        check_page(answer)
+        result = await browser.submit(page, action)
+        pages.append(result.text)
+        check_page(result)
     fields = {"secret": CANARY, "event_id": CANARY, "timestamp": CANARY, "signatures": CANARY, "body": CANARY}
-    answer = await browser.submit("/console/callbacks/signature", "/console/callbacks/signature", fields)
-    check_page(answer)
-    pages.append(answer.text)
-    answer = await browser.submit("/console/templates/new", "/console/templates/new", dict.fromkeys(TEMPLATE, CANARY))
-    check_page(answer)
-    pages.append(answer.text)
+    result = await browser.submit("/console/callbacks/signature", "/console/callbacks/signature", fields)
+    check_page(result)
+    pages.append(result.text)
+    result = await browser.submit("/console/templates/new", "/console/templates/new", dict.fromkeys(TEMPLATE, CANARY))
+    check_page(result)
+    pages.append(result.text)
     assert sum("canary" in text for text in pages) > 10
     for text in pages:
         assert "<script>alert" not in text
@@ -294,16 +294,16 @@ async def test_a_canary_in_every_field_of_every_form_is_escaped(full: Browser) -
             if form.action in SESSION_ENDS or not typed:
                 continue
             if form.method == "get":
-                answer = await full.get(form.action, params=typed)
+                response = await full.get(form.action, params=typed)
             else:
-                answer = await full.post(form.action, {**form.fields, **typed})
-            assert answer.status_code in (200, 303, 400, 401, 403, 404, 409, 503), f"{form.action} of {address}"
-            if answer.status_code == 303:
-                answer = await full.get(answer.headers["Location"])
-            check_page(answer)
-            seen += "canary" in answer.text
+                response = await full.post(form.action, {**form.fields, **typed})
+            assert response.status_code in (200, 303, 400, 401, 403, 404, 409, 503), f"{form.action} of {address}"
+            if response.status_code == 303:
+                response = await full.get(response.headers["Location"])
+            check_page(response)
+            seen += "canary" in response.text
             for hostile in ("<script>alert", "<img src=x"):
-                assert hostile not in answer.text, f"{form.action} of {address}"
+                assert hostile not in response.text, f"{form.action} of {address}"
     assert seen > 5
     await crawl(full)
 
@@ -335,6 +335,6 @@ async def test_an_administrator_of_another_number_sees_none_of_the_first(
 async def test_login_pages_are_valid(stranger: Browser) -> None:
     for path in ("/console/login", "/console/login?next=/console/messages"):
         check_page(await stranger.get(path))
-    answer = await stranger.submit("/console/login", "/console/login", {"username": CANARY, "password": PASSWORD})
-    check_page(answer)
-    assert answer.status_code == 401
+    response = await stranger.submit("/console/login", "/console/login", {"username": CANARY, "password": PASSWORD})
+    check_page(response)
+    assert response.status_code == 401

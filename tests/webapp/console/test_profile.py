@@ -38,9 +38,9 @@ async def test_a_photo_is_set_shown_and_deleted(console: Served, browser: Browse
 
 async def test_a_photo_needs_its_type_size_and_token(console: Served, browser: Browser) -> None:
     for content in (b"GIF89a", b"", b"<svg xmlns='http://www.w3.org/2000/svg'/>", PNG + bytes(MAX_PHOTO)):
-        answer = await send_photo(browser, content)
-        assert answer.status_code == 400
-        check_page(answer)
+        response = await send_photo(browser, content)
+        assert response.status_code == 400
+        check_page(response)
     assert (await send_photo(browser, PNG + bytes(MAX_PHOTO * 2))).status_code == 413
     assert (await send_photo(browser, PNG, "0" * 64)).status_code == 403
     assert (await console.http.get("/v1/settings/profile/photo")).status_code == 404
@@ -48,8 +48,8 @@ async def test_a_photo_needs_its_type_size_and_token(console: Served, browser: B
 
 async def test_a_form_without_a_file_takes_none(browser: Browser) -> None:
     data = {"csrf": "x", "text": "x"}
-    answer = await browser.http.post(f"{PROFILE}/about", data=data, files={"File": ("photo.png", PNG)})
-    assert answer.status_code == 400
+    response = await browser.http.post(f"{PROFILE}/about", data=data, files={"File": ("photo.png", PNG)})
+    assert response.status_code == 400
 
 
 async def test_the_business_fields_are_set(console: Served, browser: Browser) -> None:
@@ -66,11 +66,11 @@ async def test_the_business_fields_are_set(console: Served, browser: Browser) ->
     page = await browser.get(PROFILE)
     assert "1 &lt;Main&gt; Street" in page.text
     for wrong in ({"websites": "javascript:x"}, {"websites": "https://a.example " * 3}, {"address": "x" * 257}):
-        answer = await browser.submit(PROFILE, f"{PROFILE}/business", wrong)
-        assert answer.status_code == 400
-        check_page(answer)
+        response = await browser.submit(PROFILE, f"{PROFILE}/business", wrong)
+        assert response.status_code == 400
+        check_page(response)
         # The form keeps the typed values.
-        assert next(iter(wrong.values())).strip() in answer.text
+        assert next(iter(wrong.values())).strip() in response.text
 
 
 async def test_application_settings_are_changed(console: Served, browser: Browser) -> None:
@@ -94,7 +94,7 @@ async def test_application_settings_are_changed(console: Served, browser: Browse
     assert (after["heartbeat_interval"], after["on_call_pager"]) == (7, "<b>")
     assert after["webhooks"] == before["webhooks"]
     for name, value in (("heartbeat_interval", "0"), ("heartbeat_interval", "x"), ("media", "hologram")):
-        answer = await browser.post(APPLICATION, {**form.fields, name: value})
-        assert answer.status_code == 400
-        check_page(answer)
+        response = await browser.post(APPLICATION, {**form.fields, name: value})
+        assert response.status_code == 400
+        check_page(response)
     assert await stored() == after

@@ -22,19 +22,19 @@ LINK_KEY = ApiKey("key of the link that opens the console")
 
 async def is_in(browser: Browser) -> bool:
     """Return whether the browser has a session."""
-    answer = await browser.get("/console")
-    assert answer.status_code in (200, 303)
-    return answer.status_code == 200
+    response = await browser.get("/console")
+    assert response.status_code in (200, 303)
+    return response.status_code == 200
 
 
 async def test_a_page_without_a_session_leads_to_the_login_and_back(stranger: Browser) -> None:
-    answer = await stranger.get("/console/messages?status=failed")
-    assert answer.status_code == 303
-    assert answer.headers["Location"] == "/console/login?next=%2Fconsole%2Fmessages%3Fstatus%3Dfailed"
-    check_headers(answer)
-    page = answer.headers["Location"]
-    answer = await stranger.submit(page, "/console/login", {"username": "admin", "password": PASSWORD})
-    assert answer.headers["Location"] == "/console/messages?status=failed"
+    response = await stranger.get("/console/messages?status=failed")
+    assert response.status_code == 303
+    assert response.headers["Location"] == "/console/login?next=%2Fconsole%2Fmessages%3Fstatus%3Dfailed"
+    check_headers(response)
+    page = response.headers["Location"]
+    response = await stranger.submit(page, "/console/login", {"username": "admin", "password": PASSWORD})
+    assert response.headers["Location"] == "/console/messages?status=failed"
     assert (await stranger.get("/console/messages?status=failed")).status_code == 200
 
 
@@ -44,9 +44,9 @@ async def test_a_page_without_a_session_leads_to_the_login_and_back(stranger: Br
 )
 async def test_the_login_leads_to_no_other_site(stranger: Browser, target: str) -> None:
     fields = {"username": "admin", "password": PASSWORD, "next": target}
-    answer = await stranger.submit("/console/login", "/console/login", fields)
-    assert answer.status_code == 303
-    assert answer.headers["Location"] == "/console"
+    response = await stranger.submit("/console/login", "/console/login", fields)
+    assert response.status_code == 303
+    assert response.headers["Location"] == "/console"
 
 
 async def test_a_wrong_password_is_refused_and_guesses_are_limited(serve: Serve) -> None:
@@ -56,10 +56,10 @@ async def test_a_wrong_password_is_refused_and_guesses_are_limited(serve: Serve)
     statuses = []
     for number in range(FAMILIAR + 1):
         fields = {"username": "admin", "password": f"guess {number}"}
-        answer = await stranger.submit("/console/login", "/console/login", fields)
-        check_page(answer)
-        statuses.append(answer.status_code)
-        assert ("The user name or the password is wrong." in answer.text) == (answer.status_code == 401)
+        response = await stranger.submit("/console/login", "/console/login", fields)
+        check_page(response)
+        statuses.append(response.status_code)
+        assert ("The user name or the password is wrong." in response.text) == (response.status_code == 401)
     assert statuses[0] == 401
     assert statuses[-1] == 429
     assert set(statuses) == {401, 429}
@@ -69,8 +69,8 @@ async def test_a_wrong_password_is_refused_and_guesses_are_limited(serve: Serve)
 
 async def test_the_cookie_on_loopback_is_http_only_and_strict(stranger: Browser) -> None:
     fields = {"username": "admin", "password": PASSWORD}
-    answer = await stranger.submit("/console/login", "/console/login", fields)
-    cookies = answer.headers.get_list("Set-Cookie")
+    response = await stranger.submit("/console/login", "/console/login", fields)
+    cookies = response.headers.get_list("Set-Cookie")
     assert len(cookies) == 1
     assert re.fullmatch(r"tidings-console-0-session=[^;]+; Path=/console; HttpOnly; SameSite=Strict", cookies[0])
 
@@ -78,8 +78,8 @@ async def test_the_cookie_on_loopback_is_http_only_and_strict(stranger: Browser)
 async def test_the_cookie_over_tls_has_the_host_prefix(console: Served) -> None:
     browser = Browser.of(console, "https://127.0.0.1")
     fields = {"username": "admin", "password": PASSWORD}
-    answer = await browser.submit("/console/login", "/console/login", fields)
-    cookies = answer.headers.get_list("Set-Cookie")
+    response = await browser.submit("/console/login", "/console/login", fields)
+    cookies = response.headers.get_list("Set-Cookie")
     assert len(cookies) == 1
     pattern = r"__Host-tidings-console-session=[^;]+; Path=/; Secure; HttpOnly; SameSite=Strict"
     assert re.fullmatch(pattern, cookies[0])
@@ -91,20 +91,20 @@ async def test_plain_http_elsewhere_gets_no_login(serve: Serve, client: str, hos
     served = await serve(console=True, http_hosts=frozenset({"console.example"}))
     transport = httpx.ASGITransport(served.parts.app, client=(client, 1))
     browser = Browser(httpx.AsyncClient(base_url=f"http://{host}", transport=transport))
-    answer = await browser.get("/console/login")
-    check_page(answer)
-    assert "<form" not in answer.text
+    response = await browser.get("/console/login")
+    check_page(response)
+    assert "<form" not in response.text
     await browser.get("/console/login")
-    answer = await browser.post("/console/login", {"username": "admin", "password": "secret"})
-    assert answer.status_code == 403
+    response = await browser.post("/console/login", {"username": "admin", "password": "secret"})
+    assert response.status_code == 403
     await browser.http.aclose()
 
 
 async def test_an_ordinary_user_gets_no_session(console: Served, stranger: Browser) -> None:
     await ordinary(console)
     fields = {"username": "observer", "password": PASSWORD}
-    answer = await stranger.submit("/console/login", "/console/login", fields)
-    assert answer.status_code == 403
+    response = await stranger.submit("/console/login", "/console/login", fields)
+    assert response.status_code == 403
     assert not stranger.cookie("session")
 
 
@@ -112,8 +112,8 @@ async def test_logout_ends_the_session_and_its_token(console: Served, browser: B
     token = browser.cookie("session").split("~")[1]
     assert (await console.http.get("/v1/users", headers={"Authorization": f"Bearer {token}"})).status_code == 200
     kept = dict(browser.http.cookies)
-    answer = await browser.submit("/console", "/console/logout")
-    assert answer.status_code == 303
+    response = await browser.submit("/console", "/console/logout")
+    assert response.status_code == 303
     assert not browser.cookie("session")
     assert (await console.http.get("/v1/users", headers={"Authorization": f"Bearer {token}"})).status_code == 401
     browser.http.cookies.update(kept)
@@ -152,8 +152,8 @@ async def test_a_page_that_updates_itself_does_not_keep_its_session(serve: Serve
     await browser.log_in()
     for _ in range(3):
         clock.advance(590)
-        answer = await browser.get("/console", headers={"HX-Request": "true"})
-        assert answer.status_code == 200
+        response = await browser.get("/console", headers={"HX-Request": "true"})
+        assert response.status_code == 200
     clock.advance(60)
     assert not await is_in(browser)
     await browser.http.aclose()
@@ -171,9 +171,9 @@ async def test_a_changed_cookie_is_no_session(browser: Browser, changed: int) ->
 
 async def test_a_form_without_its_token_is_refused(console: Served, browser: Browser) -> None:
     for token in ("", "0" * 64):
-        answer = await browser.post("/console/doctor", {"csrf": token})
-        assert answer.status_code == 403
-        check_page(answer)
+        response = await browser.post("/console/doctor", {"csrf": token})
+        assert response.status_code == 403
+        check_page(response)
     other = Browser.of(console)
     await other.log_in()
     page = await other.get("/console")
@@ -213,8 +213,8 @@ async def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict
 async def test_a_host_that_is_not_configured_is_refused(console: Served) -> None:
     browser = Browser.of(console)
     for host in ("attacker.example", "127.0.0.1.attacker.example", "localhost.attacker.example:80"):
-        answer = await browser.get("/console/login", headers={"Host": host})
-        assert answer.status_code == 421
+        response = await browser.get("/console/login", headers={"Host": host})
+        assert response.status_code == 421
     assert (await browser.get("/console/login", headers={"Host": "localhost:9090"})).status_code == 200
     await browser.http.aclose()
 
@@ -226,19 +226,19 @@ async def test_the_link_opens_the_console_once_after_the_first_password(serve: S
     # A preview of the link does not use it.
     assert (await browser.http.head("/console/enter", params={"key": LINK_KEY})).status_code == 200
     check_page(await browser.get("/console/enter", params={"key": LINK_KEY}))
-    answer = await browser.submit(f"/console/enter?key={LINK_KEY}", "/console/enter")
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/console/first-password")
+    response = await browser.submit(f"/console/enter?key={LINK_KEY}", "/console/enter")
+    assert (response.status_code, response.headers["Location"]) == (303, "/console/first-password")
     assert not await is_in(browser)
     page, action = "/console/first-password", "/console/first-password"
     check_page(await browser.get(page))
-    answer = await browser.submit(page, action, {"new_password": PASSWORD, "repeated": PASSWORD + "x"})
-    assert answer.status_code == 400
-    answer = await browser.submit(page, action, {"new_password": "short", "repeated": "short"})
-    assert answer.status_code == 400
-    answer = await browser.submit(page, action, {"new_password": "secret", "repeated": "secret"})
-    assert answer.status_code == 400
-    answer = await browser.submit(page, action, {"new_password": PASSWORD, "repeated": PASSWORD})
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/console")
+    response = await browser.submit(page, action, {"new_password": PASSWORD, "repeated": PASSWORD + "x"})
+    assert response.status_code == 400
+    response = await browser.submit(page, action, {"new_password": "short", "repeated": "short"})
+    assert response.status_code == 400
+    response = await browser.submit(page, action, {"new_password": "secret", "repeated": "secret"})
+    assert response.status_code == 400
+    response = await browser.submit(page, action, {"new_password": PASSWORD, "repeated": PASSWORD})
+    assert (response.status_code, response.headers["Location"]) == (303, "/console")
     assert await is_in(browser)
     assert (await served.http.post("/v1/users/login", headers=basic("admin", PASSWORD))).status_code == 200
     again = Browser.of(served)
@@ -255,8 +255,8 @@ async def test_the_link_opens_the_console_of_an_installation_in_use(serve: Serve
     # A preview of the link does not use it.
     assert (await browser.http.head("/console/enter", params={"key": LINK_KEY})).status_code == 200
     check_page(await browser.get("/console/enter", params={"key": LINK_KEY}))
-    answer = await browser.submit(f"/console/enter?key={LINK_KEY}", "/console/enter")
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/console")
+    response = await browser.submit(f"/console/enter?key={LINK_KEY}", "/console/enter")
+    assert (response.status_code, response.headers["Location"]) == (303, "/console")
     assert await is_in(browser)
     await browser.http.aclose()
 
@@ -265,12 +265,12 @@ async def test_a_login_with_the_first_password_must_change_it(serve: Serve) -> N
     served = await serve(console=True)
     browser = Browser.of(served)
     fields = {"username": "admin", "password": "secret"}
-    answer = await browser.submit("/console/login", "/console/login", fields)
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/console/first-password")
+    response = await browser.submit("/console/login", "/console/login", fields)
+    assert (response.status_code, response.headers["Location"]) == (303, "/console/first-password")
     assert not await is_in(browser)
     page = "/console/first-password"
-    answer = await browser.submit(page, page, {"new_password": PASSWORD, "repeated": PASSWORD})
-    assert answer.status_code == 303
+    response = await browser.submit(page, page, {"new_password": PASSWORD, "repeated": PASSWORD})
+    assert response.status_code == 303
     assert await is_in(browser)
     # The permission ends with the password that it was given for.
     stranger = Browser.of(served)

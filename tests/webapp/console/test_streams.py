@@ -42,8 +42,8 @@ async def open_browser(
 
 @contextlib.asynccontextmanager
 async def stream(browser: Browser, path: str = STREAM, **headers: str) -> AsyncIterator[httpx.Response]:
-    async with browser.http.stream("GET", path, headers=headers) as answer:
-        yield answer
+    async with browser.http.stream("GET", path, headers=headers) as response:
+        yield response
 
 
 async def event(lines: AsyncIterator[str], name: str) -> dict[str, str]:
@@ -70,12 +70,12 @@ async def test_a_stream_reports_each_change_of_its_page_with_an_id(
     open_browser: tuple[Served, Browser], database: Database
 ) -> None:
     _, browser = open_browser
-    async with stream(browser) as answer:
-        assert answer.status_code == 200
-        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        check_common(answer)
-        assert answer.headers["Cache-Control"] == "no-store"
-        lines = answer.aiter_lines()
+    async with stream(browser) as response:
+        assert response.status_code == 200
+        assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        check_common(response)
+        assert response.headers["Cache-Control"] == "no-store"
+        lines = response.aiter_lines()
         first = await event(lines, "changed")
         await scene.store_messages(database, scene.message(1))
         second = await event(lines, "changed")
@@ -84,8 +84,8 @@ async def test_a_stream_reports_each_change_of_its_page_with_an_id(
     page = (await browser.get("/console/messages")).text
     assert f'data-digest="{second["id"]}"' in page
     # A client that connects again with this id gets no event until the next change.
-    async with stream(browser, **{"Last-Event-ID": second["id"]}) as answer:
-        lines = answer.aiter_lines()
+    async with stream(browser, **{"Last-Event-ID": second["id"]}) as response:
+        lines = response.aiter_lines()
         seen = [await anext(lines) for _ in range(12)]
         assert ": keep-alive" in seen
         assert {line for line in seen if line.startswith("event")} == {"event: beat"}
@@ -99,8 +99,8 @@ async def test_a_page_that_updates_itself_shows_what_its_stream_has_just_found(
     other = Browser(httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}", trust_env=False, timeout=20))
     await other.log_in()
     update = {"HX-Request": "true"}
-    async with stream(browser, STREAM + quote("?type=text")) as answer:
-        lines = answer.aiter_lines()
+    async with stream(browser, STREAM + quote("?type=text")) as response:
+        lines = response.aiter_lines()
         found = f'data-digest="{(await event(lines, "changed"))["id"]}"'
         await scene.store_messages(database, scene.message(1))
         shown = await browser.get("/console/messages?type=text", headers=update)
@@ -124,8 +124,8 @@ async def test_a_stream_that_has_ended_leaves_nothing_of_its_page(open_browser: 
     served, browser = open_browser
     site = served.parts.console.site
     assert site is not None
-    async with stream(browser) as answer:
-        lines = answer.aiter_lines()
+    async with stream(browser) as response:
+        lines = response.aiter_lines()
         await event(lines, "changed")
         assert len(site.watched) == 1
     await polling.until(lambda: not site.watched, seconds=20)
@@ -133,8 +133,8 @@ async def test_a_stream_that_has_ended_leaves_nothing_of_its_page(open_browser: 
 
 async def test_a_stream_ends_with_its_session(open_browser: tuple[Served, Browser]) -> None:
     served, browser = open_browser
-    async with stream(browser) as answer:
-        lines = answer.aiter_lines()
+    async with stream(browser) as response:
+        lines = response.aiter_lines()
         await event(lines, "changed")
         assert (await served.http.delete("/v1/users/admin/tokens")).status_code == 200
         await event(lines, "ended")
@@ -145,22 +145,22 @@ async def test_a_user_has_at_most_8_streams(open_browser: tuple[Served, Browser]
     served, browser = open_browser
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(MAX_OF_USER):
-            answer = await stack.enter_async_context(stream(browser))
-            assert answer.status_code == 200
+            response = await stack.enter_async_context(stream(browser))
+            assert response.status_code == 200
         refused = await browser.get(STREAM)
         assert refused.status_code == 503
         assert refused.headers["Retry-After"] == "5"
         # The page itself is still served, so that a browser polls it.
         assert (await browser.get("/console/messages")).status_code == 200
     await polling.until(lambda: not streams_of(served.parts.console).count, seconds=20)
-    async with stream(browser) as answer:
-        assert answer.status_code == 200
+    async with stream(browser) as response:
+        assert response.status_code == 200
 
 
 async def test_the_stop_of_the_webapp_ends_its_streams(open_browser: tuple[Served, Browser]) -> None:
     served, browser = open_browser
-    async with stream(browser) as answer:
-        lines = answer.aiter_lines()
+    async with stream(browser) as response:
+        lines = response.aiter_lines()
         await event(lines, "changed")
         stop = asyncio.Event()
         stop.set()
@@ -185,9 +185,9 @@ async def test_the_stop_of_the_webapp_ends_its_streams(open_browser: tuple[Serve
 )
 async def test_a_stream_of_no_page_is_refused(open_browser: tuple[Served, Browser], target: str) -> None:
     _, browser = open_browser
-    answer = await browser.get("/console/stream", params={"of": target})
-    assert answer.status_code in (400, 404, 405)
-    check_headers(answer)
+    response = await browser.get("/console/stream", params={"of": target})
+    assert response.status_code in (400, 404, 405)
+    check_headers(response)
 
 
 async def test_a_stream_without_a_session_makes_the_browser_give_up(serve: Serve) -> None:
@@ -200,9 +200,9 @@ async def test_a_stream_without_a_session_makes_the_browser_give_up(serve: Serve
 async def test_a_page_that_updates_itself_is_told_that_its_session_is_over(serve: Serve) -> None:
     served = await serve(console=True)
     browser = Browser.of(served)
-    answer = await browser.get("/console/messages", headers={"HX-Request": "true"})
-    assert answer.status_code == 401
-    check_headers(answer)
+    response = await browser.get("/console/messages", headers={"HX-Request": "true"})
+    assert response.status_code == 401
+    check_headers(response)
     await browser.http.aclose()
 
 

@@ -47,9 +47,9 @@ async def test_the_webhook_of_the_waba_is_that_of_each_of_its_numbers(
 
 async def test_a_wrong_webhook_of_the_waba_is_explained(api: Served, database: Database) -> None:
     client = keyed(api, await key_of(api, database))
-    answer = await client.post(PATH, json={"url": "ftp://a"})
-    assert answer.status_code == 400
-    assert answer.json()["meta"]["developer_message"].startswith("url: should be an absolute URL")
+    response = await client.post(PATH, json={"url": "ftp://a"})
+    assert response.status_code == 400
+    assert response.json()["meta"]["developer_message"].startswith("url: should be an absolute URL")
     assert (await client.get(PATH)).json() == NONE
     # Without a key there is no such path.
     assert code(await api.http.get(PATH)) == (404, 1006)
@@ -61,16 +61,16 @@ async def test_the_health_of_the_number_is_that_of_the_cloud_api(
     served = await serve(cloud_api=True)
     await served.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
-    answer = await keyed(served, await key_of(served, database)).get("/health_status")
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["id"] == NUMBER
-    assert answer.json()["health_status"]["can_send_message"] in ("AVAILABLE", "BLOCKED")
-    assert answer.json().keys() == {"id", "health_status"}
+    response = await keyed(served, await key_of(served, database)).get("/health_status")
+    assert response.status_code == 200, response.text
+    assert response.json()["id"] == NUMBER
+    assert response.json()["health_status"]["can_send_message"] in ("AVAILABLE", "BLOCKED")
+    assert response.json().keys() == {"id", "health_status"}
 
 
 async def test_without_the_cloud_api_the_health_of_the_number_is_that_of_v1(api: Served, database: Database) -> None:
-    answer = await keyed(api, await key_of(api, database)).get("/health_status")
-    assert answer.json() == (await api.http.get("/v1/health")).json()
+    response = await keyed(api, await key_of(api, database)).get("/health_status")
+    assert response.json() == (await api.http.get("/v1/health")).json()
     assert code(await api.http.get("/health_status")) == (404, 1006)
 
 
@@ -105,8 +105,8 @@ async def test_each_call_with_a_key_is_counted_once_with_its_route(
 ) -> None:
     client = keyed(api, await key_of(api, database))
     before = await values(api)
-    answer = await client.request(method, path, content=json.dumps({}) if method == "POST" else None)
-    assert f"{answer.status_code // 100}xx" == status
+    response = await client.request(method, path, content=json.dumps({}) if method == "POST" else None)
+    assert f"{response.status_code // 100}xx" == status
     after = await values(api)
     changed = {line for line in after if after[line] != before.get(line, 0)}
     counted = {line for line in changed if line.startswith("http_request_duration_seconds_count")}

@@ -68,17 +68,17 @@ async def test_a_key_outlives_tokens_until_it_is_logged_out_or_the_password_chan
 @pytest.mark.parametrize("key", ["", "wrong", "a.b.c", "x" * 5_000])
 async def test_a_wrong_key_gets_the_error_of_360dialog_on_every_path(api: Served, key: str) -> None:
     for path in (PATH, "/v1/messages", "/v1/nothing", "/"):
-        answer = await keyed(api, {"D360-API-KEY": key}).post(path, json={})
-        assert (answer.status_code, answer.json()) == (401, INVALID)
-        assert answer.headers["X-Request-ID"]
+        response = await keyed(api, {"D360-API-KEY": key}).post(path, json={})
+        assert (response.status_code, response.json()) == (401, INVALID)
+        assert response.headers["X-Request-ID"]
 
 
 async def test_wrong_keys_are_limited_and_known_keys_are_served_all_the_same(api: Served, database: Database) -> None:
     good = await key_of(api, database)
     wrong = keyed(api, {"D360-API-KEY": "wrong"})
-    answers = [await wrong.get(PATH) for _ in range(WRONG_KEYS + 3)]
-    assert [answer.status_code for answer in answers[:WRONG_KEYS]] == [401] * WRONG_KEYS
-    limited = answers[-1]
+    responses = [await wrong.get(PATH) for _ in range(WRONG_KEYS + 3)]
+    assert [response.status_code for response in responses[:WRONG_KEYS]] == [401] * WRONG_KEYS
+    limited = responses[-1]
     assert limited.status_code == 429
     assert limited.json()["meta"]["http_code"] == 429
     assert int(limited.headers["Retry-After"]) >= 1
@@ -130,7 +130,7 @@ async def test_headers_that_are_set_during_a_change_of_settings_are_kept(api: Se
         wanted = {"url": url, "headers": {"X-Shop": str(number)}}
         change = api.http.patch("/v1/settings/application", json={"webhooks": {"url": url}})
         both = await asyncio.gather(change, client.post(PATH, json=wanted))
-        assert [answer.status_code for answer in both] == [200, 200]
+        assert [response.status_code for response in both] == [200, 200]
         assert (await client.get(PATH)).json() == wanted
 
 
@@ -152,26 +152,26 @@ async def test_headers_that_are_set_during_a_change_of_settings_are_kept(api: Se
 )
 async def test_a_wrong_webhook_changes_nothing(api: Served, database: Database, wanted: object, words: str) -> None:
     client = keyed(api, await key_of(api, database))
-    answer = await client.post(PATH, json=wanted)
-    assert answer.status_code == 400
-    assert set(answer.json()) == {"meta"}
-    assert answer.json()["meta"]["developer_message"].startswith(words)
+    response = await client.post(PATH, json=wanted)
+    assert response.status_code == 400
+    assert set(response.json()) == {"meta"}
+    assert response.json()["meta"]["developer_message"].startswith(words)
     assert (await client.get(PATH)).json() == {"url": "", "headers": {}}
 
 
 async def test_a_body_that_is_not_json_is_refused(api: Served, database: Database) -> None:
     client = keyed(api, await key_of(api, database))
-    answer = await client.post(PATH, content=b"{")
-    assert (answer.status_code, answer.json()["meta"]["success"]) == (400, False)
-    assert answer.json()["meta"]["developer_message"].startswith("the body is not JSON")
+    response = await client.post(PATH, content=b"{")
+    assert (response.status_code, response.json()["meta"]["success"]) == (400, False)
+    assert response.json()["meta"]["developer_message"].startswith("the body is not JSON")
 
 
 async def test_only_administrators_set_the_webhook(api: Served, database: Database) -> None:
     assert (await api.http.post("/v1/users", json={"username": "shop", "password": PASSWORD})).status_code == 201
     client = keyed(api, await key_of(api, database, "shop"))
     for method in ("GET", "POST", "DELETE"):
-        answer = await client.request(method, PATH)
-        assert (answer.status_code, answer.json()["meta"]["http_code"]) == (403, 403)
+        response = await client.request(method, PATH)
+        assert (response.status_code, response.json()["meta"]["http_code"]) == (403, 403)
     assert (await client.post("/v1/messages", json=body("message_text"))).status_code == 201
 
 

@@ -67,17 +67,17 @@ async def test_templates_are_created_listed_in_pages_and_deleted(api: Served, da
     [("limit=x", "limit: should be a whole number"), ("offset=-1", "offset: should be a whole number")],
 )
 async def test_a_wrong_page_is_explained(api: Served, database: Database, query: str, words: str) -> None:
-    answer = await keyed(api, await key_of(api, database)).get(f"{PATH}?{query}")
-    assert answer.status_code == 400
-    assert answer.json() == {"meta": {"http_code": 400, "developer_message": words, "success": False}}
+    response = await keyed(api, await key_of(api, database)).get(f"{PATH}?{query}")
+    assert response.status_code == 400
+    assert response.json() == {"meta": {"http_code": 400, "developer_message": words, "success": False}}
 
 
 async def test_wrong_templates_are_explained(api: Served, database: Database) -> None:
     client = keyed(api, await key_of(api, database))
     wrong: list[object] = [template("Wrong"), template("x", components=[]), [], 5]
     for value in wrong:
-        answer = await client.post(PATH, json=value)
-        assert (answer.status_code, answer.json()["meta"]["success"]) == (400, False)
+        response = await client.post(PATH, json=value)
+        assert (response.status_code, response.json()["meta"]["success"]) == (400, False)
     assert (await client.post(PATH, json=template("x"))).status_code == 201
     assert (await client.post(PATH, json=template("x"))).status_code >= 400
     missing = await client.delete(f"{PATH}/nothing")
@@ -86,9 +86,9 @@ async def test_wrong_templates_are_explained(api: Served, database: Database) ->
 
 async def names(client: httpx.AsyncClient, **query: str) -> list[tuple[str, str]]:
     """Return name and language of the listed templates."""
-    answer = await client.get(PATH, params=query)
-    assert answer.status_code == 200, answer.text
-    return [(one["name"], one["language"]) for one in answer.json()["waba_templates"]]
+    response = await client.get(PATH, params=query)
+    assert response.status_code == 200, response.text
+    return [(one["name"], one["language"]) for one in response.json()["waba_templates"]]
 
 
 async def test_templates_are_filtered_and_sorted_before_the_page_is_cut(api: Served, database: Database) -> None:
@@ -127,6 +127,6 @@ async def test_templates_are_filtered_and_sorted_before_the_page_is_cut(api: Ser
 async def test_wrong_filters_and_orders_are_explained(
     api: Served, database: Database, query: dict[str, str], words: str
 ) -> None:
-    answer = await keyed(api, await key_of(api, database)).get(PATH, params=query)
-    assert answer.status_code == 400
-    assert answer.json()["meta"]["developer_message"].startswith(words)
+    response = await keyed(api, await key_of(api, database)).get(PATH, params=query)
+    assert response.status_code == 400
+    assert response.json()["meta"]["developer_message"].startswith(words)

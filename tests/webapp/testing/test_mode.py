@@ -44,8 +44,8 @@ async def test_outside_test_mode_nothing_exists(serve: Serve, method: str, path:
 @pytest.mark.parametrize(("method", "path"), CALLS)
 async def test_every_call_needs_a_token(served: Served, method: str, path: str) -> None:
     for header in ("", "Bearer wrong", "Basic YWRtaW46c2VjcmV0"):
-        answer = await served.http.request(method, path, headers={"Authorization": header})
-        assert code(answer) == (401, 1005)
+        response = await served.http.request(method, path, headers={"Authorization": header})
+        assert code(response) == (401, 1005)
 
 
 @pytest.mark.parametrize("host", ["attacker.example", "192.0.2.1:9090", "localhost.attacker.example", "10.0.0.1"])
@@ -53,8 +53,8 @@ async def test_every_call_needs_a_token(served: Served, method: str, path: str) 
 async def test_a_host_that_is_neither_loopback_nor_configured_is_refused(
     served: Served, method: str, path: str, host: str
 ) -> None:
-    answer = await served.http.request(method, path, headers={"Host": host})
-    assert code(answer) == (421, 1025)
+    response = await served.http.request(method, path, headers={"Host": host})
+    assert code(response) == (421, 1025)
 
 
 @pytest.mark.parametrize("host", ["localhost:9090", "127.0.0.1", "[::1]:9090", "wa.example"])
@@ -66,8 +66,8 @@ async def test_loopback_and_configured_hosts_are_accepted(serve: Serve, host: st
 
 async def test_an_open_token_of_the_cloud_api_is_accepted(serve: Serve) -> None:
     found = await serve(testing=True, cloud_api=True, cloud_open=True)
-    answer = await found.http.get("/tidings/faults", headers={"Authorization": "Bearer any", "Host": "localhost"})
-    assert answer.status_code == 200
+    response = await found.http.get("/tidings/faults", headers={"Authorization": "Bearer any", "Host": "localhost"})
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ async def test_an_open_token_of_the_cloud_api_is_accepted(serve: Serve) -> None:
     ],
 )
 async def test_wrong_calls_are_refused(served: Served, method: str, path: str, status: int) -> None:
-    answer = await served.http.request(method, path)
-    assert answer.status_code == status
-    errors(answer)
+    response = await served.http.request(method, path)
+    assert response.status_code == status
+    errors(response)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +115,15 @@ async def test_wrong_calls_are_refused(served: Served, method: str, path: str, s
     ],
 )
 async def test_a_wrong_message_is_refused_before_the_robots_are_called(served: Served, body: Any) -> None:
-    answer = await served.http.post("/tidings/recipients/15550110000/messages", json=body)
-    assert answer.status_code == 400
-    errors(answer)
+    response = await served.http.post("/tidings/recipients/15550110000/messages", json=body)
+    assert response.status_code == 400
+    errors(response)
 
 
 @pytest.mark.parametrize("path", ["/tidings/faults", "/tidings/recipients/15550110000/messages", "/tidings/webhooks"])
 async def test_a_body_over_the_limit_and_broken_json_are_refused(served: Served, path: str) -> None:
-    answer = await served.http.post(path, content=b'{"text": {"body": "' + b"x" * 1_048_576 + b'"}}')
-    assert code(answer) == (413, 1025)
+    response = await served.http.post(path, content=b'{"text": {"body": "' + b"x" * 1_048_576 + b'"}}')
+    assert code(response) == (413, 1025)
     assert code(await served.http.post(path, content=b"{")) == (400, 1025)
 
 
@@ -149,8 +149,8 @@ async def test_a_wrong_fault_is_refused(served: Served, body: Any) -> None:
 
 
 async def test_an_unknown_field_of_a_fault_is_named(served: Served) -> None:
-    answer = await served.http.post("/tidings/faults", json={"target": "messages", "kind": "x"})
-    assert [problem["details"] for problem in errors(answer)] == ["kind: is not a known field"]
+    response = await served.http.post("/tidings/faults", json={"target": "messages", "kind": "x"})
+    assert [problem["details"] for problem in errors(response)] == ["kind: is not a known field"]
 
 
 async def _send(http: httpx.AsyncClient) -> httpx.Response:
@@ -160,10 +160,10 @@ async def _send(http: httpx.AsyncClient) -> httpx.Response:
 
 async def test_a_fault_fails_the_counted_calls_of_both_apis(served: Served) -> None:
     fault = {"target": "messages", "times": 3, "every": 0, "http": 429, "code": 130429, "retry_after_s": 42}
-    answer = await served.http.post("/tidings/faults", json=fault)
-    assert answer.status_code == 201
+    response = await served.http.post("/tidings/faults", json=fault)
+    assert response.status_code == 201
     listed = (await served.http.get("/tidings/faults")).json()["faults"]
-    assert listed == answer.json()["faults"]
+    assert listed == response.json()["faults"]
     assert listed[0] | {"id": 1} == {
         "id": 1,
         "target": "messages",
@@ -260,7 +260,7 @@ async def test_a_number_is_refused_at_once_with_the_code_in_its_digits(
     message = {"messaging_product": "whatsapp", "to": to, "text": {"body": "Hello"}}
     assert graph_error(await served.http.post(f"/v25.0/{NUMBER}/messages", json=message))[:2] == (status, cloud)
     assert code(await served.send(to=to)) == v1
-    assert coreapp.asked(core.AcceptMessage) == []
+    assert coreapp.requested(core.AcceptMessage) == []
 
 
 async def test_test_numbers_are_ordinary_outside_test_mode(serve: Serve, coreapp: FakeCoreapp) -> None:
@@ -270,7 +270,7 @@ async def test_test_numbers_are_ordinary_outside_test_mode(serve: Serve, coreapp
 
 
 async def test_a_reset_is_refused_outside_an_embedded_installation(served: Served, coreapp: FakeCoreapp) -> None:
-    answer = await served.http.post("/tidings/reset")
-    assert code(answer) == (403, 1005)
-    assert "tidings up" in errors(answer)[0]["details"]
-    assert coreapp.asked(core.EmptyQueues) == []
+    response = await served.http.post("/tidings/reset")
+    assert code(response) == (403, 1005)
+    assert "tidings up" in errors(response)[0]["details"]
+    assert coreapp.requested(core.EmptyQueues) == []

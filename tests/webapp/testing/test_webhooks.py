@@ -20,7 +20,7 @@ VALUE = {"event": "ACCOUNT_VIOLATION", "violation_info": {"violation_type": "ADU
 @pytest.fixture
 async def served(serve: Serve, coreapp: FakeCoreapp) -> Served:
     """Webapp in test mode, with a Coreapp that queues every webhook."""
-    coreapp.answer(core.QueueWebhook, lambda question: core.Done(question.n))
+    coreapp.respond(core.QueueWebhook, lambda request: core.Done(request.n))
     found = await serve(cloud_api=True, testing=True)
     await found.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
@@ -31,15 +31,15 @@ async def test_a_webhook_of_each_field_is_queued_for_the_number_of_the_token(
     served: Served, coreapp: FakeCoreapp
 ) -> None:
     made = [await served.http.post(PATH, json={"field": field, "value": VALUE}) for field in FIELDS]
-    assert {answer.status_code for answer in made} == {202}
-    events = [answer.json()["webhooks"][0]["id"] for answer in made]
+    assert {response.status_code for response in made} == {202}
+    events = [response.json()["webhooks"][0]["id"] for response in made]
     assert all(re.fullmatch("evt_[0-9a-f]{32}", event) for event in events)
     assert len(set(events)) == len(FIELDS)
-    asked = coreapp.asked(core.QueueWebhook)
-    assert [(question.account, question.field, question.event) for question in asked] == [
+    requested = coreapp.requested(core.QueueWebhook)
+    assert [(request.account, request.field, request.event) for request in requested] == [
         (NUMBER, field, event) for field, event in zip(FIELDS, events, strict=True)
     ]
-    assert all(json.loads(question.value) == VALUE for question in asked)
+    assert all(json.loads(request.value) == VALUE for request in requested)
 
 
 def test_fields_of_messages_are_sent_as_a_recipient_instead() -> None:
@@ -64,17 +64,17 @@ def test_fields_of_messages_are_sent_as_a_recipient_instead() -> None:
 async def test_a_wrong_webhook_is_refused(
     served: Served, coreapp: FakeCoreapp, body: Any, problem: int, words: str
 ) -> None:
-    answer = await served.http.post(PATH, json=body)
-    assert code(answer) == (400, problem)
-    assert errors(answer)[0]["details"].startswith(words)
-    assert coreapp.asked(core.QueueWebhook) == []
+    response = await served.http.post(PATH, json=body)
+    assert code(response) == (400, problem)
+    assert errors(response)[0]["details"].startswith(words)
+    assert coreapp.requested(core.QueueWebhook) == []
 
 
 async def test_a_refusal_of_the_coreapp_is_reported(served: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.QueueWebhook, codes.PARAMETER_INVALID, "field: the reason")
-    answer = await served.http.post(PATH, json={"field": "security", "value": {}})
-    assert code(answer) == (400, codes.PARAMETER_INVALID)
-    assert errors(answer)[0]["details"] == "field: the reason"
+    response = await served.http.post(PATH, json={"field": "security", "value": {}})
+    assert code(response) == (400, codes.PARAMETER_INVALID)
+    assert errors(response)[0]["details"] == "field: the reason"
 
 
 async def test_a_coreapp_of_an_earlier_release_gets_no_webhook_and_keeps_its_connection(
@@ -85,8 +85,8 @@ async def test_a_coreapp_of_an_earlier_release_gets_no_webhook_and_keeps_its_con
     await found.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)
     connections = set(coreapp.connections)
-    answer = await found.http.post(PATH, json={"field": "security", "value": {}})
-    assert code(answer) == (503, codes.NOT_READY)
-    assert "has an earlier release" in errors(answer)[0]["details"]
-    assert coreapp.asked(core.QueueWebhook) == []
+    response = await found.http.post(PATH, json={"field": "security", "value": {}})
+    assert code(response) == (503, codes.NOT_READY)
+    assert "has an earlier release" in errors(response)[0]["details"]
+    assert coreapp.requested(core.QueueWebhook) == []
     assert coreapp.connections == connections

@@ -121,10 +121,10 @@ class AccountSettings:
         await self._notify(caller, ["all"])
 
     async def _notify(self, caller: Caller, keys: list[str]) -> None:
-        answers = await self.coreapps.of(caller.account).call_all(
+        responses = await self.coreapps.of(caller.account).call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
-        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
+        missed = sum(isinstance(response, CoreappAway) for response in responses)
         log.info(
             "settings.changed", extra={"username": caller.username, "keys": ",".join(keys), "coreapps_away": missed}
         )

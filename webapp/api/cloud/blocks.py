@@ -38,18 +38,18 @@ async def block(call: CloudCall) -> Response:
     inputs = await _users(call)
     users = _wa_ids(inputs)
     refused = await call.find(BlockList).block(call.caller, list(dict.fromkeys(filter(None, users))))
-    return _answer(call, inputs, users, refused, "block")
+    return _respond(call, inputs, users, refused, "block")
 
 
 async def unblock(call: CloudCall) -> Response:
     inputs = await _users(call)
     users = _wa_ids(inputs)
     await call.find(BlockList).unblock(call.caller, list(dict.fromkeys(filter(None, users))))
-    return _answer(call, inputs, users, {}, "unblock")
+    return _respond(call, inputs, users, {}, "unblock")
 
 
 async def list_all(call: CloudCall) -> Response:
-    page, blocked = lists.asked_page(call), call.find(BlockList)
+    page, blocked = lists.requested_page(call), call.find(BlockList)
     if page.before is not None:
         found = await blocked.list_before(call.caller, page.before, page.limit + 1)
         has_previous, has_next = len(found) > page.limit, True
@@ -85,7 +85,7 @@ def _wa_ids(inputs: Sequence[str]) -> Sequence[str]:
     return [phone_numbers.normalise(text) or "" for text in inputs]
 
 
-def _answer(
+def _respond(
     call: CloudCall, inputs: Sequence[str], users: Sequence[str], refused: Mapping[str, RefusedBlock], word: str
 ) -> Response:
     """Return the result of each user. Raises `PartialFailure` when the call failed for some."""

@@ -108,12 +108,12 @@ class Facade:
             return self._failed(error, target, trace)
         except (APIError, DatabaseError) as error:
             found = envelope.as_api_error(error, request.scope["state"]["request_id"])
-            answer = self._failed(errors.translate(found, self._throttle_status), target, trace)
-            if answer.status_code >= 500:
+            response = self._failed(errors.translate(found, self._throttle_status), target, trace)
+            if response.status_code >= 500:
                 log.warning(
                     "http.failed", extra={"request_id": request.scope["state"]["request_id"], "error": str(error)}
                 )
-            return answer
+            return response
 
     async def _handle(self, request: Request, target: Target, trace: str) -> Response:
         method = request.scope["method"]
@@ -174,5 +174,5 @@ class FacadeLayer:
         if scope["type"] != "http" or not self._facade.claims(scope["path"]):
             await self._app(scope, receive, send)
             return
-        answer = await self._facade.respond(Request(scope, receive, send))
-        await answer(scope, receive, send)
+        response = await self._facade.respond(Request(scope, receive, send))
+        await response(scope, receive, send)

@@ -20,13 +20,13 @@ _TITLE = CloudCode("Cursor is invalid")
 
 
 def listed(entries: Sequence[Any], ids: Sequence[str], call: CloudCall) -> dict[str, Any]:
-    """Return the page of a list that the call asks for. An empty list has no `paging`.
+    """Return the page of a list that the call requests. An empty list has no `paging`.
 
     Raises `GraphError` for a limit or a cursor that cannot be used.
 
     ids: ASCII key of each entry, by which `entries` are sorted
     """
-    page = asked_page(call)
+    page = requested_page(call)
     first, last = 0, len(entries)
     if page.after is not None:
         # The entry may have been deleted since.
@@ -39,19 +39,19 @@ def listed(entries: Sequence[Any], ids: Sequence[str], call: CloudCall) -> dict[
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AskedPage:
-    """Page of a list that a call asks for."""
+class RequestedPage:
+    """Page of a list that a call requests."""
 
     limit: int  # entries
     after: str | None  # key of the entry before the page; `None` for the first page
     before: str | None  # key of the entry after the page, where `after` is `None`; `None` for the first page
 
 
-def asked_page(call: CloudCall) -> AskedPage:
-    """Return the page that a call asks for. Raises `GraphError` for a limit or a cursor that cannot be used."""
+def requested_page(call: CloudCall) -> RequestedPage:
+    """Return the page that a call requests. Raises `GraphError` for a limit or a cursor that cannot be used."""
     query = call.query()
     after, before = (_entry(text_of(query, name)) for name in ("after", "before"))
-    return AskedPage(_limit(text_of(query, "limit")), after, before if after is None else None)
+    return RequestedPage(_limit(text_of(query, "limit")), after, before if after is None else None)
 
 
 def paged(

@@ -59,9 +59,11 @@ async def list_all(call: CloudCall) -> Response:
     identities = [call.directory.of(account) for account in call.directory.accounts_of(call.identity.waba_id)]
     identities.sort(key=lambda identity: identity.phone_number_id)
     page = listed(identities, [identity.phone_number_id for identity in identities], call)
-    asked = call.query().get("fields")
+    requested = call.query().get("fields")
     page["data"] = [
-        fields.select(await describe(call, identity), asked, node_type=NODE_TYPE, default=_IN_LISTS, optional=_OPTIONAL)
+        fields.select(
+            await describe(call, identity), requested, node_type=NODE_TYPE, default=_IN_LISTS, optional=_OPTIONAL
+        )
         for identity in page["data"]
     ]
     return call.respond(page)

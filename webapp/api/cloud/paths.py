@@ -19,7 +19,7 @@ NAMES = frozenset((DEBUG_TOKEN, OAUTH, ME, ATTACHMENTS))
 class Version:
     """Version of a call."""
 
-    asked: str  # version in the path; empty for none
+    requested: str  # version in the path; empty for none
     served: str
     warning: str = ""  # text for the client; empty for none
 
@@ -66,11 +66,13 @@ def parse(path: str) -> Target:
     return Target(version, first, rest, is_known)
 
 
-def _version(asked: str) -> tuple[Version, bool]:
-    found = _SERVED.fullmatch(asked)
+def _version(requested: str) -> tuple[Version, bool]:
+    found = _SERVED.fullmatch(requested)
     if found is None:
-        return Version(asked, DEFAULT), False
+        return Version(requested, DEFAULT), False
     if int(found[1]) >= OLDEST:
-        return Version(asked, asked), True
+        return Version(requested, requested), True
     served = f"v{OLDEST}.0"
-    return Version(asked, served, f"The call has been auto-upgraded to {served} as {asked} will be deprecated."), True
+    return Version(
+        requested, served, f"The call has been auto-upgraded to {served} as {requested} will be deprecated."
+    ), True

@@ -75,9 +75,9 @@ async def show(call: CloudCall) -> Response:
         "vertical": verticals.to_cloud(stored.vertical) or verticals.UNDEFINED,
         "messaging_product": "whatsapp",
     }
-    asked = call.query().get("fields")
-    if asked:
-        chosen = fields.select(found, asked, node_type=NODE_TYPE, default=_ALL, optional=(*_ALL, "id"))
+    requested = call.query().get("fields")
+    if requested:
+        chosen = fields.select(found, requested, node_type=NODE_TYPE, default=_ALL, optional=(*_ALL, "id"))
         found = {**chosen, "messaging_product": "whatsapp"}
     return call.respond({"data": [found]})
 

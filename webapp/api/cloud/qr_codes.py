@@ -71,13 +71,13 @@ def _code(call: CloudCall) -> str:
 
 
 def _select(call: CloudCall, row: MessageQrCode) -> dict[str, Any]:
-    """Return the fields of a QR code that the call asks for. Raises `GraphError`."""
-    asked = call.query().get("fields")
-    found = _FORMAT.search(asked) if isinstance(asked, str) else None
+    """Return the fields of a QR code that the call requests. Raises `GraphError`."""
+    requested = call.query().get("fields")
+    found = _FORMAT.search(requested) if isinstance(requested, str) else None
     form = found[1].upper() if found is not None else qr_images.SVG
     if form not in qr_images.FORMATS:
         raise errors.not_one_of("format", qr_images.FORMATS, form)
-    return fields.select(_describe(call, row, form), asked, node_type=NODE_TYPE, default=_DEFAULT)
+    return fields.select(_describe(call, row, form), requested, node_type=NODE_TYPE, default=_DEFAULT)
 
 
 def _describe(call: CloudCall, row: MessageQrCode, form: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class SettingsChanges:
 
     async def _apply(self, account: str) -> int:
         """Have the Coreapps read the settings of a number. Returns the number of those that do not respond."""
-        answers = await self._coreapps.of(account).call_all(
+        responses = await self._coreapps.of(account).call_all(
             lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
         )
-        return sum(isinstance(answer, CoreappAway) for answer in answers)
+        return sum(isinstance(response, CoreappAway) for response in responses)

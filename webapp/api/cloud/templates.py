@@ -42,10 +42,10 @@ _OPTIONAL = (
 )
 
 
-def describe(template: TemplateRow, asked: object, lives: Mapping[str, int]) -> dict[str, Any]:
+def describe(template: TemplateRow, requested: object, lives: Mapping[str, int]) -> dict[str, Any]:
     """Return the requested fields of a template. Raises `GraphError` for an unknown one.
 
-    asked: value of `fields`; `None` for the default fields, which are those that have a value
+    requested: value of `fields`; `None` for the default fields, which are those that have a value
     lives: times to live of messages by id of the template
     """
     rated_at = template.created_at if template.quality_at is None else template.quality_at
@@ -73,7 +73,7 @@ def describe(template: TemplateRow, asked: object, lives: Mapping[str, int]) -> 
         "rejected_reason": template.status == REJECTED,
     }
     default = (*_DEFAULT, *(name for name, shown in has_value.items() if shown), "id")
-    return fields.select(described, asked, node_type=NODE_TYPE, default=default, optional=_OPTIONAL)
+    return fields.select(described, requested, node_type=NODE_TYPE, default=default, optional=_OPTIONAL)
 
 
 def _health(template: TemplateRow) -> Mapping[str, Any]:
@@ -95,15 +95,15 @@ async def list_all(call: CloudCall) -> Response:
     lives = await call.find(Templates).list_lives(call.caller)
     entries = [describe(template, query.get("fields"), lives) for template in found]
     page = listed(entries, [_place(template) for template in found], call)
-    asked = query.get("summary")
-    if isinstance(asked, str) and asked:
+    requested = query.get("summary")
+    if isinstance(requested, str) and requested:
         counts = {
             "total_count": len(found),
             "message_template_count": len(found),
             "message_template_limit": MAX_TEMPLATES,
             "are_translations_complete": True,
         }
-        page["summary"] = fields.select(counts, asked, node_type="WhatsAppMessageTemplateSummary", default=())
+        page["summary"] = fields.select(counts, requested, node_type="WhatsAppMessageTemplateSummary", default=())
     return call.respond(page)
 
 

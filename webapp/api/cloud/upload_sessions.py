@@ -34,7 +34,7 @@ _BLOCK = 256 * 1024
 class UploadSessions:
     """Resumable uploads of the caller's number.
 
-    Each request stores its bytes as a file of the store before it is answered. When all bytes are there, they become
+    Each request stores its bytes as a file of the store before it responds. When all bytes are there, they become
     one file, which is kept as an upload of `POST /P/media` is.
     """
 

@@ -16,7 +16,7 @@ from webapp.api.cloud.errors import GraphError
 
 VERIFICATION_FAILED = 2200
 TIMEOUT = 10.0  # seconds
-MAX_ANSWER = 1_024  # bytes
+MAX_RESPONSE = 1_024  # bytes
 MAX_URL = 2_048  # characters of an app's callback
 MAX_OVERRIDE = 200  # characters of the callback of a WABA or a number
 
@@ -32,22 +32,22 @@ class CallbackVerifier:
         """Request the callback with a new challenge. Raises `GraphError` unless it responds with the challenge."""
         challenge = str(secrets.randbelow(9 * 10**9) + 10**9)
         query = urlencode({"hub.mode": "subscribe", "hub.challenge": challenge, "hub.verify_token": token})
-        asked = f"{url}{'&' if urlsplit(url).query else '?'}{query}"
+        full_url = f"{url}{'&' if urlsplit(url).query else '?'}{query}"
         try:
-            status, answer = await self._get(account, asked)
+            status, response = await self._get(account, full_url)
         except (OSError, TimeoutError, ValueError, DownloadTooLarge) as error:
             raise failed(str(error) or type(error).__name__) from None
         if status != 200:
             raise failed(f"HTTP Status Code = {status}")
-        if not hmac.compare_digest(answer.strip(), challenge.encode()):
+        if not hmac.compare_digest(response.strip(), challenge.encode()):
             raise failed("The response does not match the challenge, expected value is the digits of hub.challenge")
 
     async def _get(self, account: str, url: str) -> tuple[int, bytes]:
         async with self._database.reading() as connection:
             authorities = await certificates.find_certificate(connection, account, certificates.WEBHOOK_CA) or b""
         downloader = Downloader(self._guard, trust.context(authorities) if authorities else None)
-        async with downloader.fetch(url, limit=MAX_ANSWER, seconds=TIMEOUT) as answer:
-            return answer.status, b"".join([piece async for piece in answer.chunks()])
+        async with downloader.fetch(url, limit=MAX_RESPONSE, seconds=TIMEOUT) as response:
+            return response.status, b"".join([piece async for piece in response.chunks()])
 
 
 def check_url(name: str, url: str, limit: int) -> None:

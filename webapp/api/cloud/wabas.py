@@ -57,13 +57,15 @@ def describe(call: CloudCall) -> dict[str, Any]:
 
 
 async def show(call: CloudCall) -> Response:
-    asked = call.query().get("fields")
-    return call.respond(fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL))
+    requested = call.query().get("fields")
+    return call.respond(
+        fields.select(describe(call), requested, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
+    )
 
 
 async def list_of_business(call: CloudCall) -> Response:
-    asked = call.query().get("fields")
-    found = fields.select(describe(call), asked, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
+    requested = call.query().get("fields")
+    found = fields.select(describe(call), requested, node_type=NODE_TYPE, default=_DEFAULT, optional=_OPTIONAL)
     return call.respond(listed([found], [call.identity.waba_id], call))
 
 

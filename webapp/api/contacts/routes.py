@@ -27,8 +27,8 @@ async def check_contacts(request: Request) -> Response:
     caller = await find(request, Authenticator).caller(request)
     await find(request, NumberLimits).of(caller.account).contacts.admit()
     body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)
-    asked = bodies.check(schemas.Contacts, body)
-    found = await find(request, ContactChecks).check(caller, asked, request.scope["state"]["request_id"])
+    wanted = bodies.check(schemas.Contacts, body)
+    found = await find(request, ContactChecks).check(caller, wanted, request.scope["state"]["request_id"])
     return responses.success({"contacts": found})
 
 

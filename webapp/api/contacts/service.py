@@ -35,11 +35,11 @@ class ContactChecks:
         if self._rehearsal is not None:
             await self._rehearsal.before_check(request.contacts)
         parts = self._spread(caller, request)
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *[self._call(caller, request, places, of, request_id) for of, places in parts.items()]
         )
         found: dict[int, core.Contact] = {}
-        for places, contacts in zip(parts.values(), answers, strict=True):
+        for places, contacts in zip(parts.values(), responses, strict=True):
             found.update(zip(places, contacts, strict=True))
         # The inputs are returned as they were sent, even if the Coreapp normalised them.
         return [_entry(sent, found[place]) for place, sent in enumerate(request.contacts)]
@@ -56,7 +56,7 @@ class ContactChecks:
         parts: dict[str, list[int]] = {}
         for place in everywhere:
             wa_id = phone_numbers.normalise(request.contacts[place])
-            # Any shard can answer for an input that is not a number.
+            # Any shard can handle an input that is not a number.
             shard = owners.shard_of(wa_id or "")
             parts.setdefault(numbers.setdefault(shard, wa_id or ""), []).append(place)
         return parts
@@ -66,7 +66,7 @@ class ContactChecks:
     ) -> Sequence[core.Contact]:
         inputs = [request.contacts[place] for place in places]
 
-        def question(n: int) -> core.CheckContacts:
+        def make(n: int) -> core.CheckContacts:
             return core.CheckContacts(
                 n=n,
                 account=caller.account,
@@ -78,8 +78,8 @@ class ContactChecks:
             )
 
         if not of:
-            return (await self._coreapps.of(caller.account).call_primary_repeatable(question, core.Contacts)).contacts
-        return (await self._coreapps.of(caller.account).call_repeatable(of, question, core.Contacts)).contacts
+            return (await self._coreapps.of(caller.account).call_primary_repeatable(make, core.Contacts)).contacts
+        return (await self._coreapps.of(caller.account).call_repeatable(of, make, core.Contacts)).contacts
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
         """Return the identity of a contact.

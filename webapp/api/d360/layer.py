@@ -50,16 +50,16 @@ class D360Layer:
         call, route = paths.find_call(scope["method"], scope["path"]) or (None, "none")
         started, status = time.perf_counter(), 500
         try:
-            found_answer = await self._answer(request, key, call)
-            status = found_answer.status_code if isinstance(found_answer, Response) else 0
+            result = await self._respond(request, key, call)
+            status = result.status_code if isinstance(result, Response) else 0
         finally:
             # Those that are passed on are counted by the layers below.
             if status:
                 instrumentation.observe(scope["method"], route, status, max(time.perf_counter() - started, 0.0))
-        if isinstance(found_answer, Response):
-            await found_answer(scope, receive, send)
+        if isinstance(result, Response):
+            await result(scope, receive, send)
             return
-        caller = found_answer
+        caller = result
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in (KEY, _AUTHORIZATION)]
         scope["headers"].append((_AUTHORIZATION, b"Bearer " + key))
         if self._cloud is None:
@@ -69,7 +69,7 @@ class D360Layer:
         else:
             await self._pass_to_cloud(self._cloud, caller, scope, receive, send)
 
-    async def _answer(self, request: Request, key: bytes, call: paths.Call | None) -> Response | Caller:
+    async def _respond(self, request: Request, key: bytes, call: paths.Call | None) -> Response | Caller:
         """Return the response to a request that has a wrong key or is one of 360dialog's own calls, or the caller of
         any other one.
         """

@@ -37,7 +37,7 @@ async def show(request: Request, caller: Caller) -> Response:
     _require_admin(caller)
     settings = dependencies.find(request, AccountSettings)
     found = [await settings.find_webhook(each) for each in _concerned(request, caller)]
-    return _answer(*(found[0] if found.count(found[0]) == len(found) else ("", {})))
+    return _respond(*(found[0] if found.count(found[0]) == len(found) else ("", {})))
 
 
 async def change(request: Request, caller: Caller) -> Response:
@@ -45,13 +45,13 @@ async def change(request: Request, caller: Caller) -> Response:
     limit = dependencies.find(request, BodyLimit).bytes
     wanted = bodies.check(WebhookConfig, await bodies.read_json(request, limit=limit))
     await _set(request, caller, wanted.url, wanted.headers)
-    return _answer(wanted.url, wanted.headers)
+    return _respond(wanted.url, wanted.headers)
 
 
 async def delete(request: Request, caller: Caller) -> Response:
     _require_admin(caller)
     await _set(request, caller, "", {})
-    return _answer("", {})
+    return _respond("", {})
 
 
 async def _set(request: Request, caller: Caller, url: str, headers: Mapping[str, str]) -> None:
@@ -73,5 +73,5 @@ def _require_admin(caller: Caller) -> None:
         raise AdministratorRequired("the key of an administrator is required")
 
 
-def _answer(url: str, headers: Mapping[str, str]) -> Response:
+def _respond(url: str, headers: Mapping[str, str]) -> Response:
     return responses.success({"url": url, "headers": headers})

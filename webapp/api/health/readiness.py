@@ -41,13 +41,13 @@ class SendingNeeds:
 
     async def check(self) -> Mapping[str, str]:
         """Return `OK` or `AWAY` for each part."""
-        alive, answers = await asyncio.gather(
+        alive, responses = await asyncio.gather(
             self._database.is_alive(),
             self._coreapps.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
-        responded = [answer for answer in answers if not isinstance(answer, CoreappAway)]
-        away = {what for answer in responded for what in _away(answer)}
-        all_respond = bool(answers) and len(responded) == len(answers)
+        responded = [response for response in responses if not isinstance(response, CoreappAway)]
+        away = {what for response in responded for what in _away(response)}
+        all_respond = bool(responses) and len(responded) == len(responses)
         return {
             core.DATABASE: OK if alive and core.DATABASE not in away else AWAY,
             "coreapps": OK if all_respond and all(map(_is_at_work, responded)) else AWAY,
@@ -56,21 +56,21 @@ class SendingNeeds:
         }
 
 
-def _is_at_work(answer: core.Health) -> bool:
+def _is_at_work(response: core.Health) -> bool:
     """Return whether this Coreapp serves its shards.
 
     False for a Coreapp that has not yet noticed that it owns a shard, or has noticed that it owns none.
     """
-    return bool(answer.shards) or answer.gateway_status != DISCONNECTED
+    return bool(response.shards) or response.gateway_status != DISCONNECTED
 
 
-def _away(answer: core.Health) -> Sequence[str]:
+def _away(response: core.Health) -> Sequence[str]:
     """Return the names of the parts that this Coreapp lacks.
 
     Older releases do not name the reason for `disconnected`. It was their database.
     """
-    if answer.gateway_status == CONNECTING:
-        return [*answer.away, core.NETWORK]
-    if answer.gateway_status == DISCONNECTED and answer.shards and not answer.away:
+    if response.gateway_status == CONNECTING:
+        return [*response.away, core.NETWORK]
+    if response.gateway_status == DISCONNECTED and response.shards and not response.away:
         return [core.DATABASE]
-    return answer.away
+    return response.away

@@ -60,19 +60,21 @@ class HealthCheck:
 
     async def _check(self, account: str) -> Mapping[str, Any]:
         coreapps: Coreapps = self._coreapps.of(account) if account else self._coreapps
-        alive, answers = await asyncio.gather(
+        alive, responses = await asyncio.gather(
             self._database.is_alive(),
             coreapps.call_each(lambda n: core.GetHealth(n=n, account=account), core.Health, timeout=_TIMEOUT),
         )
         if not alive:
-            answers = [(coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in answers]
+            responses = [
+                (coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in responses
+            ]
         change = await self._change(account) if alive else {}
-        if len(answers) <= 1:
-            return {**(_health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}), **change}
+        if len(responses) <= 1:
+            return {**(_health(responses[0][1]) if responses else {"gateway_status": DISCONNECTED}), **change}
         unreached = coreapps.unreached()
         return {
-            coreapp.name: {**_node_health(coreapp, answer, unreached.get(coreapp.address, 0.0)), **change}
-            for coreapp, answer in answers
+            coreapp.name: {**_node_health(coreapp, response, unreached.get(coreapp.address, 0.0)), **change}
+            for coreapp, response in responses
         }
 
     async def _change(self, account: str) -> dict[str, Any]:
@@ -92,16 +94,16 @@ class HealthCheck:
         return {"shards": layout.wanted, "active_shards": layout.shards, "moved": layout.moved}
 
 
-def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
-    if isinstance(answer, CoreappAway):
+def _health(response: core.Health | CoreappAway) -> dict[str, Any]:
+    if isinstance(response, CoreappAway):
         return {"gateway_status": DISCONNECTED}
     # Clients of the On-Premises API know one field, so the others are present only when they report something.
-    dropped = {"statuses_dropped": answer.statuses_dropped} if answer.statuses_dropped else {}
-    elsewhere = {"registered_elsewhere": True} if answer.elsewhere else {}
-    return {"gateway_status": answer.gateway_status, **dropped, **elsewhere}
+    dropped = {"statuses_dropped": response.statuses_dropped} if response.statuses_dropped else {}
+    elsewhere = {"registered_elsewhere": True} if response.elsewhere else {}
+    return {"gateway_status": response.gateway_status, **dropped, **elsewhere}
 
 
-def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway, unreached: float) -> dict[str, Any]:
+def _node_health(coreapp: Coreapp, response: core.Health | CoreappAway, unreached: float) -> dict[str, Any]:
     """Return the health of one of several Coreapps.
 
     unreached: seconds since this Webapp first failed to reach it; 0 while it is reached
@@ -111,4 +113,4 @@ def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway, unreached:
         since = {"silent_for_s": round(coreapp.heartbeat_age)}
     elif unreached >= 1:
         since = {"unreached_for_s": round(unreached)}
-    return {**_health(answer), "role": coreapp.role, **since}
+    return {**_health(response), "role": coreapp.role, **since}

@@ -40,7 +40,7 @@ class ReactionMessage(Addressed):
 
 
 class SoundOrVoice(Sound):
-    """A sound. `voice` asks for its display as a voice message."""
+    """A sound. `voice` requests its display as a voice message."""
 
     voice: bool | None = None
 

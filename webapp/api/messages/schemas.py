@@ -95,7 +95,7 @@ def _describe_to(schema: JsonDict) -> None:
     schema.update(_DESCRIBED_TO)
 
 
-class Answered(Body):
+class RepliedTo(Body):
     """The message that this one replies to, by its id. The recipient or the business may have sent it."""
 
     message_id: Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["ABGGFlA5FpafAgo6tHcNmNjXmuSf"])]
@@ -118,7 +118,7 @@ class Addressed(Body):
     recipient_type: str | None = pydantic.Field(
         default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", "", None]}
     )
-    context: Annotated[Answered | None, *absent_without("message_id")] = None
+    context: Annotated[RepliedTo | None, *absent_without("message_id")] = None
     ttl: TimeToLive = None
     biz_opaque_callback_data: Unsupported = None
     biz_identity_key_hash: Unsupported = None

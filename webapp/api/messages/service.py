@@ -16,7 +16,7 @@ from tidings.wire.ids import MessageIds
 from webapp.api.messages import attachments, filling
 from webapp.api.messages.attachments import Attachment
 from webapp.api.messages.received import ReceivedMessages
-from webapp.api.messages.schemas import Addressed, Answered, HsmMessage, TemplateMessage, TextMessage
+from webapp.api.messages.schemas import Addressed, HsmMessage, RepliedTo, TemplateMessage, TextMessage
 from webapp.auth.idempotency import FirstResponses
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import NumberShardOwners
@@ -106,7 +106,7 @@ class Messages:
     _: dataclasses.KW_ONLY
     templates: TemplateFinder
     media: AttachmentChecker
-    first_answers: FirstResponses
+    first_responses: FirstResponses
     received: ReceivedMessages
     rehearsal: Rehearsal | None = None  # `None` outside test mode
 
@@ -159,9 +159,9 @@ class Messages:
             )
 
         def make_again(n: int) -> core.AcceptMessage:
-            question = make(n)
-            question.repeated = True
-            return question
+            request = make(n)
+            request.repeated = True
+            return request
 
         owners = self.coreapps.of(caller.account)
         if to_group:
@@ -209,7 +209,7 @@ class Messages:
         """Return the id of the message that an earlier request with the same key sent; `None` without one."""
         if not origin.key:
             return None
-        return await self.first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
+        return await self.first_responses.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
     async def _fill(self, caller: Caller, message: Addressed) -> tuple[TemplateRow | None, Mapping[str, Any]]:
         """Return the template, None without one, and the fields to add to the content of the message."""
@@ -267,8 +267,8 @@ def other_content(message: Addressed, more: Mapping[str, Any]) -> bytes:
     return encoded
 
 
-def _context(answered: Answered | None) -> Mapping[str, Any]:
-    return {"context": {"id": answered.message_id}} if answered is not None else {}
+def _context(replied_to: RepliedTo | None) -> Mapping[str, Any]:
+    return {"context": {"id": replied_to.message_id}} if replied_to is not None else {}
 
 
 def digits(to: str) -> str:

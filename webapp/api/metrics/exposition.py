@@ -59,7 +59,7 @@ async def choose(request: Request, format: Parameter = None) -> Format:
 Form = Annotated[Format, Depends(choose)]
 
 
-def answer(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metric]]) -> Response:
+def respond(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metric]]) -> Response:
     """Return the metrics of one process under the key "", or of several processes under their names.
 
     path: keys around the metrics in JSON, from the outermost

@@ -22,4 +22,4 @@ Service = Annotated[ProcessMetrics, part(ProcessMetrics)]
 @router.get(PATHS[0], summary="Get the metrics of this Webapp", response_class=Response, responses=exposition.OPENAPI)
 @router.get(PATHS[1], summary="Get the metrics of this Webapp", response_class=Response, responses=exposition.OPENAPI)
 async def get_metrics(form: Form, metrics: Service) -> Response:
-    return exposition.answer(form, ("metrics",), {"": metrics.collect()})
+    return exposition.respond(form, ("metrics",), {"": metrics.collect()})

@@ -160,9 +160,9 @@ def _request_durations(name: str, text: str, transactions: Metric) -> Metric:
     return family
 
 
-def _counts(answers: Metric) -> Metric:
-    family = CounterMetricFamily("endpoint_requests", answers.documentation, labels=["method", "result"])
-    for sample in answers.samples:
+def _counts(responses: Metric) -> Metric:
+    family = CounterMetricFamily("endpoint_requests", responses.documentation, labels=["method", "result"])
+    for sample in responses.samples:
         if sample.name.endswith("_count"):
             family.add_metric([sample.labels["method"], sample.labels["result"]], sample.value)
     return family

@@ -22,19 +22,19 @@ _FORMS: dict[str, Any] = {"response_class": Response, "responses": exposition.OP
 @router.get("/v1/stats", summary="Get the metrics of the Coreapps", **_FORMS)
 @router.get("/v1/stats/app", summary="Get the metrics of the Coreapps", **_FORMS)
 async def get_app(account: Monitored, form: Form, stats: Service) -> Response:
-    return exposition.answer(form, ("stats", "app"), await stats.app(account))
+    return exposition.respond(form, ("stats", "app"), await stats.app(account))
 
 
 @router.get("/v1/stats/app/internal", summary="Get the metrics of each Coreapp, by name", **_FORMS)
 async def get_app_by_node(account: Monitored, form: Form, stats: Service) -> Response:
-    return exposition.answer(form, ("stats", "app"), await stats.app_by_node(account))
+    return exposition.respond(form, ("stats", "app"), await stats.app_by_node(account))
 
 
 @router.get("/v1/stats/db/internal", summary="Get counts of database rows, by Coreapp", **_FORMS)
 async def get_db_by_node(account: Monitored, form: Form, stats: Service) -> Response:
-    return exposition.answer(form, ("stats", "db"), {NODE: (await stats.db(account))[""]})
+    return exposition.respond(form, ("stats", "db"), {NODE: (await stats.db(account))[""]})
 
 
 @router.get("/v1/stats/db", summary="Get counts of database rows", **_FORMS)
 async def get_db(account: Monitored, form: Form, stats: Service) -> Response:
-    return exposition.answer(form, ("stats", "db"), await stats.db(account))
+    return exposition.respond(form, ("stats", "db"), await stats.db(account))

@@ -46,11 +46,11 @@ class Stats:
         if len(coreapps.coreapps()) <= 1:
             only = await coreapps.call_primary_repeatable(lambda n: core.GetMetrics(n=n), core.Metrics)
             return {"": known.read_coreapp(only.text, account, block)}
-        answers = await coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
+        responses = await coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
         return {
-            coreapp.name: known.read_coreapp(answer.text, account, block)
-            for coreapp, answer in answers
-            if not isinstance(answer, CoreappAway)
+            coreapp.name: known.read_coreapp(response.text, account, block)
+            for coreapp, response in responses
+            if not isinstance(response, CoreappAway)
         }
 
     def _of(self, account: str) -> tuple[int | None, Coreapps]:
@@ -72,12 +72,12 @@ class Stats:
         """
         # One at a time: concurrent requests get the result of the first, or its error, so that none waits twice.
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        started = loop.time()
         async with self._counting:
             now = self._clock.monotonic()
             counted = self._counted.get(account)
             if counted is None or now - counted[0] > BELIEVED:
-                if self._failed is not None and self._failed[0] > asked:
+                if self._failed is not None and self._failed[0] > started:
                     raise self._failed[1]
                 try:
                     counted = self._counted[account] = (now, await self._count(account))

@@ -49,10 +49,10 @@ class UpstreamChanges:
 
         life: new time to live of its messages, as for `create`; None for the present one
         """
-        question = edit(account, stored, wanted, life)
-        if question is None:
+        change = edit(account, stored, wanted, life)
+        if change is None:
             raise InvalidRequest.because(ACCESS_DENIED, MIRRORED)
-        await self._change(question)
+        await self._change(change)
 
     async def delete(self, account: str, name: str, language: str | None) -> None:
         """Delete a template in the WABA, in one or all languages. Raises the errors of the Coreapp link."""

@@ -49,8 +49,8 @@ class TestLayer:
         if scope["type"] == "http":
             path = scope["path"]
             if path.startswith(PREFIX):
-                answer = await self._mode.respond(Request(scope, receive, send))
-                await answer(scope, receive, send)
+                response = await self._mode.respond(Request(scope, receive, send))
+                await response(scope, receive, send)
                 return
             self.meet_fault(path)
         await self._app(scope, receive, send)

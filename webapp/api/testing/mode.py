@@ -158,9 +158,9 @@ class TestMode:
         if method == "GET":
             return responses.success({"faults": [_described(fault) for fault in self.faults.list_all()]})
         value = await bodies.read_json(request, limit=dependencies.find(request, BodyLimit).bytes)
-        asked = bodies.check(FaultRequest, value)
+        wanted = bodies.check(FaultRequest, value)
         try:
-            fault = asked.add_to(self.faults)
+            fault = wanted.add_to(self.faults)
         except TooManyFaults as error:
             raise Overloaded("100 faults exist: delete one first") from error
         return responses.success({"faults": [_described(fault)]}, status=201)
@@ -177,10 +177,12 @@ class TestMode:
             raise CoreappRefused(codes.ACCESS_DENIED, details)
         self.faults.clear()
         deleted = 0
-        for answer in await self.coreapps.call_all(lambda n: core.EmptyQueues(n=n), core.Purged, timeout=RESET_SECONDS):
-            if isinstance(answer, CoreappAway):
-                raise answer
-            deleted += answer.count
+        for response in await self.coreapps.call_all(
+            lambda n: core.EmptyQueues(n=n), core.Purged, timeout=RESET_SECONDS
+        ):
+            if isinstance(response, CoreappAway):
+                raise response
+            deleted += response.count
         await self.robots.call(recipients.DropShown())
         return responses.success({"deleted": deleted})
 

@@ -31,14 +31,14 @@ class RobotsLink:
         try:
             async with asyncio.timeout(CALL_SECONDS), self._slots:
                 line = await self._exchange(recipients.encode(call) + b"\n")
-            answer: RecipientResponse = recipients.decode_answer(line)
+            response: RecipientResponse = recipients.decode_answer(line)
         except (OSError, ValueError, TimeoutError, msgspec.MsgspecError) as error:
             raise Overloaded(_AWAY) from error
-        if isinstance(answer, RecipientFailure):
-            if answer.reason == recipients.AWAY:
-                raise Overloaded(answer.details)
-            raise InvalidRequest.because(_CODES.get(answer.reason, codes.PARAMETER_INVALID), answer.details)
-        return answer
+        if isinstance(response, RecipientFailure):
+            if response.reason == recipients.AWAY:
+                raise Overloaded(response.details)
+            raise InvalidRequest.because(_CODES.get(response.reason, codes.PARAMETER_INVALID), response.details)
+        return response
 
     async def _exchange(self, line: bytes) -> bytes:
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

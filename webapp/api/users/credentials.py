@@ -26,12 +26,12 @@ _LIMIT = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Answer:
+class _Checked:
     """Cached result of a password check."""
 
     matched: bool  # whether the password matched the stored hash
     password_hash: str
-    asked_at: float  # time of the last use, seconds of the monotonic clock
+    used_at: float  # time of the last use, seconds of the monotonic clock
 
 
 class Credentials:
@@ -49,7 +49,7 @@ class Credentials:
         self._guessing = guessing
         self._clock = clock
         self._key = secrets.token_bytes(32)
-        self._answers: LRU[bytes, _Answer] = LRU(_LIMIT)
+        self._checked: LRU[bytes, _Checked] = LRU(_LIMIT)
         # Includes names without a user.
         self._rows: LRU[str, tuple[User | None, float]] = LRU(_LIMIT)
         # Each check has passed `admit`, or is about to be refused by it.
@@ -81,17 +81,17 @@ class Credentials:
         found = basic.parse(header)
         if found is None:
             return False
-        answer, row = self._answers.get(self._digest(*found)), self._rows.get(found[0])
-        if answer is None or row is None or row[0] is None:
+        checked, row = self._checked.get(self._digest(*found)), self._rows.get(found[0])
+        if checked is None or row is None or row[0] is None:
             return False
-        is_recent = self._clock.monotonic() - answer.asked_at <= REMEMBERED
-        return answer.matched and is_recent and hmac.compare_digest(row[0].password_hash, answer.password_hash)
+        is_recent = self._clock.monotonic() - checked.used_at <= REMEMBERED
+        return checked.matched and is_recent and hmac.compare_digest(row[0].password_hash, checked.password_hash)
 
     def learn(self, user: User, password: str) -> None:
         """Cache a password that was just set through this process."""
         now = self._clock.monotonic()
         self._rows.put(user.username, (user, now))
-        self._answers.put(self._digest(user.username, password), _Answer(True, user.password_hash, now))
+        self._checked.put(self._digest(user.username, password), _Checked(True, user.password_hash, now))
 
     def evict(self, username: str) -> None:
         """Drop the cached row of a user that was changed through this process."""
@@ -113,14 +113,14 @@ class Credentials:
         """
         now = self._clock.monotonic()
         for digest in (right, wrong):
-            answer = self._answers.get(digest)
-            if answer is None or now - answer.asked_at > REMEMBERED:
+            checked = self._checked.get(digest)
+            if checked is None or now - checked.used_at > REMEMBERED:
                 continue
             user = await self._row(username)
-            if not hmac.compare_digest(user.password_hash if user else "", answer.password_hash):
+            if not hmac.compare_digest(user.password_hash if user else "", checked.password_hash):
                 continue
-            self._answers.put(digest, dataclasses.replace(answer, asked_at=now))
-            if answer.matched:
+            self._checked.put(digest, dataclasses.replace(checked, used_at=now))
+            if checked.matched:
                 return user
             raise Unauthenticated("wrong user name or password", scheme="Basic")
         return None
@@ -172,7 +172,7 @@ class Credentials:
         now = self._clock.monotonic()
         self._rows.put(username, (user, now))
         found = user is not None and matches
-        self._answers.put(right if found else wrong, _Answer(found, stored, now))
+        self._checked.put(right if found else wrong, _Checked(found, stored, now))
         return user if found else None
 
     async def _find_user(self, username: str) -> User | None:

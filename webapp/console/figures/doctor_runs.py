@@ -90,7 +90,7 @@ class DoctorRuns:
     def start(self, *, post: bool = False) -> None:
         """Start a run, unless one is in progress. A run with `post` follows the one in progress.
 
-        post: post a test to the webhook instead of asking it for its options
+        post: post a test to the webhook instead of requesting its options
         """
         if self._task is not None:
             self._posts_next |= post

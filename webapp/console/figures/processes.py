@@ -76,9 +76,11 @@ class ProcessList:
         return [*found, _network(health), *recorded]
 
     async def _health(self) -> Mapping[str, core.Health | None]:
-        """Return the answer of each Coreapp by its address; `None` when it did not respond."""
-        answers = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
-        return {coreapp.address: None if isinstance(answer, CoreappAway) else answer for coreapp, answer in answers}
+        """Return the response of each Coreapp by its address; `None` when it did not respond."""
+        responses = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        return {
+            coreapp.address: None if isinstance(response, CoreappAway) else response for coreapp, response in responses
+        }
 
 
 class NumberShards:
@@ -101,11 +103,11 @@ class NumberShards:
 
 def _coreapp(member: NodeRecord, owners: Sequence[Owner], health: Mapping[str, core.Health | None]) -> ProcessEntry:
     owned = [owner.shard for owner in owners if owner.node == member.node.name]
-    answer = health.get(member.node.address)
+    response = health.get(member.node.address)
     detail = ", ".join(map(str, owned))
     if not member.is_live:
         state = SILENT
-    elif answer is None:
+    elif response is None:
         state = UNREACHED
     else:
         state = LIVE if owned else STANDBY
@@ -143,7 +145,7 @@ def _list_recorded(data_dir: Path) -> tuple[Sequence[ProcessEntry], Mapping[Path
 
 
 def _network(health: Mapping[str, core.Health | None]) -> ProcessEntry:
-    states = [answer.gateway_status for answer in health.values() if answer is not None and answer.shards]
+    states = [response.gateway_status for response in health.values() if response is not None and response.shards]
     if not states:
         return ProcessEntry(NETWORK, NETWORK, UNKNOWN, False)
     worst = next((state for state in states if state != "connected"), "connected")

@@ -103,10 +103,10 @@ class FiguresRecorder:
         found = await self._coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
         counts: dict[tuple[str, str, str], float] = {}
         queues: dict[tuple[str, str, str], dict[str, float]] = {}
-        for coreapp, answer in found:
-            if isinstance(answer, CoreappAway):
+        for coreapp, response in found:
+            if isinstance(response, CoreappAway):
                 continue
-            for sample in _samples(answer.text):
+            for sample in _samples(response.text):
                 _count(counts, coreapp.name, sample)
                 if sample.name.startswith(_QUEUE) and sample.labels.get("shard"):
                     key = (coreapp.name, sample.labels["queue"], sample.labels["shard"])

@@ -55,7 +55,7 @@ class OperatorLink:
         if owner is None or not owner.address:
             raise CoreappUnreachable(f"no Coreapp owns shard {shard}")
         try:
-            answer = await single_requests.call(
+            response = await single_requests.call(
                 owner.address,
                 make,
                 calls=self.calls,
@@ -67,8 +67,8 @@ class OperatorLink:
             raise CoreappUnreachable(str(error)) from error
         except NoResponse as error:
             raise CoreappAway(str(error)) from error
-        if isinstance(answer, core.Refused):
-            raise CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
-        if not isinstance(answer, expect):
-            raise CoreappAway(f"the Coreapp at {owner.address} answered with {type(answer).__name__}")
-        return answer
+        if isinstance(response, core.Refused):
+            raise CoreappRefused(response.code, response.details, retry_after=response.retry_after)
+        if not isinstance(response, expect):
+            raise CoreappAway(f"the Coreapp at {owner.address} responded with {type(response).__name__}")
+        return response

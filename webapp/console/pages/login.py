@@ -142,11 +142,11 @@ def _require_safe(page: PageRequest) -> None:
         raise AdministratorRequired(pages.text("login", "plain"))
 
 
-def _target(asked: str) -> str:
+def _target(destination: str) -> str:
     """Return the page to show after the login: the requested one if it is one of the console's."""
     try:
-        parts = urlsplit(asked)
+        parts = urlsplit(destination)
     except ValueError:
         return HOME
     is_ours = not parts.scheme and not parts.netloc and (parts.path == HOME or parts.path.startswith(f"{HOME}/"))
-    return asked if is_ours and "\\" not in asked and asked.isprintable() else HOME
+    return destination if is_ours and "\\" not in destination and destination.isprintable() else HOME

@@ -150,11 +150,11 @@ async def send(page: PageRequest) -> Result:
         message = schemas.read(body)
         sent = await page.part(Messages).send(page.caller, message, RequestOrigin(page.request_id))
     except APIError as error:
-        answer = error_response(error)
-        refused = _indented(json.loads(bytes(answer.body)))
-        return _page(page, page.form, body=body, answer=refused, status=answer.status_code)
+        response = error_response(error)
+        refused = _indented(json.loads(bytes(response.body)))
+        return _page(page, page.form, body=body, response=refused, status=response.status_code)
     shown = {"messages": [{"id": sent.id}]}
-    return _page(page, page.form, body=body, answer=_indented(shown), message_id=sent.id)
+    return _page(page, page.form, body=body, response=_indented(shown), message_id=sent.id)
 
 
 def _page(
@@ -162,7 +162,7 @@ def _page(
     given: FormFields,
     *,
     body: Mapping[str, Any] | None = None,
-    answer: str = "",
+    response: str = "",
     message_id: str = "",
     problem: str = "",
     status: int = 200,
@@ -174,8 +174,8 @@ def _page(
         "to": given.text("to"),
         "fields": [(field, given.raw(field.name, field.value)) for field in FORMS[kind].fields],
         "command": _command(page, body) if body is not None else "",
-        "answer": answer,
-        "answer_status": 201 if message_id else status,
+        "response": response,
+        "response_status": 201 if message_id else status,
         "message_id": message_id,
         "problem": problem,
     }

@@ -64,9 +64,9 @@
 
   // Another page of this browser may have kept the session, whose cookie the stream was opened with.
   const checkSession = async () => {
-    const answer = await fetch(live.dataset.of, { headers: { "HX-Request": "true" } }).catch(() => null);
-    if (answer?.status === 401) end();
-    else if (answer?.ok) open();
+    const response = await fetch(live.dataset.of, { headers: { "HX-Request": "true" } }).catch(() => null);
+    if (response?.status === 401) end();
+    else if (response?.ok) open();
     else refused();
   };
 

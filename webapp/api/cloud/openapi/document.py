@@ -68,13 +68,13 @@ def _operation(kind: str, route: str, method: str, call: CallDescription) -> dic
         "security": [{"token": []}],
         "parameters": list(_parameters(route, call)),
         "responses": {
-            "200": {"description": "The call was carried out", "content": _answer(call)},
+            "200": {"description": "The call was carried out", "content": _content(call)},
             "4XX": {"description": "The call was refused", "content": _json(schemas.reference(schemas.ERROR))},
             "5XX": {"description": "The call failed", "content": _json(schemas.reference(schemas.ERROR))},
         },
     }
     if call.is_bytes:
-        found["responses"]["206"] = {"description": "The part in `Range`", "content": _answer(call)}
+        found["responses"]["206"] = {"description": "The part in `Range`", "content": _content(call)}
     if call.form is not None:
         found["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": call.form}}}
     elif call.body is not None:
@@ -90,8 +90,8 @@ def _parameters(route: str, call: CallDescription) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "query", "required": name in call.required, "schema": schema}
 
 
-def _answer(call: CallDescription) -> dict[str, Any]:
-    return {"*/*": {"schema": {"type": "string", "format": "binary"}}} if call.is_bytes else _json(call.answer)
+def _content(call: CallDescription) -> dict[str, Any]:
+    return {"*/*": {"schema": {"type": "string", "format": "binary"}}} if call.is_bytes else _json(call.response)
 
 
 def _json(schema: schemas.Schema) -> dict[str, Any]:

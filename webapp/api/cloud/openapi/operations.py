@@ -20,7 +20,7 @@ class CallDescription:
     """Summary, query and response of a call."""
 
     summary: str
-    answer: Schema = dataclasses.field(default_factory=lambda: {"type": "object"})
+    response: Schema = dataclasses.field(default_factory=lambda: {"type": "object"})
     query: Mapping[str, Schema] = dataclasses.field(default_factory=dict)
     required: tuple[str, ...] = ()  # parameters in `query` that are required
     body: Schema | None = None  # schema of a JSON body; `None` for none
