@@ -1,4 +1,4 @@
-"""Fill the gaps of a template's text with values, or explain why they do not fit."""
+"""Fill the placeholders of a template's text with values, or explain why they do not fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.wire.codes import (
     TEMPLATE_WHITE_SPACE,
 )
 from webapp.api.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
-from webapp.api.templates.gaps import GAP, gaps
+from webapp.api.templates.placeholders import PLACEHOLDER, find_placeholders
 from webapp.http.errors import InvalidRequest, Problem
 
 # Not allowed in values: line breaks, tabs, and more than four spaces in a row.
@@ -23,30 +23,30 @@ _BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
 def fill_text(
     text: str, parameters: Sequence[Parameter], where: str, limit: int, part: str, *, is_address: bool = False
 ) -> str:
-    """Return a text with its gaps filled. Raises `InvalidRequest`.
+    """Return a text with its placeholders filled. Raises `InvalidRequest`.
 
     where: path of the parameters in the request
     limit: limit in characters, for each value and for the filled text
     part: name of the component, for error texts
-    is_address: whether the text is a URL, whose only gap needs no name
+    is_address: whether the text is a URL, whose only placeholder needs no name
     """
-    names = gaps(text)
+    names = find_placeholders(text)
     require_count(len(names), len(parameters), where, part)
     values: dict[str, str] = {}
     for n, parameter in enumerate(parameters):
         path = f"{where}[{n}]"
         words = _words(parameter, path)
-        values[names[n] if is_address else _gap_of(parameter, names, n, values, path, part)] = words
+        values[names[n] if is_address else _placeholder_of(parameter, names, n, values, path, part)] = words
         check_words(words, path, limit)
     return hydrate(text, values, where, limit, part)
 
 
 def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limit: int, part: str) -> str:
-    """Return a text with numbered gaps, filled with values in order. Raises `InvalidRequest`.
+    """Return a text with numbered placeholders, filled with values in order. Raises `InvalidRequest`.
 
     field: field of each value, below its path
     """
-    names = gaps(text)
+    names = find_placeholders(text)
     require_count(len(names), len(values), where, part)
     if any(not name.isdigit() for name in names):
         raise InvalidRequest.because(
@@ -58,9 +58,9 @@ def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limi
 
 
 def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: str) -> str:
-    """Return the text with a value in each gap. Raises `InvalidRequest` when the result is too long."""
-    # Substituted in one pass, so that a value that looks like a gap stays as it is.
-    hydrated = GAP.sub(lambda gap: values[gap[1]], text)
+    """Return the text with a value in each placeholder. Raises `InvalidRequest` when the result is too long."""
+    # Substituted in one pass, so that a value that looks like a placeholder stays as it is.
+    hydrated = PLACEHOLDER.sub(lambda match: values[match[1]], text)
     if len(hydrated) > limit:
         raise InvalidRequest.because(
             TEMPLATE_TEXT_TOO_LONG, f"{where}: {part} has {len(hydrated)} characters when filled, the limit is {limit}"
@@ -69,7 +69,7 @@ def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: 
 
 
 def check_words(words: str, path: str, limit: int) -> None:
-    """Raise `InvalidRequest` for a value that must not fill a gap."""
+    """Raise `InvalidRequest` for a value that must not fill a placeholder."""
     if len(words) > limit:
         raise InvalidRequest.because(
             TEMPLATE_PARAMETER_TOO_LONG, f"{path}: has {len(words)} characters, the limit is {limit}"
@@ -102,8 +102,10 @@ def require_count(expected: int, given: int, where: str, part: str) -> None:
         raise CountMismatch(where, part, expected=expected, given=given)
 
 
-def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str) -> str:
-    """Return the name of the gap that the nth parameter fills."""
+def _placeholder_of(
+    parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str
+) -> str:
+    """Return the name of the placeholder that the nth parameter fills."""
     given = getattr(parameter, "parameter_name", None)
     if names[n].isdigit():
         if given is not None:

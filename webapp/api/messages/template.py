@@ -1,4 +1,4 @@
-"""Content of a template message: the template, and the parameters that fill its gaps."""
+"""Content of a template message: the template, and the parameters that fill its placeholders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of a template message, which fill a gap, a header or a button."""
+"""Parameters of a template message, which fill a placeholder, a header or a button."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DateTime(Body):
     timestamp: Integer | None = None
 
 
-# Name of the gap to fill, in templates whose gaps have names.
+# Name of the placeholder to fill, in templates whose placeholders have names.
 ParameterName = Maybe[Annotated[str, Length(64), pydantic.Field(examples=["first_name"])]]
 
 

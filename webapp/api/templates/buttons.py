@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.api.templates import gaps
+from webapp.api.templates import placeholders
 from webapp.http.bodies import Body, refusal
 from webapp.http.constraints import MAX_URL, WEB_ADDRESS, Length, Matches, needs, number_as_text
 
@@ -34,7 +34,7 @@ def in_upper_case(value: object) -> object:
 
 
 UPPER = pydantic.BeforeValidator(in_upper_case)
-ButtonText = Annotated[str, Length(25), pydantic.AfterValidator(gaps.has_no_gap)]
+ButtonText = Annotated[str, Length(25), pydantic.AfterValidator(placeholders.has_no_placeholder)]
 PackageName = Annotated[
     str,
     Length(224),
@@ -62,7 +62,7 @@ class App(Body):
 
 
 class Button(Body):
-    """A button. `url` may end with one gap. Each message brings the code to copy or to pass to an app."""
+    """A button. `url` may end with one placeholder. Each message brings the code to copy or to pass to an app."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=needs("type", {kind: list(_NEEDED[kind]) for kind in _NEEDED}))
 
@@ -76,7 +76,7 @@ class Button(Body):
             str,
             Length(MAX_URL),
             Matches(f"^{WEB_ADDRESS}$", "should begin with http:// or https:// and have no blanks"),
-            pydantic.AfterValidator(gaps.ends_with_its_gap),
+            pydantic.AfterValidator(placeholders.ends_with_its_placeholder),
         ]
         | None
     ) = None

@@ -9,7 +9,7 @@ import pydantic
 from pydantic.json_schema import SkipJsonSchema
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.api.templates import gaps
+from webapp.api.templates import placeholders
 from webapp.api.templates.buttons import MAX_CARD_BUTTONS, OTP, UPPER, Button, ButtonsComponent
 from webapp.http.bodies import TAG, Body, refusal, tag_of, type_of
 from webapp.http.constraints import Integer, Length
@@ -20,7 +20,7 @@ AUTHENTICATION = "AUTHENTICATION"
 
 
 class HeaderComponent(Body):
-    """A header: of format TEXT with at most one gap, or a file or a location, which each message supplies."""
+    """A header: of format TEXT with at most one placeholder, or a file or a location, which each message supplies."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={
@@ -36,7 +36,7 @@ class HeaderComponent(Body):
 
     type: Annotated[Literal["HEADER"], UPPER]
     format: Annotated[Literal["TEXT", "IMAGE", "VIDEO", "DOCUMENT", "LOCATION"], UPPER] = "TEXT"
-    text: Annotated[str, Length(MAX_HEADER), pydantic.AfterValidator(gaps.has_one_gap)] | None = None
+    text: Annotated[str, Length(MAX_HEADER), pydantic.AfterValidator(placeholders.has_one_placeholder)] | None = None
     example: dict[str, Any] | None = None
 
     @pydantic.model_validator(mode="after")
@@ -50,7 +50,7 @@ class BodyComponent(Body):
     """A body. Without `text` the standard text of a one-time password is used."""
 
     type: Annotated[Literal["BODY"], UPPER]
-    text: Annotated[str, Length(MAX_BODY), pydantic.AfterValidator(gaps.has_good_gaps)] | None = None
+    text: Annotated[str, Length(MAX_BODY), pydantic.AfterValidator(placeholders.has_valid_placeholders)] | None = None
     add_security_recommendation: bool | None = None
     example: dict[str, Any] | None = None
 
@@ -68,7 +68,7 @@ class FooterComponent(Body):
     )
 
     type: Annotated[Literal["FOOTER"], UPPER]
-    text: Annotated[str, Length(MAX_FOOTER), pydantic.AfterValidator(gaps.has_no_gap)] | None = None
+    text: Annotated[str, Length(MAX_FOOTER), pydantic.AfterValidator(placeholders.has_no_placeholder)] | None = None
     code_expiration_minutes: Annotated[Integer, pydantic.Field(ge=1, le=90)] | None = None
 
     @pydantic.model_validator(mode="after")
@@ -81,7 +81,7 @@ class FooterComponent(Body):
 class Offer(Body):
     """An offer. With `has_expiration` each message sets its end."""
 
-    text: Annotated[str, Length(MAX_OFFER), pydantic.AfterValidator(gaps.has_no_gap)]
+    text: Annotated[str, Length(MAX_OFFER), pydantic.AfterValidator(placeholders.has_no_placeholder)]
     has_expiration: bool = False
 
 
@@ -97,7 +97,7 @@ class CardHeader(Body):
 
 class CardBody(Body):
     type: Annotated[Literal["BODY"], UPPER]
-    text: Annotated[str, Length(MAX_CARD_BODY), pydantic.AfterValidator(gaps.has_good_gaps)]
+    text: Annotated[str, Length(MAX_CARD_BODY), pydantic.AfterValidator(placeholders.has_valid_placeholders)]
 
 
 def _fits_a_card(button: Button) -> Button:
@@ -259,18 +259,18 @@ def _check_offer(parts: dict[str, Any]) -> None:
 
 
 def _check_format(components: Sequence[Any], parameter_format: str) -> None:
-    """Check that gaps of texts have the template's format. The gap at the end of a URL has none."""
+    """Check that placeholders of texts have the template's format. The one at the end of a URL has none."""
     for component in components:
         texts = [component]
         if isinstance(component, CarouselComponent):
             texts = [part for card in component.cards for part in card.components]
         for part in texts:
-            for name in gaps.gaps(getattr(part, "text", None) or ""):
+            for name in placeholders.find_placeholders(getattr(part, "text", None) or ""):
                 if name.isdigit() != (parameter_format == "POSITIONAL"):
                     raise refusal(
                         PARAMETER_INVALID,
-                        "has the variable {gap} in {type}, which parameter_format {format} does not allow",
-                        gap=f"{{{{{name}}}}}",
+                        "has the variable {name} in {type}, which parameter_format {format} does not allow",
+                        name=f"{{{{{name}}}}}",
                         type=part.type,
                         format=parameter_format,
                     )

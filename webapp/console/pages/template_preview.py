@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from webapp.api.templates.gaps import GAP
+from webapp.api.templates.placeholders import PLACEHOLDER
 
 Part = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ def _button(button: Part) -> PreviewedButton:
     if isinstance(example, list) and example:
         # The example of a URL is the whole URL or the end that its variable stands for.
         end = str(example[0])
-        url = end if end.startswith(("http://", "https://")) else GAP.sub(lambda _: end, url)
+        url = end if end.startswith(("http://", "https://")) else PLACEHOLDER.sub(lambda _: end, url)
     return PreviewedButton(str(button.get("text") or ""), url or str(button.get("phone_number") or ""))
 
 
@@ -83,4 +83,4 @@ def _filled(text: str, part: Part, name: str) -> str:
     for each in named if isinstance(named, list) else ():
         if isinstance(each, dict):
             values[str(each.get("param_name"))] = str(each.get("example"))
-    return GAP.sub(lambda match: values.get(match[1], match[0]), text)
+    return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
