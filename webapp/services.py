@@ -64,8 +64,8 @@ from webapp.http.bodies import BodyLimit
 from webapp.http.tap import Tap
 from webapp.http.tls import ServerTLS
 from webapp.membership import WebappMembership
-from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shared_limits import SharedLimit
+from webapp.rate_limits.token_blocks import TokenBlocks
 from webapp.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Common:
     """Parts that a Webapp coordinates with the installation's other Webapps."""
 
     membership: WebappMembership
-    leases: Leases
+    token_blocks: TokenBlocks
     limits: NumberLimits
     changes: Watch
 
@@ -229,10 +229,10 @@ def _context(
 
 def _common(context: WebappContext) -> Common:
     settings, database, clock = context.settings, context.database, context.clock
-    leases = Leases(database, clock)
+    token_blocks = TokenBlocks(database, clock)
 
     def share(name: str, rate: float, burst: float) -> SharedLimit:
-        return SharedLimit(name, rate, burst, clock=clock, wake=leases.wake)
+        return SharedLimit(name, rate, burst, clock=clock, wake=token_blocks.wake)
 
     def limits(account: str) -> RateLimits:
         # The buckets of the first number have names without it, as in releases that had one number.
@@ -240,7 +240,7 @@ def _common(context: WebappContext) -> Common:
         messages = share(f"messages{of_number}", settings.messages_rate, settings.messages_burst)
         marks = share(f"marks{of_number}", settings.messages_rate, settings.messages_burst)
         contacts = share(f"contacts{of_number}", settings.contacts_rate, settings.contacts_burst)
-        leases.serve(messages, marks, contacts)
+        token_blocks.serve(messages, marks, contacts)
         return RateLimits(
             messages=Limit(messages, "messages", account),
             marks=Limit(marks, "marks", account),
@@ -249,9 +249,9 @@ def _common(context: WebappContext) -> Common:
 
     by_number = NumberLimits(limits)
     by_number.of(settings.account)
-    membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
+    membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", token_blocks.set_members)
     context.changes.on_poll(membership.poll)
-    return Common(membership=membership, leases=leases, limits=by_number, changes=context.changes)
+    return Common(membership=membership, token_blocks=token_blocks, limits=by_number, changes=context.changes)
 
 
 def _tls(context: WebappContext) -> ServerTLS | None:
@@ -371,7 +371,7 @@ async def run(
         services: list[service.Service] = [*taps, parts.links.connections, parts.maintenance, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]
         services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
-        services += [parts.common.membership, parts.common.leases, parts.common.changes]
+        services += [parts.common.membership, parts.common.token_blocks, parts.common.changes]
         services.append(Vitals({"data": settings.data_dir, "media": settings.media_disk}))
         await service.run_services([*services, *parts.console.services, http, *parts.console.last], stop)
     finally:

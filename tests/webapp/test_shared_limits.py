@@ -16,8 +16,8 @@ from tidings.storage.business import rate_limits
 from tidings.storage.business.rate_limits import TokenRequest, grant
 from tidings.storage.database import Database
 from webapp.membership import WebappMembership
-from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shared_limits import SharedLimit
+from webapp.rate_limits.token_blocks import TokenBlocks
 
 RATE = BURST = 80
 STEP = 0.005  # seconds
@@ -29,14 +29,15 @@ class Fleet:
     def __init__(self, database: Database, count: int, *, rate: float = RATE, burst: float = BURST) -> None:
         self.clock = ManualClock()
         self.chance = random.Random(1)
-        self.leases = [
-            Leases(database, self.clock, database_now=lambda: int(self.clock.now() * 1_000_000)) for _ in range(count)
+        self.token_blocks = [
+            TokenBlocks(database, self.clock, database_now=lambda: int(self.clock.now() * 1_000_000))
+            for _ in range(count)
         ]
         self.shares: list[SharedLimit] = []
-        for leases in self.leases:
-            share = SharedLimit("messages", rate, burst, clock=self.clock, wake=leases.wake, chance=self.chance.uniform)
-            leases.serve(share)
-            leases.set_members(count)
+        for blocks in self.token_blocks:
+            share = SharedLimit("messages", rate, burst, clock=self.clock, wake=blocks.wake, chance=self.chance.uniform)
+            blocks.serve(share)
+            blocks.set_members(count)
             self.shares.append(share)
         self.accepted = [0] * count
         self.refused = [0] * count
@@ -46,7 +47,7 @@ class Fleet:
         if share.is_short():
             waiting = asyncio.create_task(share.replenished())
             await asyncio.sleep(0)
-            await self.leases[webapp].run_once()
+            await self.token_blocks[webapp].run_once()
             await waiting
         if share.take() == 0:
             self.accepted[webapp] += 1
@@ -64,7 +65,7 @@ class Fleet:
                 for _ in range(count):
                     await self.request(webapp)
                 if self.shares[webapp].due_at() <= self.clock.monotonic():
-                    await self.leases[webapp].run_once()
+                    await self.token_blocks[webapp].run_once()
             self.clock.advance(STEP)
 
     def forget(self) -> None:
@@ -175,7 +176,7 @@ async def test_during_a_database_outage_each_webapp_keeps_its_share(
 async def test_the_last_remaining_webapp_gets_the_whole_bucket(database: Database) -> None:
     fleet = Fleet(database, 2)
     await fleet.load([300, 300], 1)
-    fleet.leases[0].set_members(1)
+    fleet.token_blocks[0].set_members(1)
     fleet.forget()
     await fleet.load([300, 0], 2)
     assert fleet.accepted[0] == pytest.approx(2 * RATE, rel=0.1)

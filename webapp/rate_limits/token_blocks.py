@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 # may be waiting.
 SPACING, PATIENCE = 0.02, 0.5
 
-LEASES = Counter(
-    "tidings_api_rate_token_blocks_total", "Leases of tokens taken from the shared rate limits", ["result"]
+BLOCKS = Counter(
+    "tidings_api_rate_token_blocks_total", "Blocks of tokens taken from the shared rate limits", ["result"]
 )
 
 
-class Leases:
+class TokenBlocks:
     """Service that takes tokens from the shared buckets, for all endpoints in one transaction."""
 
     name = "rate-limits"
@@ -74,7 +74,7 @@ class Leases:
                 given = await rate_limits.take(connection, [wanted for _, wanted in requests], now=now)
         except Exception as error:
             # Deadlocks are not retried either, so that waiting requests do not wait longer.
-            LEASES.labels("failed").inc()
+            BLOCKS.labels("failed").inc()
             for share, _ in requests:
                 share.not_given()
             if not self._problem:
@@ -82,7 +82,7 @@ class Leases:
             self._problem = repr(error)
             return
         self._problem = ""
-        LEASES.labels("ok").inc()
+        BLOCKS.labels("ok").inc()
         for share, wanted in requests:
             share.given(wanted, given[wanted.name])
 
