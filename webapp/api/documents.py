@@ -100,7 +100,7 @@ class OpenApiDocument:
         return self._rendered
 
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.neighbour)])
+router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.caller_unless_local)])
 Service = Annotated[OpenApiDocument, part(OpenApiDocument)]
 
 

@@ -203,7 +203,7 @@ class Authenticator:
         else:
             consume(request.scope, DOCUMENT)
 
-    async def neighbour(self, request: Request) -> None:
+    async def caller_unless_local(self, request: Request) -> None:
         """Require a token if other machines reach the API. Raises `Unauthenticated`."""
         if self._is_local:
             consume(request.scope, DOCUMENT)
@@ -263,8 +263,8 @@ async def monitor_if_keyed(request: Request, _: Annotated[None, BEARER], __: Ann
     await dependencies.find(request, Authenticator).monitor_if_keyed(request)
 
 
-async def neighbour(request: Request, _: Annotated[None, BEARER]) -> None:
-    await dependencies.find(request, Authenticator).neighbour(request)
+async def caller_unless_local(request: Request, _: Annotated[None, BEARER]) -> None:
+    await dependencies.find(request, Authenticator).caller_unless_local(request)
 
 
 # Place these before the body in a route's signature, so that unauthorised clients do not learn about errors in it.

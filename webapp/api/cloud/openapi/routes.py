@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from webapp.api.cloud.openapi import document
 from webapp.auth import authenticator
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.neighbour)])
+router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.caller_unless_local)])
 
 
 @router.get("/cloud/openapi.json")
