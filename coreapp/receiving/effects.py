@@ -96,7 +96,7 @@ class BatchEffects:
         self._renamed[delivery.message_id] = kind
         self._arrived.append(delivery.message_id)
 
-    def asked_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
+    def request_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
         """Request a message again that could not be decrypted.
 
         waited_for: row of the wait before the error is reported; None if it is not waited for

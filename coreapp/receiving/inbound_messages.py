@@ -67,7 +67,7 @@ class InboundMessages:
             self._lose(delivery, error, effects, is_known=is_known)
             return
         if is_known:
-            waited_for = self.recovery.retry_requests.arrived(delivery.message_id)
+            waited_for = self.recovery.recovering.arrived(delivery.message_id)
             if waited_for is not None:
                 # The time of the original message, not of its repetition.
                 delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
@@ -145,22 +145,22 @@ class InboundMessages:
         are only counted.
         """
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
-        asks = delivery.kind != device.GROUP and self.recovery.session_repair.asks_for(sender, error)
+        is_requested = delivery.kind != device.GROUP and self.recovery.session_repair.requests_again(sender, error)
         waited_for = None
         if not is_known and not self._is_blocked(delivery):
-            if asks:
-                waited_for = self.recovery.retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
-            if waited_for is None and not self.recovery.retry_requests.admit_report(sender):
-                counted = self.recovery.retry_requests.count(sender, delivery.timestamp)
+            if is_requested:
+                waited_for = self.recovery.recovering.wait_for(message_id, sender, delivery.timestamp, trace)
+            if waited_for is None and not self.recovery.recovering.admit_report(sender):
+                counted = self.recovery.recovering.count(sender, delivery.timestamp)
                 if counted is not None:
                     effects.counted(counted)
                 return
             effects.received(delivery, UNREADABLE)
             if waited_for is None:
-                effects.callbacks += self.recovery.retry_requests.error(message_id, sender, trace)
+                effects.callbacks += self.recovery.recovering.error(message_id, sender, trace)
         log.warning("message.undecryptable", extra={"id": message_id, "from": sender, "error": repr(error)})
-        if asks:
-            effects.asked_again(sender, message_id, waited_for)
+        if is_requested:
+            effects.request_again(sender, message_id, waited_for)
 
     def _withdraw(self, delivery: Deliver, message_id: str, effects: BatchEffects) -> None:
         """Revoke a message of the sender.

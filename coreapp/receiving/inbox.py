@@ -322,7 +322,7 @@ class Inbox:
 
     def _send_again(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a recipient's request to send messages again."""
-        self.recovery.resending.answer(delivery, effects)
+        self.recovery.resending.resend(delivery, effects)
         inspection.count(delivery, "noted")
 
     async def _load_statuses(self, ids: Sequence[str]) -> None:

@@ -1,4 +1,7 @@
-"""Repetition of messages that a recipient's device could not decrypt and requests again."""
+"""Resending: messages that a recipient's device could not decrypt and requests again from us.
+
+The other direction, messages that we request again, is `recovering`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Repetitions(Protocol):
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Resending:
-    """Answers retry requests for one account. `load` must be called first for each batch of deliveries."""
+    """Grants retry requests of recipients for one account. `load` must be called first for each batch of deliveries."""
 
     context: ShardContext
     contents: SentContents
@@ -53,15 +56,15 @@ class Resending:
     async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Read the kept contents that the retry requests among these deliveries name."""
         self.evict()
-        asked = {
+        requested = {
             ref
             for delivery in deliveries
             if delivery.kind == device.RETRY
             for ref in delivery.refs[: sessions.MAX_REFS]
         }
-        if asked:
+        if requested:
             rows = await self.context.database.query(
-                lambda connection: messages.list_kept(connection, self.context.account, list(asked))
+                lambda connection: messages.list_kept(connection, self.context.account, list(requested))
             )
             self._kept = {row.id: (row, KeptContents.decode(row.kept)) for row in rows}
 
@@ -69,23 +72,23 @@ class Resending:
         """Drop what was loaded for a batch."""
         self._kept, self._renewing = {}, set()
 
-    def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
+    def resend(self, delivery: Deliver, repetitions: Repetitions) -> None:
         """Repeat the messages that were sent to this peer and are not delivered. The limits of sessions and budget
         apply.
         """
         for message_id in delivery.refs[: sessions.MAX_REFS]:
-            outcome = self._answer(message_id, delivery, repetitions)
+            outcome = self._resend(message_id, delivery, repetitions)
             RESENT.labels(outcome).inc()
             log.info("message.requested_again", extra={"id": message_id, "by": delivery.sender, "outcome": outcome})
 
-    def _answer(self, message_id: str, delivery: Deliver, repetitions: Repetitions) -> str:
+    def _resend(self, message_id: str, delivery: Deliver, repetitions: Repetitions) -> str:
         row, kept = self._kept.get(message_id, (None, None))
         if row is None or kept is None or row.peer != delivery.sender:
             return "not kept"
         if self.tracker.held(message_id).status not in (Status.ACCEPTED, Status.SENT):
             return "settled"
-        asked_by = kept.after(None, delivery.id).asked_by
-        if kept.asked_by == asked_by:
+        requested_by = kept.after(None, delivery.id).requested_by
+        if kept.requested_by == requested_by:
             return "answered"
         if kept.attempts >= sessions.MAX_ATTEMPTS:
             return "given up"
@@ -97,7 +100,7 @@ class Resending:
             content = self.contents.open(row, kept)
         except e2ee.CorruptState:
             return "unreadable"
-        if not self.budget.answers.take(delivery.sender):
+        if not self.budget.resending.take(delivery.sender):
             return "too many"
         kept = kept.after(None if self._is_renewing(delivery.sender) else record, delivery.id)
         self._kept[message_id] = (row, kept)

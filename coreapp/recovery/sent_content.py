@@ -1,11 +1,11 @@
 """Content kept of a message until it is delivered, so that it can be encrypted again when the recipient requests it.
 
-Layout: attempts (1 byte), session (8), asked_by (8), then the message's id, a zero byte and the content, sealed for
+Layout: attempts (1 byte), session (8), requested_by (8), then the message's id, a zero byte and the content, sealed for
 this account and recipient. With the id in the sealing context, sealing would take half as long again.
 
 session: first bytes of the base key of the latest attempt's session; zeros if it is not known because the message
     waited for a session. Not secret.
-asked_by: digest of the envelope that requested it last. Not secret.
+requested_by: digest of the envelope that requested it last. Not secret.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KeptContents:
 
     attempts: int  # repetitions so far
     session: bytes  # first bytes of the base key of the latest attempt's session; zeros if unknown
-    asked_by: bytes  # digest of the envelope that requested it last
+    requested_by: bytes  # digest of the envelope that requested it last
     sealed: bytes = dataclasses.field(repr=False)
 
     @property
@@ -46,12 +46,12 @@ class KeptContents:
         return KeptContents(self.attempts + 1, sessions.tag_of(record), digest_of(envelope_id), self.sealed)
 
     def encode(self) -> bytes:
-        return _HEAD.pack(min(self.attempts, 255), self.session, self.asked_by) + self.sealed
+        return _HEAD.pack(min(self.attempts, 255), self.session, self.requested_by) + self.sealed
 
     @classmethod
     def decode(cls, blob: bytes) -> KeptContents:
-        attempts, session, asked_by = _HEAD.unpack_from(blob)
-        return cls(attempts, session, asked_by, blob[_HEAD.size :])
+        attempts, session, requested_by = _HEAD.unpack_from(blob)
+        return cls(attempts, session, requested_by, blob[_HEAD.size :])
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)

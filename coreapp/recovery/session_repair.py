@@ -25,13 +25,13 @@ from tidings.wire.ids import MessageIds
 log = logging.getLogger(__name__)
 
 RENEWALS = Counter("tidings_session_renewals_total", "Sessions in which a message could not be decrypted", ["outcome"])
-ASKED = Counter("tidings_messages_requested_again_total", "Messages that could not be decrypted", ["outcome"])
+REQUESTED = Counter("tidings_messages_requested_again_total", "Messages that could not be decrypted", ["outcome"])
 
 PERIOD = 3600.0  # seconds
 # renewals per peer and period; each takes a bundle, one of its one-time pre-keys, and a session set-up
 MAX_RENEWALS = 3
-MAX_ASKED = 500  # messages requested from one peer per period
-MAX_ANSWERED = 5_000  # messages repeated to one peer per period; a quarter of the job queue
+MAX_REQUESTED = 500  # messages requested from one peer per period
+MAX_RESENT = 5_000  # messages repeated to one peer per period; a quarter of the job queue
 MAX_UNDER_WAY = 1_000  # concurrent renewals of all peers; beyond that the peer's next message tries again
 REMEMBERED = 10_000  # peers; an evicted peer gets a fresh limit
 
@@ -42,10 +42,10 @@ class Budget:
     def __init__(self, clock: Clock) -> None:
         # renewals of the session with a peer
         self.renewals: UseLimit[str] = UseLimit(clock, limit=MAX_RENEWALS, period=PERIOD, remembered=REMEMBERED)
-        # messages that are requested from a peer
-        self.requests: UseLimit[str] = UseLimit(clock, limit=MAX_ASKED, period=PERIOD, remembered=REMEMBERED)
-        # messages that are repeated to a peer
-        self.answers: UseLimit[str] = UseLimit(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
+        # messages that we request again from a peer
+        self.recovering: UseLimit[str] = UseLimit(clock, limit=MAX_REQUESTED, period=PERIOD, remembered=REMEMBERED)
+        # messages that a peer requests again from us
+        self.resending: UseLimit[str] = UseLimit(clock, limit=MAX_RESENT, period=PERIOD, remembered=REMEMBERED)
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -57,13 +57,13 @@ class SessionRepair:
     budget: Budget
     _ids: MessageIds = dataclasses.field(default_factory=MessageIds, init=False)
 
-    def asks_for(self, sender: str, error: e2ee.E2EEError) -> bool:
+    def requests_again(self, sender: str, error: e2ee.E2EEError) -> bool:
         """Return whether this message is requested again, and count it against the limit."""
         if not sessions.is_repairable(error):
             return False
-        asks = self.budget.requests.take(sender)
-        ASKED.labels("asked" if asks else "too many").inc()
-        return asks
+        admitted = self.budget.recovering.take(sender)
+        REQUESTED.labels("requested" if admitted else "too many").inc()
+        return admitted
 
     def control_messages(self, lost: Mapping[str, Sequence[str]]) -> list[ControlMessage]:
         """Return the control messages to the senders of lost messages.

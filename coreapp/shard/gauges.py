@@ -108,7 +108,7 @@ _GAUGES = (
     _gauge(
         "tidings_undecrypted_messages",
         "Messages that could not be decrypted and were requested again",
-        lambda shard: shard.recovery.retry_requests.waiting,
+        lambda shard: shard.recovery.recovering.waiting,
     ),
     _gauge(
         "in_messages_pending_processing",

@@ -105,7 +105,7 @@ class Shard:
             self.cross_shard_reader,
             self.media.downloads,
             self.accepting.jobs.expiry,
-            self.recovery.retry_requests,
+            self.recovery.recovering,
             self.link,
         )
         try:

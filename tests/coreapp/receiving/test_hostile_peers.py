@@ -110,7 +110,7 @@ def hostile_first_messages(phone: Phone, business: e2ee.PreKeyBundle, count: int
 async def test_a_flood_of_first_messages_costs_limited_bundles_and_requests_per_hour(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_repair, "MAX_ASKED", 150)
+    monkeypatch.setattr(session_repair, "MAX_REQUESTED", 150)
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     business = world.network.business_bundle(one_time=None)

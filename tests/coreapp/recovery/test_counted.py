@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coreapp.recovery import retry_requests, session_repair
+from coreapp.recovery import recovering, session_repair
 from tests.coreapp.conftest import World
 from tests.coreapp.media.test_media_waiting import SetBack
 from tests.coreapp.receiving.test_events import acknowledged, with_session
@@ -25,26 +25,26 @@ async def flood(world: World, prefix: str, count: int, sender: str = NUMBER) -> 
 async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_count(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_repair, "MAX_ASKED", 5)
+    monkeypatch.setattr(session_repair, "MAX_REQUESTED", 5)
     clock = ManualClock()
     running, _, _ = await with_session(world, clock=clock)
     await flood(world, "bad", 300)
     await flood(world, "other", 1, OTHER)
-    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.REPORTED_EACH)
+    await world.sink.signals.until(lambda: len(errors(world)) == recovering.REPORTED_EACH)
     assert all(f" from {NUMBER} " in error for error in errors(world))
     # The count is on disk.
     await running.killed()
     running = await world.start(node="second", clock=clock)
     await world.connected(running)
-    clock.advance(retry_requests.SUMMARY_SECONDS + 1)
-    await running.shard.recovery.retry_requests.run_once()
-    more = 300 - 5 - retry_requests.REPORTED_EACH
+    clock.advance(recovering.SUMMARY_SECONDS + 1)
+    await running.shard.recovery.recovering.run_once()
+    more = 300 - 5 - recovering.REPORTED_EACH
     summary = f"{more} more messages from {NUMBER}, since 1700000123, could not be decrypted"
     await world.sink.signals.until(lambda: summary in errors(world))
     # Requested messages that never arrive are reported by id within the rate limit, which the new owner starts afresh.
-    clock.advance(retry_requests.PATIENCE_SECONDS)
-    await running.shard.recovery.retry_requests.run_once()
-    await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.REPORTED_EACH + 1 + 5 + 1)
+    clock.advance(recovering.PATIENCE_SECONDS)
+    await running.shard.recovery.recovering.run_once()
+    await world.sink.signals.until(lambda: len(errors(world)) == recovering.REPORTED_EACH + 1 + 5 + 1)
     assert f"the message other-0 from {OTHER} could not be decrypted" in errors(world)
     await running.stopped()
 
@@ -52,16 +52,16 @@ async def test_a_flood_of_undecryptable_messages_is_reported_by_ten_ids_and_a_co
 async def test_requested_messages_that_never_arrive_are_counted_and_reported_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_requests, "REPORTED_EACH", 2)
+    monkeypatch.setattr(recovering, "REPORTED_EACH", 2)
     clock = ManualClock()
     running, _, _ = await with_session(world, clock=clock)
     await flood(world, "bad", 20)
-    clock.advance(retry_requests.PATIENCE_SECONDS + 1)
-    await running.shard.recovery.retry_requests.run_once()
+    clock.advance(recovering.PATIENCE_SECONDS + 1)
+    await running.shard.recovery.recovering.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 2)
-    clock.advance(retry_requests.SUMMARY_SECONDS + 1)
+    clock.advance(recovering.SUMMARY_SECONDS + 1)
     for _ in range(2):
-        await running.shard.recovery.retry_requests.run_once()
+        await running.shard.recovery.recovering.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 3)
     assert errors(world)[-1] == f"18 more messages from {NUMBER}, since 1700000123, could not be decrypted"
     await running.stopped()
@@ -74,6 +74,6 @@ async def test_a_clock_that_is_set_back_delays_no_report(world: World) -> None:
     clock.set_back(3600)
     await flood(world, "second", 1, OTHER)
     clock.advance(301)
-    await running.shard.recovery.retry_requests.run_once()
+    await running.shard.recovery.recovering.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 2)
     await running.stopped()

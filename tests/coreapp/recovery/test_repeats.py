@@ -91,7 +91,7 @@ async def test_a_message_on_a_lost_session_is_requested_again_and_posted_once(wo
 
 
 async def test_resends_to_a_peer_are_limited_per_hour(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_repair, "MAX_ANSWERED", 2)
+    monkeypatch.setattr(session_repair, "MAX_RESENT", 2)
     clock = ManualClock()
     running, phone, first = await with_session(world, clock=clock)
     await settled(world, running, phone)
@@ -178,12 +178,12 @@ async def test_undecryptable_messages_cost_a_bounded_number_of_bundles_and_reque
         if n % 100 == 99:
             await acknowledged(world, f"bad-{n}")
     # Requests for resending are sent by another task, later than the acknowledgement.
-    await world.network.signals.until(lambda: requested_count() >= session_repair.MAX_ASKED)
+    await world.network.signals.until(lambda: requested_count() >= session_repair.MAX_REQUESTED)
     kind, body = phone.write(text("good"))
     world.network.deliver(NUMBER, kind, id="good", body=body)
     await world.sink.signals.until(lambda: "good" in received(world))
     assert len(world.network.fetches) - fetches <= session_repair.MAX_RENEWALS
-    assert requested_count() == session_repair.MAX_ASKED
+    assert requested_count() == session_repair.MAX_REQUESTED
     # The phone reads what it gets on the session that was opened, and replies there: nothing more happens in this hour.
     for send in sent(world, frames.PREKEY)[1:]:
         phone.read(send.kind, send.body)
@@ -220,7 +220,7 @@ async def test_a_lost_message_is_reported_by_id_after_the_timeout(world: World) 
     for id in ("bad-1", "bad-1", "bad-2"):
         world.network.deliver(NUMBER, frames.MESSAGE, id=id, body=GARBAGE)
     await acknowledged(world, "bad-1", "bad-2")
-    await running.shard.recovery.retry_requests.run_once()
+    await running.shard.recovery.recovering.run_once()
     assert errors(world) == []
     await running.killed()
     running = await world.start(node="second", clock=clock)
@@ -230,7 +230,7 @@ async def test_a_lost_message_is_reported_by_id_after_the_timeout(world: World) 
     world.network.deliver(NUMBER, frames.MESSAGE, id="bad-3", body=GARBAGE)
     await acknowledged(world, "bad-3")
     clock.advance(301)
-    await running.shard.recovery.retry_requests.run_once()
+    await running.shard.recovery.recovering.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == 3)
     assert errors(world) == [f"the message bad-{n} from {NUMBER} could not be decrypted" for n in (1, 2, 3)]
     await running.stopped()
@@ -242,7 +242,7 @@ async def test_a_message_resent_after_its_loss_was_reported_is_still_posted(worl
     world.network.deliver(NUMBER, frames.MESSAGE, id="late", body=GARBAGE)
     await acknowledged(world, "late")
     clock.advance(301)
-    await running.shard.recovery.retry_requests.run_once()
+    await running.shard.recovery.recovering.run_once()
     kind, body = phone.write(text("late"))
     world.network.deliver(NUMBER, kind, id="again", body=body, refs=["late"])
     await world.sink.signals.until(lambda: "late" in received(world) and len(errors(world)) == 1)

@@ -1,5 +1,7 @@
-"""Errors to the webhook about messages that could not be decrypted. A message that was requested again is reported only
-if it does not arrive in time, and many messages of one sender only by their number.
+"""Recovering: messages that we could not decrypt and request again from their sender.
+
+The webhook gets an error about such a message only if it does not arrive in time, and about many messages of one sender
+only their number. The other direction, messages that a peer requests again from us, is `resending`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class _Wait:
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class RetryRequests:
+class Recovering:
     """Service that reports undecryptable messages of one shard, in the order in which they are given up."""
 
     name = "undecrypted"
