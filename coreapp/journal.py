@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Protocol, TypeAlias
 
-from coreapp.blame import blame
 from coreapp.change_subjects import ALL, subjects_of
 from coreapp.commits import CommitLane, Committer
+from coreapp.crash_suspects import attach_suspects
 from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.session_rows import SessionRows, UsedPreKey
 from tidings.storage import merging, outages
@@ -565,6 +565,6 @@ def _refused(change: Change, error: Exception) -> ChangeRefused:
     refused = ChangeRefused(outages.brief(error))
     refused.__cause__ = error
     items = change.made_from()
-    blame(refused, items)
+    attach_suspects(refused, items)
     log.error("journal.refused", extra={"error": outages.brief(error), "items": len(items)})
     return refused

@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client import Counter
 
 from coreapp import partitions
-from coreapp.in_hand import InHand
+from coreapp.work_in_progress import WorkInProgress
 from tidings.aio.clock import Clock
 from tidings.storage.business import quarantine
 from tidings.storage.business.jobs import Job
@@ -36,15 +36,15 @@ class Quarantine:
     """Attempts at the items of a shard, as read when it was opened."""
 
     def __init__(
-        self, in_hand: InHand | None = None, suspects: Iterable[Suspect] = (), released: Iterable[Suspect] = ()
+        self, work: WorkInProgress | None = None, suspects: Iterable[Suspect] = (), released: Iterable[Suspect] = ()
     ) -> None:
         """Create the quarantine of a shard.
 
-        in_hand: names the item that the process is handling; None for one without a file
+        work: names the item that the process is handling; None for one without a file
         released: deliveries that were quarantined and are to be handled again
         """
-        self._in_hand = in_hand if in_hand is not None else InHand()
-        self.hold = self._in_hand.hold
+        self._work = work if work is not None else WorkInProgress()
+        self.handling = self._work.handling
         self._suspects = {suspect.item: suspect for suspect in suspects if suspect.attempts}
         self.released: Sequence[Deliver] = [_decode(suspect.body) for suspect in released if suspect.body]
         # Quarantined jobs, in the order of acceptance.
@@ -53,7 +53,7 @@ class Quarantine:
         self._kept: set[str] = set()
 
     @classmethod
-    async def read(cls, database: Database, in_hand: InHand, lease: Lease, account: str) -> Quarantine:
+    async def read(cls, database: Database, work: WorkInProgress, lease: Lease, account: str) -> Quarantine:
         """Read the suspects of all shards, and the released deliveries of this shard.
 
         account: number that the shard belongs to
@@ -69,7 +69,7 @@ class Quarantine:
             suspects = await quarantine.list_suspects(connection, limit=MAX_SUSPECTS)
             kept = await quarantine.list_kept(connection)
             released = await quarantine.list_released(connection, chosen=owns, limit=MAX_RELEASED)
-        found = cls(in_hand, suspects, released)
+        found = cls(work, suspects, released)
         found._kept = {item_id for item_id, of_account, peer in kept if owns(of_account, peer)}
         return found
 

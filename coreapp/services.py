@@ -8,14 +8,14 @@ import logging
 import ssl
 from collections.abc import Callable
 
-from coreapp import in_hand, quarantine
-from coreapp.in_hand import InHand
+from coreapp import quarantine, work_in_progress
 from coreapp.settings import Settings
 from coreapp.shard.health import CoreappNeeds
 from coreapp.shard.link import LinkHandler, LinkKeys
 from coreapp.shard.node import ShardNode
 from coreapp.shard.open_links import LinkClosing, OpenLinks
 from coreapp.shard.request_starts import RequestStarts
+from coreapp.work_in_progress import WorkInProgress
 from tidings.aio import service
 from tidings.aio.clock import SystemClock
 from tidings.client.http import NetworkApi
@@ -68,17 +68,17 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
     links = OpenLinks()
     server: asyncio.Server | SocketServer | None = None
     files: FileStore | None = None
-    held = InHand()
+    work = WorkInProgress()
     try:
         await _require_own(settings, database)
-        held = await _take_over_items(settings, database)
+        work = await _take_over_items(settings, database)
         node = ShardNode(
             settings,
             database,
             network,
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
-            in_hand=held,
+            work=work,
         )
         files = node.process.files
         node.process.working.prepare()
@@ -105,7 +105,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
         finally:
             metrics.close()
     finally:
-        held.close()
+        work.close()
         await links.close()
         if server is not None:
             server.close()
@@ -129,13 +129,13 @@ async def _require_own(settings: Settings, database: Database) -> None:
     await checks.require_link(database, settings.secrets.link_key)
 
 
-async def _take_over_items(settings: Settings, database: Database) -> InHand:
+async def _take_over_items(settings: Settings, database: Database) -> WorkInProgress:
     """Count an attempt for each item that a dead process was handling. Returns the file for the items of this one."""
     # A container may have a read-only data directory.
     directories = (settings.data_dir, settings.media_dir)
-    with in_hand.left_behind(directories) as items:
+    with work_in_progress.items_of_crashed(directories) as items:
         await quarantine.count_attempts(database, SystemClock(), items, "the process ended while it handled this")
-    return InHand.open(directories)
+    return WorkInProgress.open(directories)
 
 
 async def _listen(

@@ -166,7 +166,7 @@ class JobQueue:
             if self._quarantine.holds(ItemKind.JOB, job.id):
                 self._quarantine.keep(job)
                 continue
-            with self._quarantine.hold(ItemKind.JOB, job.id, job.peer):
+            with self._quarantine.handling(ItemKind.JOB, job.id, job.peer):
                 if job.state == JobForm.ENCRYPTED:
                     self._transmitter.offer((job,), inherited=True)
                     continue

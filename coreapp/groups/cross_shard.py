@@ -79,7 +79,7 @@ class CrossShardReader:
     tracker: StatusTracker
     handle: Callable[[Deliver], asyncio.Future[None]]  # handles messages for the first shard in order with deliveries
     # Messages that were read and whose end is not on disk.
-    _in_hand: set[str] = dataclasses.field(default_factory=set, init=False)
+    _in_progress: set[str] = dataclasses.field(default_factory=set, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         wakeup = self.context.shared.wakeups.of(self.context.shard)
@@ -110,14 +110,16 @@ class CrossShardReader:
 
     async def run_once(self) -> None:
         """Read the pending messages and start handling them."""
-        shard, before = self.context.shard, set(self._in_hand)
+        shard, before = self.context.shard, set(self._in_progress)
         page = await self.context.database.query(
-            lambda connection: cross_shard_messages.list_messages(connection, shard, limit=PAGE + len(self._in_hand))
+            lambda connection: cross_shard_messages.list_messages(
+                connection, shard, limit=PAGE + len(self._in_progress)
+            )
         )
         # Those whose end was committed during the read may still be on the page.
-        fresh = [note for note in page if note.id not in before and note.id not in self._in_hand]
+        fresh = [note for note in page if note.id not in before and note.id not in self._in_progress]
         for note in fresh:
-            self._in_hand.add(note.id)
+            self._in_progress.add(note.id)
             try:
                 body = self.notes.open(note)
             except e2ee.CorruptState:
@@ -125,8 +127,8 @@ class CrossShardReader:
                 done = self._journal(GroupChanges(note.account, ended_notes=(note.id,)))
             else:
                 done = self._send(note, body) if note.kind == SEND else self.handle(_as_delivery(note, body))
-            done.add_done_callback(lambda _, note_id=note.id: self._in_hand.discard(note_id))  # type: ignore[misc]
-        if len(page) >= PAGE + len(self._in_hand) - len(fresh):
+            done.add_done_callback(lambda _, note_id=note.id: self._in_progress.discard(note_id))  # type: ignore[misc]
+        if len(page) >= PAGE + len(self._in_progress) - len(fresh):
             self.context.shared.wakeups.wake(shard)
 
     def _send(self, note: CrossShardMessage, content: bytes) -> asyncio.Future[None]:

@@ -309,7 +309,7 @@ class GroupSender:
             encrypted = dataclasses.replace(job)
             # The prepared content: its files have pointers now.
             self.sending.encryption.seal_content(encrypted, content)
-            with self.context.quarantine.hold(ItemKind.JOB, job.id, job.peer):
+            with self.context.quarantine.handling(ItemKind.JOB, job.id, job.peer):
                 ciphertext = key.record.encrypt(content)
             body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, ciphertext))
             encrypted.state, encrypted.kind, encrypted.body = JobForm.ENCRYPTED, group_jobs.MESSAGE, body

@@ -16,8 +16,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from coreapp.blame import blame
 from coreapp.context import ShardContext
+from coreapp.crash_suspects import attach_suspects
 from coreapp.groups import cross_shard
 from coreapp.groups.arrivals import Arrivals
 from coreapp.groups.wiring import ShardGroups
@@ -241,7 +241,7 @@ class Inbox:
                 handled = await self._handle(deliveries, effects)
         except Exception as error:
             if not self.context.journal.broken.done() and not outages.is_outage(error):
-                blame(error, _items(deliveries))
+                attach_suspects(error, _items(deliveries))
             raise
         finally:
             self.statuses.tracker.release(about)
@@ -353,7 +353,7 @@ class Inbox:
             if handle is None:
                 log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
             else:
-                with self.context.quarantine.hold(ItemKind.DELIVERY, delivery.id, delivery.sender):
+                with self.context.quarantine.handling(ItemKind.DELIVERY, delivery.id, delivery.sender):
                     handle(delivery, effects)
             handled += 1
             if time.perf_counter() >= until:

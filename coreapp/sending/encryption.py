@@ -326,7 +326,7 @@ class Encryption:
                 opened[peer] = None
                 continue
             waiting = self._waiting.get(peer)
-            with self.context.quarantine.hold(ItemKind.JOB, waiting[0][0].id if waiting else "", peer):
+            with self.context.quarantine.handling(ItemKind.JOB, waiting[0][0].id if waiting else "", peer):
                 opened[peer] = self._open_session(peer, bundle)
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
@@ -348,7 +348,7 @@ class Encryption:
         for job, content in waiting:
             encrypted = dataclasses.replace(job)
             try:
-                with self.context.quarantine.hold(ItemKind.JOB, job.id, job.peer):
+                with self.context.quarantine.handling(ItemKind.JOB, job.id, job.peer):
                     self._encrypt_job(encrypted, content, record)
             except e2ee.E2EEError as error:
                 log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})

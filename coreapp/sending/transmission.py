@@ -315,7 +315,7 @@ class Transmitter:
 
     def _send(self, job: Job) -> None:
         try:
-            with self.context.quarantine.hold(ItemKind.JOB, job.id, job.peer):
+            with self.context.quarantine.handling(ItemKind.JOB, job.id, job.peer):
                 self._send_envelope(job)
         except Exception as error:
             # The shard must be reopened: raised here, the error would only close the connection, again and again.

@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable
 
 from coreapp import quarantine
-from coreapp.blame import blamed
 from coreapp.context import SharedLimits
+from coreapp.crash_suspects import suspects_of
 from coreapp.errors import ChangeRefused
 from coreapp.graph_api.number import NumberConnections
-from coreapp.in_hand import InHand
 from coreapp.journal import Change, make_committer
 from coreapp.sending.network_link import make_connections
 from coreapp.settings import Settings
@@ -29,6 +28,7 @@ from coreapp.shard.shard import ProcessParts, open_shard
 from coreapp.shard.term import Term
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook_secrets import WebhookSecrets
+from coreapp.work_in_progress import WorkInProgress
 from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.changes.watch import Watch
@@ -68,12 +68,12 @@ class ShardNode:
         *,
         clock: Clock,
         address: Callable[[], str],
-        in_hand: InHand | None = None,
+        work: WorkInProgress | None = None,
     ) -> None:
         """Create the process.
 
         address: returns the address at which Webapps connect, `host:port`
-        in_hand: names the item that the process is handling; None for one without a file
+        work: names the item that the process is handling; None for one without a file
         """
         self._settings = settings
         self._database = database
@@ -93,7 +93,7 @@ class ShardNode:
             used_keys=UsedKeys(database, clock, account=settings.account),
             files=working if settings.media_bucket is None else open_store(settings.media_dir, settings.media_bucket),
             working=working,
-            in_hand=in_hand if in_hand is not None else InHand(),
+            work=work if work is not None else WorkInProgress(),
             upstream=NumberConnections(settings, clock),
             committer=make_committer(database),
             connections=make_connections(settings.network_tcp, tls=network.tls if settings.network_tcp_tls else None),
@@ -346,7 +346,7 @@ class ShardNode:
         """Count an attempt for the items whose handling ended the shard. Returns whether the shard can be reopened:
         the error was caused by such items, and none of them had reached the quarantine before.
         """
-        items = blamed(error)
+        items = suspects_of(error)
         if not items:
             if isinstance(error, ChangeRefused):
                 log.error("shard.left", extra={"shard": shard, "error": str(error)})

@@ -22,7 +22,6 @@ from coreapp.context import ShardContext, SharedLimits
 from coreapp.graph_api.number import NumberConnections
 from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
-from coreapp.in_hand import InHand
 from coreapp.journal import Change, Journal
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers, wire_peers
@@ -48,6 +47,7 @@ from coreapp.upstream.wiring import (
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
+from coreapp.work_in_progress import WorkInProgress
 from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.client.http import NetworkApi
@@ -154,7 +154,7 @@ class ProcessParts:
     used_keys: UsedKeys
     files: FileStore
     working: DirectoryStore
-    in_hand: InHand
+    work: WorkInProgress
     upstream: NumberConnections
     committer: Committer[Journal, Change]  # commits the changes of all shards
     connections: NetworkConnections  # connections to the network for messages
@@ -196,7 +196,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             ),
             bodies=bodies,
             safe=process.safe,
-            quarantine=await Quarantine.read(database, process.in_hand, lease, device.number),
+            quarantine=await Quarantine.read(database, process.work, lease, device.number),
             used_keys=process.used_keys,
             network_connection=link,
             network=network,

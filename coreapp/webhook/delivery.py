@@ -183,7 +183,7 @@ class Deliveries:
             return
         first, is_single = batch[0], len(batch) == 1
         # The first callback of a batch is named. If the process dies, it becomes a suspect and is posted alone.
-        with self._quarantine.hold(ItemKind.CALLBACK, str(first.seq), first.recipient):
+        with self._quarantine.handling(ItemKind.CALLBACK, str(first.seq), first.recipient):
             event_id, body = (first.event_id, first.body) if is_single else target.join(batch)
             headers = target.sign(target.keys, event_id, int(now), body)
         if target.extra_headers:

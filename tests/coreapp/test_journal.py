@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from coreapp.blame import blamed
+from coreapp.crash_suspects import suspects_of
 from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.journal import Change, Journal
 from coreapp.session_rows import UsedPreKey
@@ -324,8 +324,8 @@ async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it
     ]
     assert isinstance(results[1], ChangeRefused)
     assert isinstance(results[3], ChangeRefused)
-    assert blamed(results[1]) == (Item("job", "bad"),)
-    assert not blamed(results[3])
+    assert suspects_of(results[1]) == (Item("job", "bad"),)
+    assert not suspects_of(results[3])
     found = await dump(refusing)
     assert [row[0] for row in found["jobs"]] == ["c"]
     assert told == ["a", "c"]
@@ -343,7 +343,7 @@ async def test_a_change_that_is_refused_alone_carries_what_it_was_made_from(
     journal = Journal(refusing, await a_lease(refusing), last_seq=0, seal=as_they_are)
     with pytest.raises(ChangeRefused) as refused:
         await journal.write(Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=lambda: [Item("job", "bad")]))
-    assert blamed(refused.value) == (Item("job", "bad"),)
+    assert suspects_of(refused.value) == (Item("job", "bad"),)
     await journal.close()
 
 

@@ -78,10 +78,10 @@ async def test_a_message_whose_end_is_committed_during_a_read_is_handled_once(
     # The second read starts while the message is in hand, and returns a page from before its end.
     monkeypatch.setattr(cross_shard_messages, "list_messages", earlier)
     second = asyncio.create_task(reader.run_once())
-    await soon(lambda: not reader._in_hand and context.count() == 0)
+    await soon(lambda: not reader._in_progress and context.count() == 0)
     answered.set()
     await second
-    assert not reader._in_hand
+    assert not reader._in_progress
     await running.client.send(NUMBER, "behind")
     await world.network.signals.until(lambda: len(world.network.ids_sent()) == 2)
     assert world.network.ids_sent().count(note.id) == 1

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from coreapp import in_hand
-from coreapp.blame import blamed
-from coreapp.in_hand import InHand
+from coreapp import work_in_progress
+from coreapp.crash_suspects import suspects_of
+from coreapp.work_in_progress import WorkInProgress
 from tidings.storage.business.quarantine import Item
 
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from coreapp.in_hand import InHand
-held = InHand.open([Path(sys.argv[1])])
-with held.hold("job", "before"):
+from coreapp.work_in_progress import WorkInProgress
+work = WorkInProgress.open([Path(sys.argv[1])])
+with work.handling("job", "before"):
     pass
 if sys.argv[2]:
-    with held.hold("delivery", sys.argv[2]):
+    with work.handling("delivery", sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -34,7 +34,7 @@ def die(directory: Path, item_id: str) -> None:
 
 
 def found(*directories: Path) -> list[Item]:
-    with in_hand.left_behind(directories) as items:
+    with work_in_progress.items_of_crashed(directories) as items:
         return list(items)
 
 
@@ -47,44 +47,44 @@ def test_the_item_of_a_killed_process_is_found_once_and_nothing_without_one(tmp_
 
 def test_an_item_that_could_not_be_counted_is_found_again(tmp_path: Path) -> None:
     die(tmp_path, "e-1")
-    with pytest.raises(RuntimeError), in_hand.left_behind([tmp_path]) as items:
+    with pytest.raises(RuntimeError), work_in_progress.items_of_crashed([tmp_path]) as items:
         assert items == [Item("delivery", "e-1")]
         raise RuntimeError
     assert found(tmp_path) == [Item("delivery", "e-1")]
 
 
 def test_the_file_of_a_live_process_is_left_alone(tmp_path: Path) -> None:
-    held = InHand.open([tmp_path])
-    with held.hold("job", "mine"):
+    work = WorkInProgress.open([tmp_path])
+    with work.handling("job", "mine"):
         assert found(tmp_path) == []
-    held.close()
-    assert list((tmp_path / in_hand.FOLDER).iterdir()) == []
+    work.close()
+    assert list((tmp_path / work_in_progress.FOLDER).iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"\0", b"\xff", b"\x05job a" + b"x" * 300, b"\x04what", b"\x06\xff\xfe\xfd job"]
 )
 def test_a_file_with_any_content_is_read(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / in_hand.FOLDER).mkdir()
-    (tmp_path / in_hand.FOLDER / "1-a").write_bytes(content)
+    (tmp_path / work_in_progress.FOLDER).mkdir()
+    (tmp_path / work_in_progress.FOLDER / "1-a").write_bytes(content)
     assert all(item == Item("job", "a") for item in found(tmp_path))
 
 
 def test_without_a_writable_directory_the_process_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    held = InHand.open([file, tmp_path / "file" / "below"])
-    with held.hold("job", "x" * 300):
+    work = WorkInProgress.open([file, tmp_path / "file" / "below"])
+    with work.handling("job", "x" * 300):
         pass
-    held.close()
-    assert "in_hand.not_kept" in caplog.text
+    work.close()
+    assert "work_in_progress.not_kept" in caplog.text
 
 
-def test_an_error_carries_the_item_that_was_in_hand(tmp_path: Path) -> None:
-    held = InHand()
-    with pytest.raises(ValueError, match="bad") as raised, held.hold("job", "a"):
+def test_an_error_carries_the_item_that_was_being_handled(tmp_path: Path) -> None:
+    work = WorkInProgress()
+    with pytest.raises(ValueError, match="bad") as raised, work.handling("job", "a"):
         raise ValueError("bad")
-    assert blamed(raised.value) == (Item("job", "a"),)
+    assert suspects_of(raised.value) == (Item("job", "a"),)
     outer = RuntimeError()
     outer.__cause__ = raised.value
-    assert blamed(outer) == (Item("job", "a"),)
+    assert suspects_of(outer) == (Item("job", "a"),)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from coreapp.blame import blame
+from coreapp.crash_suspects import attach_suspects
 from tidings.aio import crashpoints
 from tidings.secrets import private_files
 from tidings.storage.business import quarantine
@@ -33,10 +33,11 @@ _LONGEST = _SIZE - 1
 _LENGTHS = [bytes([size]) for size in range(_SIZE)]
 
 
-class InHand:
+class WorkInProgress:
     """Name of the item that is being handled. One at a time: no other task may run while an item is named.
 
-    Use `with in_hand.hold(kind, item_id): …`. An error that leaves the block carries the item's name (`coreapp.blame`).
+    Use `with work.handling(kind, item_id): …`. An error that leaves the block carries the item's name
+    (`coreapp.crash_suspects`).
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class InHand:
         self._kind = self._id = ""
 
     @classmethod
-    def open(cls, directories: Sequence[Path]) -> InHand:
+    def open(cls, directories: Sequence[Path]) -> WorkInProgress:
         """Create the file in the first of the directories that is writable. Logs a warning if none is."""
         problem = ""
         for directory in directories:
@@ -65,10 +66,10 @@ class InHand:
                 return cls(mmap.mmap(descriptor, _SIZE), path, descriptor)
             except OSError as error:
                 problem = f"{directory}: {error.strerror}"
-        log.warning("in_hand.not_kept", extra={"error": problem})
+        log.warning("work_in_progress.not_kept", extra={"error": problem})
         return cls()
 
-    def hold(self, kind: str, item_id: str, of: str = "") -> Self:
+    def handling(self, kind: str, item_id: str, of: str = "") -> Self:
         """Name the item until the end of the `with` block.
 
         of: recipient or sender, for crash points in tests
@@ -90,7 +91,7 @@ class InHand:
     ) -> None:
         self._buffer[0] = 0
         if isinstance(error, Exception):
-            blame(error, (quarantine.name(self._kind, self._id),))
+            attach_suspects(error, (quarantine.name(self._kind, self._id),))
 
     def close(self) -> None:
         """Remove the file."""
@@ -102,7 +103,7 @@ class InHand:
 
 
 @contextlib.contextmanager
-def left_behind(directories: Sequence[Path]) -> Iterator[Sequence[Item]]:
+def items_of_crashed(directories: Sequence[Path]) -> Iterator[Sequence[Item]]:
     """Provide the items that dead processes were handling. Their files are removed when the block succeeds."""
     with contextlib.ExitStack() as files:
         found = [entry for directory in directories for entry in _dead(directory / FOLDER, files)]
