@@ -1,11 +1,17 @@
 """Waiting callbacks in memory: in order for one subject, with due ones round robin over the recipients they concern.
 
+The states of a callback:
+
+- **ready**: due, and not taken by a worker
+- **scheduled**: not due yet, because it waits for a retry or is held
+- **held**: scheduled before its first attempt: a new status waits until the client has received the id of its message.
+  The later callbacks of its subject count as held too.
+- **blocked**: behind another callback of its subject that is ready, scheduled or being delivered
+- **in the database only**: not in memory
+
 At most `limit` are in memory. Further ones are only in the database, and are loaded when memory has drained to half of
 the limit. Callbacks that are not persisted have no row to wait in: beyond twice the limit they are dropped and counted.
 A replay is refused while the queue is at its limit; otherwise it adds up to 1,000 callbacks, possibly beyond the limit.
-
-New statuses are held until the client has received the id of their message. They are in the queue and count like others
-that are not due yet.
 """
 
 from __future__ import annotations
@@ -162,10 +168,10 @@ class CallbackQueue:
     def __post_init__(self) -> None:
         self._ready = Lanes(ReadyCallbacks(), ReadyCallbacks())
         # With the monotonic time from which each is due: a clock that is set back delays none of them.
-        self._parked: list[tuple[float, int, Callback]] = []
-        # A subject is a key while one of its callbacks is ready, parked or being delivered. Its later callbacks wait
-        # here.
-        self._behind: dict[str, list[Callback] | None] = {}
+        self._scheduled: list[tuple[float, int, Callback]] = []
+        # Blocked callbacks, by subject. A subject is a key while one of its callbacks is ready, scheduled or being
+        # delivered.
+        self._blocked: dict[str, list[Callback] | None] = {}
         self._takers: Lanes[list[asyncio.Future[None]]] = Lanes([], [])
         self._in_memory = 0
         self._in_database = 0
@@ -175,7 +181,7 @@ class CallbackQueue:
         # Rows above this `seq` are not in memory, except those brought back.
         self._highest = 0
         self._brought_back: set[int] = set()
-        # By subject that is parked before its first attempt: number of its callbacks in memory.
+        # By subject whose first callback is held: number of its callbacks in memory.
         self._held: dict[str, int] = {}
         self._held_count = 0
         # Callbacks that were delivered, given up or deleted.
@@ -199,19 +205,19 @@ class CallbackQueue:
         return len(self._ready.v1) + len(self._ready.cloud)
 
     @property
-    def parked(self) -> int:
-        """Callbacks in memory that are not due yet. Those behind them in their subjects are not counted."""
-        return len(self._parked)
+    def scheduled(self) -> int:
+        """Scheduled callbacks, without those that they block."""
+        return len(self._scheduled)
 
     @property
     def held(self) -> int:
-        """Callbacks in memory that are held until the sender of their message knows its id."""
+        """Held callbacks."""
         return self._held_count
 
     @property
     def failing(self) -> int:
         """Callbacks in memory that the webhook did not accept and that will be retried."""
-        return sum(1 for _, _, callback in list(self._parked) if callback.attempt)
+        return sum(1 for _, _, callback in list(self._scheduled) if callback.attempt)
 
     async def start(self, pending: int, from_recipients: int = 0) -> None:
         """Start with the callbacks in the database.
@@ -257,12 +263,12 @@ class CallbackQueue:
 
     def hurry(self, seqs: Collection[int]) -> Sequence[Callback]:
         """Make those of these callbacks in memory due that failed and wait for a retry. Returns them."""
-        failing = [callback for _, _, callback in self._parked if callback.attempt and callback.seq in seqs]
+        failing = [callback for _, _, callback in self._scheduled if callback.attempt and callback.seq in seqs]
         hurried = {callback.seq for callback in failing}
         for callback in failing:
             callback.due_at = 0
-        self._parked = [(-math.inf if entry[1] in hurried else entry[0], *entry[1:]) for entry in self._parked]
-        heapq.heapify(self._parked)
+        self._scheduled = [(-math.inf if entry[1] in hurried else entry[0], *entry[1:]) for entry in self._scheduled]
+        heapq.heapify(self._scheduled)
         self.release_due()
         return failing
 
@@ -290,15 +296,15 @@ class CallbackQueue:
         heads = [
             *self._ready.v1.all(),
             *self._ready.cloud.all(),
-            *(callback for _, _, callback in sorted(self._parked)),
+            *(callback for _, _, callback in sorted(self._scheduled)),
         ]
-        waiting = [*heads, *(callback for behind in self._behind.values() for callback in behind or ())]
-        posted = frozenset(self._behind.keys() - {callback.subject for callback in heads})
+        waiting = [*heads, *(callback for blocked in self._blocked.values() for callback in blocked or ())]
+        posted = frozenset(self._blocked.keys() - {callback.subject for callback in heads})
         # All waiting callbacks are added again, except these.
         self._in_memory -= len(waiting)
         self._theirs_in_memory -= sum(callback.kind in FROM_RECIPIENTS for callback in waiting)
-        self._ready, self._parked = Lanes(ReadyCallbacks(), ReadyCallbacks()), []
-        self._behind = dict.fromkeys(posted)
+        self._ready, self._scheduled = Lanes(ReadyCallbacks(), ReadyCallbacks()), []
+        self._blocked = dict.fromkeys(posted)
         self._held, self._held_count = {}, 0
         gone: set[int] = set()
         for callback in waiting:
@@ -332,17 +338,17 @@ class CallbackQueue:
         """End a callback that was delivered or given up, and release the next of its subject."""
         self._in_memory -= 1
         self._theirs_in_memory -= callback.kind in FROM_RECIPIENTS
-        waiting = self._behind.get(callback.subject)
+        waiting = self._blocked.get(callback.subject)
         if waiting:
             self._place(waiting.pop(0))
         else:
-            self._behind.pop(callback.subject, None)
+            self._blocked.pop(callback.subject, None)
         self.left += 1
         self._load_if_low()
 
     def retry(self, callback: Callback) -> None:
-        """Return a callback that was not accepted. It is retried at its `due_at`, and later ones of its subject wait
-        behind it.
+        """Return a callback that was not accepted. It is retried at its `due_at`, and blocks later ones of its
+        subject until then.
         """
         if not self._closed:
             self._place(callback)
@@ -363,7 +369,7 @@ class CallbackQueue:
         waiting = [
             *self._ready.v1.first(),
             *self._ready.cloud.first(),
-            *(callback for _, _, callback in list(self._parked)),
+            *(callback for _, _, callback in list(self._scheduled)),
         ]
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
         return max(0.0, self.clock.now() - oldest / 1000)
@@ -374,17 +380,17 @@ class CallbackQueue:
             callback.since = self.clock.monotonic() - max(0.0, self.clock.now() - callback.created_at / 1000)
         self._in_memory += 1
         self._theirs_in_memory += callback.kind in FROM_RECIPIENTS
-        if subject in self._behind:
-            waiting = self._behind[subject]
+        if subject in self._blocked:
+            waiting = self._blocked[subject]
             if waiting is None:
-                self._behind[subject] = [callback]
+                self._blocked[subject] = [callback]
             else:
                 waiting.append(callback)
             if subject in self._held:
                 self._held[subject] += 1
                 self._held_count += 1
         else:
-            self._behind[subject] = None
+            self._blocked[subject] = None
             if not self._place(callback) and not callback.attempt:
                 self._held[subject] = 1
                 self._held_count += 1
@@ -393,8 +399,8 @@ class CallbackQueue:
         """Make a callback ready if it is due. Returns whether it is."""
         wait = _seconds(callback, self.clock.now())
         if wait > 0:
-            heapq.heappush(self._parked, (self.clock.monotonic() + wait, callback.seq, callback))
-            if self._parked[0][2] is callback:
+            heapq.heappush(self._scheduled, (self.clock.monotonic() + wait, callback.seq, callback))
+            if self._scheduled[0][2] is callback:
                 self._set_alarm()
             return False
         self._make_ready(callback)
@@ -416,7 +422,7 @@ class CallbackQueue:
 
     def _set_alarm(self) -> None:
         loop = asyncio.get_running_loop()
-        at = loop.time() + max(SPACING, self._parked[0][0] - self.clock.monotonic())
+        at = loop.time() + max(SPACING, self._scheduled[0][0] - self.clock.monotonic())
         if self._alarm is not None:
             if self._alarm.when() <= at:
                 return
@@ -429,11 +435,11 @@ class CallbackQueue:
             self._alarm.cancel()
             self._alarm = None
         now = self.clock.monotonic() + ROUNDING
-        while self._parked and self._parked[0][0] <= now:
-            callback = heapq.heappop(self._parked)[2]
+        while self._scheduled and self._scheduled[0][0] <= now:
+            callback = heapq.heappop(self._scheduled)[2]
             self._held_count -= self._held.pop(callback.subject, 0)
             self._make_ready(callback)
-        if self._parked:
+        if self._scheduled:
             self._set_alarm()
 
     def _load_if_low(self) -> None:

@@ -123,7 +123,7 @@ class Scene:
 
     async def tried(self, posts: int) -> None:
         """Wait until this many posts were made and all callbacks wait for their next attempt."""
-        await soon(lambda: len(self.receiver.posts) == posts and self.queue.parked == len(self.queue))
+        await soon(lambda: len(self.receiver.posts) == posts and self.queue.scheduled == len(self.queue))
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)

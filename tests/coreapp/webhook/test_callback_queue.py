@@ -319,7 +319,7 @@ async def test_held_callbacks_share_one_timer(monkeypatch: pytest.MonkeyPatch) -
     await queue.close()
 
 
-async def test_a_parked_callback_holds_back_only_its_own_subject() -> None:
+async def test_a_scheduled_callback_blocks_only_its_own_subject() -> None:
     clock = ManualClock()
     queue = CallbackQueue(10, clock, Table().load)
     await queue.start(0)
@@ -476,5 +476,5 @@ async def test_a_retry_beyond_the_longest_backoff_is_due_because_another_host_s_
     await queue.start(1)
     clock.advance(24 * 3600)
     queue.release_due()
-    assert (queue.ready, queue.parked) == (1, 0)
+    assert (queue.ready, queue.scheduled) == (1, 0)
     await queue.close()

@@ -180,7 +180,7 @@ async def test_a_callback_unaccepted_for_a_day_becomes_a_replayable_dead_letter(
     shard = running.shard
     for count in range(1, retry.MIN_ATTEMPTS):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
-        await soon(lambda: shard.webhook.queue.parked > 0)
+        await soon(lambda: shard.webhook.queue.scheduled > 0)
         clock.advance(24 * 3600)
         shard.webhook.queue.release_due()
 
@@ -209,7 +209,7 @@ async def test_a_clock_that_jumps_ahead_gives_no_callback_up(world: World) -> No
     queue = running.shard.webhook.queue
     for count in range(1, retry.MIN_ATTEMPTS + 3):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
-        await soon(lambda: queue.parked > 0)
+        await soon(lambda: queue.scheduled > 0)
         if count == 2:
             clock.jump(30 * 86_400)
         if count == retry.MIN_ATTEMPTS + 2:

@@ -86,9 +86,9 @@ class Scene:
         await self.queue.close()
         server.close()
 
-    async def parked(self) -> None:
+    async def scheduled(self) -> None:
         """Wait until an attempt has failed."""
-        await soon(lambda: self.queue.parked > 0)
+        await soon(lambda: self.queue.scheduled > 0)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -105,7 +105,7 @@ class Surprising:
 async def given_up(scene: Scene) -> None:
     """Advance days until the callback is a dead letter, after as many attempts as any other."""
     for attempt in range(1, retry.MIN_ATTEMPTS):
-        await scene.parked()
+        await scene.scheduled()
         assert scene.callback.attempt == attempt
         scene.advance(24 * 3600)
     await soon(lambda: any(change.dead_callbacks for change in scene.journal.changes))
@@ -130,7 +130,7 @@ async def test_an_unexpected_error_counts_as_a_failed_attempt(
     scene = Scene()
     scene.guard = Surprising()
     async with scene.running():
-        await scene.parked()
+        await scene.scheduled()
         # No sooner than after any other failure.
         assert scene.callback.due_at == int((scene.clock.now() + retry.Policy().backoff) * 1000)
         await given_up(scene)
@@ -146,11 +146,11 @@ async def test_a_failing_journal_does_not_count_as_failed_webhook_attempts(error
     scene.journal.error = error
     async with scene.running():
         for posts in range(1, retry.MIN_ATTEMPTS + 5):
-            await scene.parked()
+            await scene.scheduled()
             assert (scene.posts, scene.callback.attempt) == (posts, 0)
             # Long after the day in which a callback must be accepted.
             scene.advance(24 * 3600)
-        await scene.parked()
+        await scene.scheduled()
         scene.journal.error = None
         scene.advance(delivery.UNMARKED_SECONDS)
         await soon(lambda: not len(scene.queue))
@@ -162,7 +162,7 @@ async def test_an_unexpected_error_with_a_full_journal_ends_no_worker() -> None:
     scene.guard = Surprising()
     scene.journal.error = BatcherFull("journal")
     async with scene.running():
-        await scene.parked()
+        await scene.scheduled()
         scene.journal.error = None
         scene.advance(delivery.UNMARKED_SECONDS)
         await soon(lambda: bool(scene.journal.changes))

@@ -206,7 +206,7 @@ async def given_up(world: World, running: Running, clock: ManualClock) -> Callba
     queue = running.shard.webhook.queue
     for count in range(1, retry.MIN_ATTEMPTS):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
-        await soon(lambda: queue.parked > 0)
+        await soon(lambda: queue.scheduled > 0)
         clock.advance(24 * HOUR)
         queue.release_due()
     (row,) = await until(world, "given up", 1)

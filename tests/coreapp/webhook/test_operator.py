@@ -44,7 +44,7 @@ async def test_replayed_callbacks_are_posted_at_once_and_audited(world: World) -
     world.sink.respond = lambda post: 500
     message = (await running.client.send(NUMBERS[0])).id
     await world.sink.signals.until(lambda: len(world.sink.posts) == 1)
-    await soon(lambda: running.shard.webhook.queue.parked == 1)
+    await soon(lambda: running.shard.webhook.queue.scheduled == 1)
     (failing,) = await until(world, FAILING, 1)
     assert (failing.subject, failing.recipient, failing.last_error) == (message, NUMBERS[0], "HTTP 500")
     world.sink.respond = lambda post: 200
@@ -89,12 +89,12 @@ async def test_a_purge_deletes_queued_and_dead_callbacks_but_none_being_posted(w
     for count in range(1, retry.MIN_ATTEMPTS + 1):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
         if count < retry.MIN_ATTEMPTS:
-            await soon(lambda: shard.webhook.queue.parked == 1)
+            await soon(lambda: shard.webhook.queue.scheduled == 1)
             clock.advance(24 * 3600)
             shard.webhook.queue.release_due()
     await until(world, DEAD, 1)
     failed = (await running.client.send(NUMBERS[1])).id
-    await soon(lambda: shard.webhook.queue.parked == 1)
+    await soon(lambda: shard.webhook.queue.scheduled == 1)
     await until(world, FAILING, 1)
     responded = asyncio.Event()
 
@@ -130,12 +130,12 @@ async def test_a_purge_of_dead_letters_keeps_those_replayed_since(world: World) 
     for count in range(1, retry.MIN_ATTEMPTS + 1):
         await world.sink.signals.until(lambda count=count: len(world.sink.posts) == count)  # type: ignore[misc]
         if count < retry.MIN_ATTEMPTS:
-            await soon(lambda: queue.parked == 1)
+            await soon(lambda: queue.scheduled == 1)
             clock.advance(24 * 3600)
             queue.release_due()
     (dead,) = await until(world, DEAD, 1)
     assert (await running.client.call(lambda n: core.ReplayCallbacks(n, [dead.seq], "ann@desk"))).count == 1
-    await soon(lambda: queue.parked == 1)
+    await soon(lambda: queue.scheduled == 1)
     await until(world, FAILING, 1)
     purge = core.PurgeCallbacks
     response = await running.client.call(lambda n: purge(n, [dead.seq], "ben@desk", "dead", statuses=[DEAD]))

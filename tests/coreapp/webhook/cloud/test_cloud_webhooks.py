@@ -289,12 +289,12 @@ async def test_a_webhook_is_retried_for_7_days_and_then_a_replayable_dead_letter
     response = await running.client.send(PEER)
     for count in range(1, 14):
         await cloud_sink.signals.until(lambda count=count: len(cloud_sink.posts) == count)  # type: ignore[misc]
-        await soon(lambda: queue.parked > 0)
+        await soon(lambda: queue.scheduled > 0)
         clock.advance(DAY / 2)
         queue.release_due()
     # The 14th attempt is made after 6.5 days, the 15th after 7.
     await cloud_sink.signals.until(lambda: len(cloud_sink.posts) == 14)
-    await soon(lambda: queue.parked > 0)
+    await soon(lambda: queue.scheduled > 0)
     clock.advance(DAY / 2)
     queue.release_due()
     (letter,) = await dead(world, 1)
