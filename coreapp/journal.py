@@ -309,7 +309,7 @@ class Change:
     # files that are already in their directory
     new_media: Sequence[media.MediaRow] = merging.rows(media.add_all)
     # files that were sent
-    used_media: Sequence[media.Use] = merging.rows(media.note_uses, key=attrgetter("id"))
+    used_media: Sequence[media.MediaUse] = merging.rows(media.note_uses, key=attrgetter("id"))
     # messages whose file is to be fetched
     new_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.enqueue)
     tried_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.reschedule)

@@ -90,7 +90,7 @@ class StoredMedia:
             now = self.context.now()
             blob = self._seal(found.id, pointer)
         await self.context.journal.put(
-            Change(self.context.account, used_media=(media.Use(found.id, now, blob, expires_at),))
+            Change(self.context.account, used_media=(media.MediaUse(found.id, now, blob, expires_at),))
         )
         until = min(now / 1000 + IN_MEMORY_SECONDS, (expires_at - LEAST_LEFT_MS) / 1000)
         return FoundMedia(pointer, until)

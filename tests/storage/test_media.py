@@ -79,8 +79,8 @@ async def test_a_last_use_time_never_moves_back(database: Database) -> None:
 async def test_the_last_blob_and_the_latest_use_time_are_stored(database: Database) -> None:
     await put(database, make(1))
     async with database.transaction() as connection:
-        await media.note_uses(connection, [media.Use(make(1).id, 300, b"one", 1)])
-        await media.note_uses(connection, [media.Use(make(1).id, 200, b"two", 2)])
+        await media.note_uses(connection, [media.MediaUse(make(1).id, 300, b"one", 1)])
+        await media.note_uses(connection, [media.MediaUse(make(1).id, 200, b"two", 2)])
         found = await media.find(connection, ACCOUNT, make(1).id)
     assert found is not None
     assert (found.blob, found.blob_expires_at, found.used_at) == (b"two", 2, 300)

@@ -105,8 +105,8 @@ async def touch(connection: AsyncConnection, ids: Sequence[str], now: int) -> No
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Use:
-    """Changes to the row of a file that is sent."""
+class MediaUse:
+    """Use of a stored file in a message: the columns that it changes in the row of the file."""
 
     id: str
     # Unix milliseconds.
@@ -128,7 +128,7 @@ _USE = (
 )
 
 
-async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
+async def note_uses(connection: AsyncConnection, uses: Sequence[MediaUse]) -> None:
     """Record that files are used, and the pointers to their encrypted copies. The last record of a file counts."""
     # Several shards may send the same files at the same time. All of them lock the rows in the order of the ids.
     rows = [
