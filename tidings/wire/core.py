@@ -74,8 +74,9 @@ class AcceptMessage(Frame, tag="accept_message"):
     username: str = ""  # user who owns the idempotency key; empty from Webapps of earlier releases
     ttl: int = 0  # seconds from acceptance to expiry if undelivered; 0 for the network's own limit
     callback_data: str = ""  # text of the business that the message's statuses return; empty for none
-    # Whether to accept a message to a number that is not on the network, and to one that was never checked. The former
-    # gets the status failed with 1013. The Cloud API has no check of contacts.
+    # Whether the message needs no earlier contacts call, as in the Cloud API, which has none. Its recipient,
+    # its identity hash and the target of a reaction are checked at the acceptance, and a failure is a status: `failed`,
+    # with 1013 for a recipient who is not on the network. Without it such a recipient makes the request fail, as in v1.
     checked_late: bool = False
     # Hash of the recipient's identity that the business knows, as in `Identity`; empty for none. A message to a
     # recipient with another identity gets the status failed with 480.
@@ -511,8 +512,8 @@ class Health(Frame, tag="health"):
     statuses_dropped: int = 0  # since no webhook URL has been set, because the queue was full
     # Causes of `disconnected` of a Coreapp with shards: `DATABASE`, `NETWORK` or both. Empty from earlier releases.
     away: list[str] = []
-    # Whether the network rejects the number's token because the number was registered elsewhere. The status is
-    # `unregistered`.
+    # `registered_elsewhere` of `/v1/health`: whether the network rejects the number's token because another client has
+    # registered the number. The status is `unregistered` then.
     elsewhere: bool = False
 
 
