@@ -171,7 +171,7 @@ async def test_a_slow_layout_change_is_reported_with_its_progress(
     assert (await api.http.get(SHARDS)).json()["account"] == {"shards": 4, "active_shards": 4}
 
 
-async def test_a_layout_change_is_answered_when_it_is_complete(api: Served, database: Database) -> None:
+async def test_a_layout_change_gets_its_response_when_it_is_complete(api: Served, database: Database) -> None:
     async with database.transaction() as connection:
         await layouts.create(connection, 1)
 

@@ -87,7 +87,7 @@ async def test_delete_restores_the_defaults(api: Served, coreapp: FakeCoreapp) -
     assert len(coreapp.requested(core.SettingsChanged)) == 2
 
 
-async def test_a_change_is_answered_after_the_coreapp_has_applied_it(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_a_change_gets_its_response_after_the_coreapp_has_applied_it(api: Served, coreapp: FakeCoreapp) -> None:
     held: list[core.SettingsChanged] = []
     coreapp.respond(core.SettingsChanged, lambda q: held.append(q))
     change = asyncio.create_task(api.http.patch(PATH, json={"sent_status": True}))
@@ -105,7 +105,7 @@ async def test_a_change_is_stored_while_the_coreapp_is_unavailable(api: Served, 
     assert (await current(api))["sent_status"] is True
 
 
-async def test_a_change_is_answered_after_5_seconds_without_a_response_of_the_coreapp(
+async def test_a_change_succeeds_after_5_seconds_without_a_response_of_the_coreapp(
     api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
 ) -> None:
     coreapp.respond(core.SettingsChanged, lambda request: None)

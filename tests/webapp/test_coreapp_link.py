@@ -87,7 +87,9 @@ async def test_the_connection_to_a_silent_coreapp_is_closed(
     await coreapp.until(lambda: coreapp.greetings == 2)
 
 
-async def test_a_stopping_coreapp_answers_open_requests_and_gets_no_new_ones(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_a_stopping_coreapp_completes_open_requests_and_gets_no_new_ones(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.respond(core.AcceptMessage, lambda request: None)
@@ -132,7 +134,7 @@ async def test_a_coreapp_of_a_release_without_pings_gets_none(
     assert coreapp.greetings == 1
 
 
-async def test_requests_are_answered_after_a_restart_of_the_coreapp(coreapp: FakeCoreapp, link: Link) -> None:
+async def test_requests_succeed_after_a_restart_of_the_coreapp(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     await coreapp.stop()

@@ -83,7 +83,7 @@ WITHOUT = frozenset(
         "GET me businesses",
     }
 )
-# Answered from memory while the password has been checked shortly before.
+# Served from memory while the password has been checked shortly before.
 LOGIN = "POST /v1/users/login"
 READINESS = "GET /health/ready"
 # No number sends through the real Cloud API here: the secret is unknown, which is known without the database.
@@ -263,7 +263,7 @@ def is_refused(response: httpx.Response) -> bool:
 
 
 @pytest.mark.parametrize("fault", ["hangs", "refuses connections"])
-async def test_every_route_answers_503_within_5_seconds(
+async def test_every_route_responds_with_503_within_5_seconds(
     serve: Serve, coreapp: FakeCoreapp, way: Proxy, receiver: Receiver, fault: str, tmp_path: Path
 ) -> None:
     api = await serve(media_dir=tmp_path / "media", cloud_api=True)

@@ -85,7 +85,7 @@ async def test_health_without_a_coreapp_is_disconnected_at_once(api: Served, cor
     assert (response.status_code, response.json()["health"]) == (200, {"gateway_status": "disconnected"})
 
 
-async def test_the_root_path_answers_a_load_balancer_without_a_token(api: Served) -> None:
+async def test_the_root_path_serves_a_load_balancer_without_a_token(api: Served) -> None:
     del api.http.headers["Authorization"]
     response = await api.http.get("/")
     assert (response.status_code, set(response.json())) == (200, {"meta"})

@@ -73,7 +73,7 @@ async def test_a_body_in_two_parts_is_read_until_its_end(api: Served) -> None:
     writer.close()
 
 
-async def test_an_unexpected_error_of_another_route_is_answered_by_the_outermost_layer(
+async def test_an_unexpected_error_of_another_route_is_handled_by_the_outermost_layer(
     api: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webapp.api.stats.service.Stats.app", None)

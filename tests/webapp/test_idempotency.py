@@ -53,7 +53,7 @@ async def test_field_order_and_spacing_do_not_change_the_fingerprint(api: Served
     assert fingerprint_of({**given, "to": "15550110002"}) != one.fingerprint
 
 
-async def test_a_repeated_request_is_answered_even_without_its_template(
+async def test_a_repeated_request_succeeds_even_without_its_template(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     await api.http.post("/v1/configs/templates", json=TEMPLATE)
@@ -68,7 +68,7 @@ async def test_a_repeated_request_is_answered_even_without_its_template(
     assert coreapp.requested(core.AcceptMessage) == [request]
 
 
-async def test_a_repeated_request_is_answered_even_without_its_file(
+async def test_a_repeated_request_succeeds_even_without_its_file(
     api: Served, coreapp: FakeCoreapp, database: Database
 ) -> None:
     refused = await api.http.post("/v1/messages", json=IMAGE, headers=KEY)

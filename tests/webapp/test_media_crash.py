@@ -1,4 +1,4 @@
-"""Webapp killed during an upload: a file whose upload was answered is on disk, any other is at most an orphan."""
+"""Webapp killed during an upload: a file whose upload got a response is on disk, any other is at most an orphan."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def known_files(directory: Path) -> set[str]:
     return found
 
 
-async def test_a_kill_between_file_and_row_leaves_an_orphan_and_keeps_answered_uploads(tmp_path: Path) -> None:
+async def test_a_kill_between_file_and_row_leaves_an_orphan_and_keeps_acknowledged_uploads(tmp_path: Path) -> None:
     crash = f"{crashpoints.AFTER_FILE_BEFORE_ROW}:2"
     async with webapp(tmp_path, TIDINGS_CRASH_AT=crash) as (process, url), logged_in(url) as http:
         response = await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})

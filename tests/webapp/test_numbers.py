@@ -220,7 +220,7 @@ async def set_state(api: Served, database: Database, state: str) -> None:
     await api.parts.common.changes.run_once()
 
 
-async def test_a_paused_number_answers_503_and_the_others_continue(api: Served, database: Database) -> None:
+async def test_a_paused_number_responds_with_503_and_the_others_continue(api: Served, database: Database) -> None:
     headers = await second(api, database)
     await set_state(api, database, numbers.PAUSED)
     paused = await api.http.post("/v1/messages", json=body("message_text"), headers=headers)

@@ -68,7 +68,7 @@ async def test_a_listener_gets_posted_requests_with_their_status(tmp_path: Path)
             assert (copied.path, copied.size, copied.body) == ("/v1/messages", len(long), b"")
 
 
-async def test_requests_are_answered_without_a_listener_and_after_its_disconnect(tmp_path: Path) -> None:
+async def test_requests_are_served_without_a_listener_and_after_its_disconnect(tmp_path: Path) -> None:
     path = tmp_path / "tap"
     async with tapping(path) as (_, client):
         assert (await client.post("/v1/messages", content=b"1")).status_code == 201

@@ -83,7 +83,7 @@ async def test_the_callback_is_verified_with_its_token(api: Served) -> None:
     assert code(await api.http.get("/cloud/callbacks/x", params=query)) == (404, codes.NOT_FOUND)
 
 
-async def test_events_are_passed_on_and_answered_with_200(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_events_are_passed_on_and_acknowledged_with_200(api: Served, coreapp: FakeCoreapp) -> None:
     contact = {"profile": {"name": "Sheena"}, "wa_id": "16505551234"}
     status = {"id": "wamid.B", "status": "sent", "timestamp": "1", "recipient_id": "16505551234"}
     body = envelope({"contacts": [contact], "messages": [text("wamid.A")]}, {"statuses": [status]})
@@ -230,7 +230,7 @@ async def test_events_of_a_number_of_another_app_are_acknowledged_and_dropped(
     assert coreapp.requested(core.TakeUpstreamEvents) == []
 
 
-async def test_an_event_that_is_not_on_disk_is_not_answered_with_200(api: Served, coreapp: FakeCoreapp) -> None:
+async def test_an_event_that_is_not_on_disk_is_not_acknowledged(api: Served, coreapp: FakeCoreapp) -> None:
     coreapp.refuse(core.TakeUpstreamEvents, codes.NOT_READY, "the database does not respond", 1)
     assert code(await post(api, envelope({"messages": [text("wamid.A")]}))) == (503, codes.NOT_READY)
 

@@ -72,7 +72,7 @@ def test_after_a_failure_one_post_at_a_time_is_permitted_until_one_succeeds() ->
     assert pace.admit() == 0.0
 
 
-def test_the_cloud_api_may_ask_for_a_longer_wait() -> None:
+def test_the_cloud_api_may_demand_a_longer_wait() -> None:
     pace = UpstreamPace(ManualClock(), limit=1)
     assert pace.delayed(30.0) == 30.0
     assert pace.admit() == pytest.approx(30.0)

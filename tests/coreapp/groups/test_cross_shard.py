@@ -69,17 +69,17 @@ async def test_a_message_whose_end_is_committed_during_a_read_is_handled_once(
     async with world.database.reading() as connection:
         page = await cross_shard_messages.list_messages(connection, 0, limit=10)
     await reader.run_once()
-    answered = asyncio.Event()
+    responded = asyncio.Event()
 
     async def earlier(connection: Connection, shard: int, *, limit: int) -> Sequence[CrossShardMessage]:
-        await answered.wait()
+        await responded.wait()
         return page
 
     # The second read starts while the message is in hand, and returns a page from before its end.
     monkeypatch.setattr(cross_shard_messages, "list_messages", earlier)
     second = asyncio.create_task(reader.run_once())
     await soon(lambda: not reader._in_progress and context.count() == 0)
-    answered.set()
+    responded.set()
     await second
     assert not reader._in_progress
     await running.client.send(NUMBER, "behind")

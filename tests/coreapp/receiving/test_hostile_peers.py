@@ -115,7 +115,7 @@ async def test_a_flood_of_first_messages_costs_limited_bundles_and_requests_per_
     running, phone, _ = await with_session(world, clock=clock)
     business = world.network.business_bundle(one_time=None)
     (other,) = world.add_phones("15550110003")
-    fetched, sent, answered = len(world.network.fetches), len(world.network.sends), 0
+    fetched, sent, responded = len(world.network.fetches), len(world.network.sends), 0
     for hour in (1, 2):
         for burst in range(4):
             ids = [f"flood-{hour}-{burst}-{n}" for n in range(50)]
@@ -126,13 +126,13 @@ async def test_a_flood_of_first_messages_costs_limited_bundles_and_requests_per_
             await acknowledged(world, *ids, f"true-{hour}-{burst}")
             await idle(world)
             nulls = [send for send in world.network.sends[sent:] if send.kind == frames.PREKEY]
-            if len(nulls) > answered:
+            if len(nulls) > responded:
                 # The phone replies on the session that was opened for it, so that nothing prevents the next renewal.
-                answered = len(nulls)
+                responded = len(nulls)
                 phone.read(nulls[-1].kind, nulls[-1].body)
                 kind, body = phone.write(NULL)
-                world.network.deliver(NUMBER, kind, id=f"answer-{answered}", body=body)
-                await acknowledged(world, f"answer-{answered}")
+                world.network.deliver(NUMBER, kind, id=f"answer-{responded}", body=body)
+                await acknowledged(world, f"answer-{responded}")
         sends = world.network.sends[sent:]
         requested = [ref for send in sends if send.kind == frames.RETRY for ref in send.refs]
         assert len(world.network.fetches) - fetched == hour * session_repair.MAX_RENEWALS

@@ -90,7 +90,7 @@ async def test_an_unusable_body_gets_a_graph_error(
     assert expected[2] is None or message == expected[2]
 
 
-async def test_a_full_webapp_and_an_unexpected_error_answer_in_the_graph_format(
+async def test_a_full_webapp_and_an_unexpected_error_respond_in_the_graph_format(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:
     served = await serve(cloud_api=True, max_requests=0)

@@ -42,7 +42,7 @@ async def test_each_type_reaches_the_coreapp_with_its_content(
     assert request.checked_late
 
 
-async def test_an_answer_and_a_reaction_name_our_own_ids(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+async def test_a_reply_and_a_reaction_name_our_own_ids(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     theirs = wamid.encode("3EB0ABC", "15550110001", by_recipient=True)
     await cloud.send(context={"message_id": theirs})
     assert (await cloud.send(type="reaction", text=..., reaction={"message_id": theirs, "emoji": "👍"})).is_success
@@ -55,7 +55,7 @@ async def test_an_answer_and_a_reaction_name_our_own_ids(cloud: Cloud, coreapp: 
     ]
 
 
-async def test_an_answer_may_name_a_message_of_another_server(cloud: Cloud, coreapp: FakeCoreapp) -> None:
+async def test_a_reply_may_name_a_message_of_another_server(cloud: Cloud, coreapp: FakeCoreapp) -> None:
     foreign = "wamid.HBgLMTU1NTAxMTAwMDEVAgARGBI5QTNDQTVCM0Q0Q0Q2RTY3RTcA"
     assert (await cloud.send(context={"message_id": foreign})).is_success
     reaction = {"message_id": foreign, "emoji": "👍"}

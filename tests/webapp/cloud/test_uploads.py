@@ -63,7 +63,7 @@ async def test_a_file_is_uploaded_in_one_request(cloud: Cloud) -> None:
     assert list(done.json()) == ["h"]
     assert handle.startswith("4::" + base64.b64encode(b"image/png").decode() + ":")
     assert (await cloud.http.get(f"/{session}")).json()["file_offset"] == len(PNG)
-    # A client that did not get the response asks again.
+    # A client that did not get the response repeats the request.
     assert (await add(cloud, session, len(PNG), b"")).json() == {"h": handle}
     assert await asyncio.to_thread(files, cloud) == 1
 

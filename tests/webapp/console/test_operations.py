@@ -57,7 +57,7 @@ def test_a_signature_is_checked_as_receivers_do(changes: dict[str, str], reason:
     assert signatures.check(**{**fields, **changes}, now=1_780_000_010.0).reason == reason
 
 
-async def test_the_checker_answers_and_keeps_no_secret(browser: Browser) -> None:
+async def test_the_checker_responds_and_keeps_no_secret(browser: Browser) -> None:
     at = int(time.time())
     fields = {"secret": SECRET, "event_id": "evt_1", "timestamp": str(at), "signatures": signed(at), "body": BODY}
     page = "/console/callbacks/signature"

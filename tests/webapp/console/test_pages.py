@@ -116,7 +116,7 @@ async def test_every_link_leads_to_a_valid_page(full: Browser) -> None:
         assert ("data-of=" in text) == route.is_live, address
 
 
-async def test_every_form_answers(full: Browser) -> None:
+async def test_every_form_responds(full: Browser) -> None:
     sent = set()
     for address, text in (await crawl(full)).items():
         for form in forms(text):

@@ -58,7 +58,7 @@ async def test_templates_are_created_listed_in_pages_and_deleted(api: Served, da
     gone = await client.delete(f"{PATH}/second")
     assert (gone.status_code, gone.json()) == (200, {"meta": {"http_code": 200, "success": True}})
     assert (await client.get(PATH)).json()["total"] == 2
-    # Without the key the same path answers as before.
+    # Without the key the same path responds as before.
     assert set((await api.http.get(PATH)).json()) == {"templates", "meta"}
 
 

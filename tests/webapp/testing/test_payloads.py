@@ -54,7 +54,7 @@ PATHS = (
 )
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     recipients.decode_call(await reader.readline())
     writer.write(recipients.encode(recipients.RecipientDone(id="a")) + b"\n")
     await writer.drain()
@@ -70,7 +70,7 @@ async def served(serve: Serve, coreapp: FakeCoreapp) -> AsyncIterator[Served]:
     directory = found.settings.data_dir
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     robots = await asyncio.start_unix_server(
-        _answer, recipients.address_of(directory, descriptor), limit=recipients.MAX_LINE
+        _respond, recipients.address_of(directory, descriptor), limit=recipients.MAX_LINE
     )
     yield found
     robots.close()
