@@ -30,7 +30,7 @@ from tidings.wire.ids import MessageIds
 
 log = logging.getLogger(__name__)
 
-CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use another identity key", ["asks"])
+CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use another identity key", ["blocks"])
 
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
 IDENTITY_KEY = 33  # bytes of a typed identity key
