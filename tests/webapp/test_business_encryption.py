@@ -21,7 +21,7 @@ async def test_a_posted_key_is_returned_in_one_form(api: Served, form: str) -> N
     assert set(response.json()) == {"meta"}
     response = await api.http.get(PATH)
     assert response.status_code == 200
-    assert response.json() == GOOD["answer"]
+    assert response.json() == GOOD["response"]
     check_headers(response)
 
 
@@ -31,7 +31,7 @@ async def test_an_invalid_key_is_refused_and_changes_nothing(api: Served, case: 
     response = await api.http.post(PATH, json=case["body"])
     assert code(response) == (case["status"], case["code"])
     assert errors(response)[0]["details"].startswith(case["details"])
-    assert (await api.http.get(PATH)).json() == GOOD["answer"]
+    assert (await api.http.get(PATH)).json() == GOOD["response"]
 
 
 async def test_the_key_requires_an_administrator(api: Served) -> None:
@@ -44,7 +44,7 @@ async def test_a_backup_contains_the_key(api: Served) -> None:
     response = await api.http.post("/v1/settings/backup", json={"password": "Tidings-2026!"})
     data = response.json()["settings"]["data"]
     await api.http.post(PATH, json=GOOD["another"])
-    assert (await api.http.get(PATH)).json() != GOOD["answer"]
+    assert (await api.http.get(PATH)).json() != GOOD["response"]
     response = await api.http.post("/v1/settings/restore", json={"password": "Tidings-2026!", "data": data})
     assert response.status_code == 200, response.text
-    assert (await api.http.get(PATH)).json() == GOOD["answer"]
+    assert (await api.http.get(PATH)).json() == GOOD["response"]

@@ -33,13 +33,13 @@ async def test_requests_reach_the_coreapp_and_its_response_the_client(
     api: Served, coreapp: FakeCoreapp, case: dict[str, Any]
 ) -> None:
     response = await request(api, case)
-    assert (response.status_code, response.json()) == (case["status"], case["answer"] | {"meta": META})
+    assert (response.status_code, response.json()) == (case["status"], case["response"] | {"meta": META})
     check_headers(response)
     (received,) = coreapp.requests
     fields = msgspec.to_builtins(received)
     assert fields.pop("n") > 0
     assert fields.pop("request_id", response.headers["X-Request-ID"]) == response.headers["X-Request-ID"]
-    assert fields == case["question"]
+    assert fields == case["request"]
 
 
 @pytest.mark.parametrize("case", named("groups_wrong"))

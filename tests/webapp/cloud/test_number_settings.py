@@ -84,8 +84,8 @@ async def test_the_key_of_flows_is_that_of_v1(cloud: Cloud) -> None:
     path, of_v1 = f"{P}/whatsapp_business_encryption", "/v1/settings/business/whatsapp_business_encryption"
     assert (await cloud.http.get(path)).text == '{"data":[]}'
     assert (await cloud.http.post(path, data=GOOD["public_key"])).text == SUCCESS
-    assert (await cloud.http.get(of_v1)).json() == GOOD["answer"]
-    key = GOOD["answer"]["settings"]["business"]["whatsapp_business_encryption"]["business_public_key"]
+    assert (await cloud.http.get(of_v1)).json() == GOOD["response"]
+    key = GOOD["response"]["settings"]["business"]["whatsapp_business_encryption"]["business_public_key"]
     entry = {"business_public_key": key, "business_public_key_signature_status": "VALID"}
     assert (await cloud.http.get(path)).json() == {"data": [entry]}
     wrong = await cloud.http.post(path, json={"business_public_key": "no key"})
