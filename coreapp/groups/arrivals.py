@@ -180,8 +180,8 @@ class Arrivals:
         """Accept a participant's sender key, received in our session with them."""
         group = self._events.replicas.find(content.group)
         if group is None or not group.is_member or all(number != sender for number, _ in group.participants):
-            log.warning("sender_key.of_stranger", extra={"group": content.group, "from": sender})
-            _count_key("stranger").inc()
+            log.warning("sender_key.not_a_participant", extra={"group": content.group, "from": sender})
+            _count_key("not_a_participant").inc()
             return
         records = self._records.get(sender)
         if records is None:
@@ -200,7 +200,7 @@ class Arrivals:
     def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
         """Handle a participant's request for our key: it is sent again, at the latest before the next message."""
         if content.group not in self._events.replicas.groups_of(sender):
-            log.warning("sender_key.requested_by_stranger", extra={"group": content.group, "from": sender})
+            log.warning("sender_key.requester_not_a_participant", extra={"group": content.group, "from": sender})
             return
         if self._events.requests.may_send_key(content.group, sender):
             self._lost(content.group, sender)

@@ -73,7 +73,7 @@ LIMITED = Counter(
 )
 
 # Created at 0, so that the first refusal appears as an increase.
-for _by in ("account", "address", "strangers", "client", "clients"):
+for _by in ("account", "address", "unauthenticated", "client", "clients"):
     LIMITED.labels(_by)
 
 _ALL = "all"
@@ -112,7 +112,7 @@ class Guessing:
         waits = {
             "account": self._accounts.wait(username),
             "address": self._addresses.wait(origin),
-            "strangers": self._unauthenticated.wait(_ALL),
+            "unauthenticated": self._unauthenticated.wait(_ALL),
         }
         _require(waits)
         self._accounts.add(username)
