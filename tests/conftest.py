@@ -7,6 +7,7 @@ import ctypes
 import gc
 import itertools
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
@@ -62,6 +63,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if most and used > most and used > most * processor_speed.slowdown():
         pytest.fail(f"used {used:.0f} s of CPU time, more than {most:g} s: give it its own target", pytrace=False)
     return result
+
+
+@pytest.fixture
+def refusing_port() -> Iterator[int]:
+    """Yield a port of 127.0.0.1 that refuses connections and that no other process can get."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -394,6 +394,8 @@ async def test_a_changed_identity_is_reported_before_the_repeated_message_that_i
     world.network.deliver(NUMBER, kind, id="settled", body=body)
     world.network.deliver(NUMBER, frames.MESSAGE, id="lost", body=b"\x33garbage")
     await world.network.signals.until(lambda: {"settled", "lost"} <= set(world.network.acknowledged))
+    # The request for a repetition follows the fetch of the first phone's bundle.
+    await world.network.signals.until(lambda: any(send.kind == frames.RETRY for send in world.network.sends))
     (second,) = world.add_phones(NUMBER)
     made: list[Callback] = []
     running.shard.context.journal.on_callbacks(made.extend)

@@ -68,9 +68,9 @@ class Member:
     ],
 )
 async def test_an_error_of_a_shard_ends_only_its_link(
-    name: str, event: Callable[[SharedConnection, Sequence[Member]], None], reaches_both: bool, unused_tcp_port: int
+    name: str, event: Callable[[SharedConnection, Sequence[Member]], None], reaches_both: bool, refusing_port: int
 ) -> None:
-    dial = transports.tcp("127.0.0.1", unused_tcp_port)
+    dial = transports.tcp("127.0.0.1", refusing_port)
     connections = NetworkConnections(dial, name="none", backoff=(0.01, 0.02), observe=lambda *_: None)
     error = RuntimeError("a bug")
     broken, sound = Member(error), Member()
@@ -83,8 +83,8 @@ async def test_an_error_of_a_shard_ends_only_its_link(
     await shared.leave(BEN)
 
 
-async def test_an_envelope_that_is_dropped_does_not_end_the_measurement_of_send_times(unused_tcp_port: int) -> None:
-    dial = transports.tcp("127.0.0.1", unused_tcp_port)
+async def test_an_envelope_that_is_dropped_does_not_end_the_measurement_of_send_times(refusing_port: int) -> None:
+    dial = transports.tcp("127.0.0.1", refusing_port)
     connections = NetworkConnections(dial, name="none", backoff=(0.01, 0.02), observe=lambda *_: None)
     member = Member()
     shared = connections.join(ANN, member)

@@ -297,9 +297,9 @@ async def test_a_late_refusal_of_replaced_credentials_does_not_stop_the_number(
 
 
 async def test_messages_wait_while_the_cloud_api_cannot_be_reached(
-    bridged: World, cloud: ScriptedCloud, unused_tcp_port: int
+    bridged: World, cloud: ScriptedCloud, refusing_port: int
 ) -> None:
-    await attach(bridged.database, f"http://127.0.0.1:{unused_tcp_port}/v25.0", changed_at=2)
+    await attach(bridged.database, f"http://127.0.0.1:{refusing_port}/v25.0", changed_at=2)
     running = await bridged.start()
     message_id = await send(running)
     await soon(lambda: running.node.numbers.first.process.upstream.pace.in_flight == 1)
