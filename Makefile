@@ -19,10 +19,13 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
           tests/coreapp/shard/test_unreached.py tests/coreapp/groups/test_joins.py tests/system/test_numbers.py
+# Tests that other targets run too: `make test-release`, `test-templates`, `test-security` and `test-cloud`.
+ELSEWHERE := tests/test_release.py tests/test_kubernetes_environment.py tests/test_systemd_guide.py \
+             tests/security/test_hostile_responses.py tests/system/test_cloud_clients.py
 # Two whole installations, of which one sends through the Cloud API of the other.
 UPSTREAM := tests/system/test_cloud_upstream.py tests/system/test_cloud_templates.py
 # `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
-UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py tests/examples/test_offline_commands.py
+UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py tests/system/test_batching_client.py tests/system/test_tls_bursts.py tests/examples/test_offline_commands.py
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
 MYSQL := 8 9
 MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
@@ -62,7 +65,11 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 --most-cpu 20 $(KILLS:%=--deselect=%) --deselect=$(GO) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) $(UPSTREAM:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=10 --most-cpu 20 --few-variants $(KILLS:%=--deselect=%) --deselect=$(GO) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) $(UPSTREAM:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/jest --ignore=tests/cloud_clients --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release --ignore=tests/pages/browser $(ELSEWHERE:%=--ignore=%) -o faulthandler_timeout=300
+
+.PHONY: test-variants
+test-variants: services  ## run all tests of Coreapp and network, each on both databases and over every transport (10 minutes)
+	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder tests/coreapp tests/network -o faulthandler_timeout=300
 
 .PHONY: test-python test-pythons
 test-python: services  ## run the tests that depend on the version of Python (3 minutes; VENV=build/other PYTHON=python3.11 on another one)
@@ -121,7 +128,7 @@ test-upgrade: services  ## upgrade from each supported earlier revision under lo
 
 .PHONY: test-release
 test-release: $(VENV)/.dev  ## install the wheel with pipx on a bare Debian, send a message, upgrade from the previous wheel (git history; 10 minutes)
-	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=1200 tests/release
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=1200 tests/test_release.py tests/release
 
 test-mysql: services  ## run the storage, Coreapp, network and crash suites on MySQL 8.0 and 9 (installs Maven; 1 hour; MYSQL=8 for one)
 	@for version in $(MYSQL); do TIDINGS_TEST_SERVER=mysql$$version $(BIN)/python -m harness.database_server || exit 1; done
@@ -156,8 +163,8 @@ test-pages: services $(VENV)/.pages  ## use the pages in Debian's Chromium, agai
 pictures: services $(VENV)/.pages  ## draw the pictures of the pages in docs/pictures, from a real run (4 minutes)
 	@exec $(BIN)/python -m tests.pages.browser.pictures docs/pictures
 
-test-templates: $(VENV)/.templates  ## lint the templates for AWS, Kubernetes and systemd, and create the AWS stacks in moto
-	@exec $(BIN)/python -m pytest tests/templates
+test-templates: $(VENV)/.templates services  ## lint the templates for AWS, Kubernetes and systemd, and create the AWS stacks in moto
+	@exec $(BIN)/python -m pytest tests/templates tests/test_kubernetes_environment.py tests/test_systemd_guide.py
 
 .PHONY: test-examples
 test-examples: $(VENV)/.dev  ## run the clients, webhook receivers and verifiers of docs/examples in Python, Node and Go (needs Node 20 and Go; 2 minutes)
@@ -167,7 +174,7 @@ test-examples: $(VENV)/.dev  ## run the clients, webhook receivers and verifiers
 test-cloud: $(VENV)/.dev  ## run unchanged clients of the Cloud API in JavaScript, Java and Rust, and the Jest fixture of docs/testing.md (needs Node 20, npm, Cargo and root; 3 minutes, the first time 8)
 	@npm ci --silent --ignore-scripts --prefix tests/jest
 	@npm ci --silent --ignore-scripts --prefix tests/cloud_clients/node
-	@exec $(BIN)/python -m pytest tests/jest tests/cloud_clients
+	@exec $(BIN)/python -m pytest tests/jest tests/cloud_clients tests/system/test_cloud_clients.py
 
 interop: $(VENV)/.dev  ## exchange messages with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop

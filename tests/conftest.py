@@ -27,7 +27,7 @@ from harness import database_server, packages
 from harness.installation import remove_databases
 from harness.local_only import sitecustomize
 from harness.mariadb import MariaDB
-from tests import migrated, processor_speed, statements
+from tests import migrated, processor_speed, selected_variants, statements
 from tests.compiled_statements import CompiledStatements
 from tidings.installation.settings import DatabaseSettings
 from tidings.storage import outages
@@ -48,6 +48,7 @@ hypothesis.settings.load_profile("same")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="attacks, generated input and migrations in full")
+    parser.addoption("--few-variants", action="store_true", help="run tests of some folders on one database only")
     parser.addoption("--most-cpu", type=float, metavar="SECONDS", help="fail each test that uses more CPU time")
 
 
@@ -73,6 +74,15 @@ def refusing_port() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the variants that `--few-variants` excludes."""
+    if not config.getoption("--few-variants"):
+        return
+    selected = selected_variants.select(item.nodeid for item in items)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in selected])
+    items[:] = [item for item in items if item.nodeid in selected]
+
+
 @pytest.fixture(scope="session")
 def is_long(pytestconfig: pytest.Config) -> bool:
     """Return whether tests that have a short and a long form take the long one."""
@@ -81,8 +91,8 @@ def is_long(pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def examples(is_long: bool) -> Callable[[int], int]:
-    """Return the number of generated inputs to try out of `count`: all with `--long`, a tenth without."""
-    return lambda count: count if is_long else count // 10
+    """Return the number of generated inputs to try out of `count`: all with `--long`, a 20th without."""
+    return lambda count: count if is_long else count // 20
 
 
 @pytest.fixture(scope="session")
