@@ -149,9 +149,9 @@ PAYLOADS = [
     *(_LINES + _UNICODE + _NUMBERS + _DATES + _STRUCTURE + _LINKS),
 ]
 # Number of fields after which each text has been in one of them, without `--long`.
-SHARES = 8
+SHARES = 16
 
 
 def share(number: int, is_long: bool) -> Sequence[str]:
-    """Return the texts for the field with this number: all of them, or an eighth that differs from field to field."""
+    """Return the texts for the field with this number: all of them, or a sixteenth that differs from field to field."""
     return PAYLOADS if is_long else PAYLOADS[number % SHARES :: SHARES]
