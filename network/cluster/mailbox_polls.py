@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from network.routing.shared_router import SharedRouter
+from tidings.aio.service import run_workers
 from tidings.storage.database import pages
 
 log = logging.getLogger(__name__)
@@ -48,11 +49,8 @@ class MailboxPolls:
     _all_at: float = 0.0  # time of the loop from which all filled mailboxes may be read at once
 
     async def run(self, stop: asyncio.Event) -> None:
-        polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
-        await stop.wait()
-        # The poll may be waiting for a database that is away.
-        polling.cancel()
-        await asyncio.gather(polling, return_exceptions=True)
+        # At the stop, a poll that waits for a database that is away is cancelled.
+        await run_workers(stop, self._poll())
 
     async def _poll(self) -> None:
         while True:

@@ -8,7 +8,7 @@ import logging
 
 from network.directory.directory import Directory
 from network.routing.shared_router import SharedRouter
-from tidings.aio.service import Wakeup
+from tidings.aio.service import Wakeup, run_workers
 from tidings.storage import outages
 from tidings.storage.database import pages
 from tidings.wire import device
@@ -41,11 +41,8 @@ class TokenChecks:
         self._due.wake()
 
     async def run(self, stop: asyncio.Event) -> None:
-        checking = asyncio.get_running_loop().create_task(self._check(), name="token checks")
-        await stop.wait()
-        # The check may be waiting for a database that is away.
-        checking.cancel()
-        await asyncio.gather(checking, return_exceptions=True)
+        # At the stop, a check that waits for a database that is away is cancelled.
+        await run_workers(stop, self._check())
 
     async def _check(self) -> None:
         while True:
