@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -43,6 +44,26 @@ def test_more_cpu_time_than_the_limit_fails_a_test(test: Callable[[], object]) -
 
 def test_a_wait_does_not_count() -> None:
     run(lambda: time.sleep(0.3), 0.2)
+
+
+def test_a_collection_of_garbage_is_no_slowdown() -> None:
+    collections: list[str] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        collections.append(phase)
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1_000, 1, 1)
+    try:
+        gc.collect()
+        collections.clear()
+        processor_speed.slowdown()
+        assert gc.isenabled()
+        assert collections == []
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(note)
 
 
 def test_the_limit_grows_with_the_cost_of_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
