@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const SILENT = 40_000; // milliseconds without a beat after which the page counts as stale
-  const POLL = 5_000; // between loads of a page without a stream; after a form, before the next one
+  const POLL = 5_000; // between loads of a page without a stream
   const AGAIN = 30_000; // before a refused stream is tried again
   const body = document.body;
   const said = document.getElementById("said");
@@ -175,14 +175,6 @@
       () => say(said.dataset.copied),
       () => say(said.dataset.refused),
     );
-  });
-
-  // A key that is held down or a double click sends a form once.
-  let sentAt = 0;
-  addEventListener("pageshow", () => (sentAt = 0));
-  document.addEventListener("submit", (event) => {
-    if (Date.now() - sentAt < POLL) event.preventDefault();
-    else sentAt = Date.now();
   });
 
   // One menu is open at a time; Escape closes it.

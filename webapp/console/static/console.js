@@ -13,15 +13,6 @@
     for (const box of all.closest("table").querySelectorAll("input[name=seq]")) box.checked = all.checked;
   });
 
-  // A key that is held down or a double click sends a form once.
-  const onceIn = 5_000; // milliseconds
-  let sentAt = 0;
-  addEventListener("pageshow", () => (sentAt = 0));
-  document.addEventListener("submit", (event) => {
-    if (Date.now() - sentAt < onceIn) event.preventDefault();
-    else sentAt = Date.now();
-  });
-
   if (!live?.dataset.of) return;
 
   const pollSeconds = Number(live.dataset.poll);
