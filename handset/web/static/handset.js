@@ -89,8 +89,12 @@
   const list = document.getElementById("messages");
   let isAtEnd = !location.hash || location.hash === "#end";
   if (list) {
+    // The event of a scroll to the end can come after messages have grown: only one upwards leaves the end.
+    let top = 0;
     scroll.addEventListener("scroll", () => {
-      isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
+      const isNear = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
+      isAtEnd = isNear || (isAtEnd && scroll.scrollTop >= top);
+      top = scroll.scrollTop;
     });
     const keeper = new ResizeObserver(() => {
       if (isAtEnd) scroll.scrollTop = scroll.scrollHeight;
