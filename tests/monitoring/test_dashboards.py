@@ -86,7 +86,10 @@ async def until_fired(server: Prometheus, names: set[str]) -> set[str]:
         found.update(one["metric"]["alertname"] for one in await server.query("ALERTS"))
         return names <= found
 
-    await polling.until(all_fired, seconds=60, pause=0.5)
+    try:
+        await polling.until(all_fired, seconds=60, pause=0.5)
+    except TimeoutError:
+        pytest.fail(f"of {names}, these alerts were neither pending nor firing within 60 s: {names - found}")
     return found
 
 
