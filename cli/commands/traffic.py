@@ -95,12 +95,12 @@ async def _run(options: argparse.Namespace) -> int:
     async with TrafficTarget(options.to, options.user, password, in_flight=options.in_flight) as target:
         if options.what == "tee":
             tee = Tee(target, options.share, numbers, with_contents=options.contents)
-            await runs.tee(options.socket, tee, target.tally, seconds=options.seconds, stop=stop, show=_show)
+            await runs.tee(options.socket, tee, target.stats, seconds=options.seconds, stop=stop, show=_show)
             return 0
         late = await runs.replay(runs.read(options.file), target, numbers, speed=options.speed, stop=stop)
-    _show({**target.tally.describe(), "latest_s": round(late, 3)})
-    answers = target.tally.statuses
-    return 0 if target.tally.sent == answers["200"] + answers["201"] and not target.tally.dropped else guard.FAILED
+    _show({**target.stats.describe(), "latest_s": round(late, 3)})
+    answers = target.stats.statuses
+    return 0 if target.stats.sent == answers["200"] + answers["201"] and not target.stats.dropped else guard.FAILED
 
 
 def _show(line: object) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from cli.traffic import shapes
 from cli.traffic.shapes import NumberRange, RecipientIndexes, Shape
-from cli.traffic.target import Tally, TrafficTarget
+from cli.traffic.target import RequestStatistics, TrafficTarget
 from tidings.wire import tap
 from tidings.wire.tap import Copied
 
@@ -23,8 +23,8 @@ from tidings.wire.tap import Copied
 _MOST = tap.MAX_BODY + 4096
 
 
-class Inlet(asyncio.Protocol):
-    """One connection of a Webapp."""
+class CopiedRequestReader(asyncio.Protocol):
+    """Reads copied requests from the connection of one Webapp."""
 
     def __init__(self, take: Callable[[Copied], None]) -> None:
         self._take = take
@@ -63,7 +63,7 @@ async def listening(path: Path, take: Callable[[Copied], None]) -> AsyncIterator
         raise FileExistsError(errno.EEXIST, "another process listens there", str(path))
     _remove(path)
     try:
-        server = await loop.create_unix_server(lambda: Inlet(take), str(path))
+        server = await loop.create_unix_server(lambda: CopiedRequestReader(take), str(path))
     except OSError as error:
         # The event loop's error does not name the path.
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
@@ -173,7 +173,9 @@ async def record(socket: Path, path: Path, *, seconds: float, limit: int, stop: 
     return recorder.count
 
 
-async def tee(socket: Path, tee: Tee, tally: Tally, *, seconds: float, stop: asyncio.Event, show: Show) -> None:
+async def tee(
+    socket: Path, tee: Tee, stats: RequestStatistics, *, seconds: float, stop: asyncio.Event, show: Show
+) -> None:
     """Copy requests for `seconds` seconds or until `stop`, with a line of progress every `INTERVAL` seconds.
 
     Raises `OSError`.
@@ -182,7 +184,7 @@ async def tee(socket: Path, tee: Tee, tally: Tally, *, seconds: float, stop: asy
         until = time.monotonic() + seconds
         while not stop.is_set() and (left := until - time.monotonic()) > 0:
             await _first((stop,), min(INTERVAL, left))
-            show({"seen": tee.seen, **tally.describe()})
+            show({"seen": tee.seen, **stats.describe()})
 
 
 async def replay(

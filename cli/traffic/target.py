@@ -25,7 +25,7 @@ class LoginRefused(Exception):
 
 
 @dataclasses.dataclass(slots=True)
-class Tally:
+class RequestStatistics:
     """Counts and latencies of requests."""
 
     sent: int = 0
@@ -58,7 +58,7 @@ class TrafficTarget:
         self._basic = {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
         self._in_flight = in_flight
         self._running: set[asyncio.Task[None]] = set()
-        self.tally = Tally()
+        self.stats = RequestStatistics()
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(
@@ -98,9 +98,9 @@ class TrafficTarget:
     def send(self, path: str, body: Mapping[str, Any]) -> None:
         """Send a request at once, or drop it if too many are in flight."""
         if len(self._running) >= self._in_flight:
-            self.tally.dropped += 1
+            self.stats.dropped += 1
             return
-        self.tally.sent += 1
+        self.stats.sent += 1
         task = asyncio.get_running_loop().create_task(self._post(path, body))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -110,7 +110,7 @@ class TrafficTarget:
         try:
             async with self._http.post(self._url + path, json=body, headers=self._headers) as answer:
                 await answer.read()
-                self.tally.statuses[str(answer.status)] += 1
+                self.stats.statuses[str(answer.status)] += 1
         except (aiohttp.ClientError, TimeoutError):
-            self.tally.statuses["error"] += 1
-        self.tally.took.append((time.perf_counter() - began) * 1000)
+            self.stats.statuses["error"] += 1
+        self.stats.took.append((time.perf_counter() - began) * 1000)

@@ -126,7 +126,7 @@ async def test_a_replay_keeps_the_recorded_intervals_divided_by_its_speed(instal
     recorded = [Shape(at, "messages", 100, "text", 50, index) for index, at in enumerate((0.0, 1.0, 3.0))]
     async with TrafficTarget(installation.url, "admin", "right", in_flight=10) as target:
         await runs.replay(recorded, target, NUMBERS, speed=10, stop=asyncio.Event())
-    assert target.tally.statuses == {"201": 3}
+    assert target.stats.statuses == {"201": 3}
     first, second, third = installation.times
     # Never before its time.
     assert second - first > 0.05
@@ -141,7 +141,7 @@ async def test_a_replay_that_is_behind_its_times_stops_when_asked_to(installatio
         asyncio.get_running_loop().call_soon(stop.set)
         await runs.replay([shape] * 10_000, target, NUMBERS, speed=1, stop=stop)
         installation.hold.set()
-    assert target.tally.sent + target.tally.dropped < 10
+    assert target.stats.sent + target.stats.dropped < 10
 
 
 async def test_requests_the_target_is_too_slow_for_are_dropped_and_counted(installation: Installation) -> None:
@@ -150,7 +150,7 @@ async def test_requests_the_target_is_too_slow_for_are_dropped_and_counted(insta
         for _ in range(10):
             target.send("/v1/messages", text())
         installation.hold.set()
-    assert (target.tally.sent, target.tally.dropped, target.tally.statuses) == (3, 7, Counter({"201": 3}))
+    assert (target.stats.sent, target.stats.dropped, target.stats.statuses) == (3, 7, Counter({"201": 3}))
 
 
 async def test_a_wrong_password_is_reported_before_any_request(installation: Installation) -> None:
