@@ -106,14 +106,14 @@ async def _list_replays(database: Database) -> int:
     return 0
 
 
-async def _print_pages(database: Database, read: Any, number: str, fate: Callable[[Callback], str]) -> int:
+async def _print_pages(database: Database, read: Any, number: str, describe: Callable[[Callback], str]) -> int:
     after = count = 0
     while True:
         async with database.reading() as connection:
             page = await read(connection, after=after)
         for row in page:
             if number in ("", row.account):
-                line = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {fate(row)}"
+                line = f"{row.event_id}  {row.kind}  {row.subject}  {row.attempt} attempts, {describe(row)}"
                 print(f"{line}  {row.last_error}")
                 count += 1
         if not page:

@@ -7,7 +7,7 @@ import datetime
 from pathlib import Path
 
 from cli.moving import check, findings
-from cli.moving.findings import Fate
+from cli.moving.findings import MoveResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,4 +31,4 @@ def run(options: argparse.Namespace) -> int:
     for part in parts:
         print(part)
     print(findings.summary(parts))
-    return int(any(part.fate is Fate.REFUSED for part in parts))
+    return int(any(part.result is MoveResult.REFUSED for part in parts))

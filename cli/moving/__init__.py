@@ -1,1 +1,1 @@
-"""Check of the configuration of an On-Premises installation: the fate of each part."""
+"""Check of the configuration of an On-Premises installation: a result for each part."""

@@ -1,4 +1,4 @@
-"""Parts of an old configuration, each with what becomes of it here."""
+"""Parts of an old configuration, each with its result: kept, to set, unused or refused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import enum
 from collections.abc import Iterable
 
 
-class Fate(enum.StrEnum):
-    """Fate of a part of an old configuration."""
+class MoveResult(enum.StrEnum):
+    """Result for one part of an old configuration."""
 
     KEPT = "kept"  # in force here without an action
     SET = "set"  # to be set here, by the command in the remark
@@ -20,28 +20,28 @@ class Fate(enum.StrEnum):
 class OldPart:
     """Part of an old configuration."""
 
-    fate: Fate
+    result: MoveResult
     name: str  # without secrets
     remark: str  # the command that sets it, or the reason
 
     def __str__(self) -> str:
-        return f"{self.fate:<8} {shown(self.name)}: {self.remark}"
+        return f"{self.result:<8} {shown(self.name)}: {self.remark}"
 
 
 def kept(name: str, remark: str) -> OldPart:
-    return OldPart(Fate.KEPT, name, remark)
+    return OldPart(MoveResult.KEPT, name, remark)
 
 
 def to_set(name: str, remark: str) -> OldPart:
-    return OldPart(Fate.SET, name, remark)
+    return OldPart(MoveResult.SET, name, remark)
 
 
 def unused(name: str, remark: str) -> OldPart:
-    return OldPart(Fate.UNUSED, name, remark)
+    return OldPart(MoveResult.UNUSED, name, remark)
 
 
 def refused(name: str, remark: str) -> OldPart:
-    return OldPart(Fate.REFUSED, name, remark)
+    return OldPart(MoveResult.REFUSED, name, remark)
 
 
 def shown(text: object) -> str:
@@ -50,8 +50,8 @@ def shown(text: object) -> str:
 
 
 def summary(parts: Iterable[OldPart]) -> str:
-    """Return the number of parts of each fate, on one line."""
-    counts = dict.fromkeys(Fate, 0)
+    """Return the number of parts with each result, on one line."""
+    counts = dict.fromkeys(MoveResult, 0)
     for part in parts:
-        counts[part.fate] += 1
-    return ", ".join(f"{count} {'to set' if fate is Fate.SET else fate}" for fate, count in counts.items())
+        counts[part.result] += 1
+    return ", ".join(f"{count} {'to set' if result is MoveResult.SET else result}" for result, count in counts.items())
