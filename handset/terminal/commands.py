@@ -13,7 +13,7 @@ from handset.composing import Content
 from handset.reading import ReplyChoice
 
 
-class Misused(ValueError):
+class CommandUsageError(ValueError):
     """The command was used wrongly. The text explains its use."""
 
 
@@ -33,7 +33,10 @@ class Thread:
 
 
 def compose(line: str, peer: str, thread: Thread) -> Content:
-    """Return the content of a command. Raises `Misused`, `NothingToSend`, and `KeyError` for an unknown command."""
+    """Return the content of a command.
+
+    Raises `CommandUsageError`, `NothingToSend`, and `KeyError` for an unknown command.
+    """
     command, _, argument = line.partition(" ")
     return _COMMANDS[command](argument.strip(), peer, thread)
 
@@ -44,15 +47,15 @@ def _usage(text: str) -> Iterator[None]:
     try:
         yield
     except InvalidAnswer:
-        raise Misused(text) from None
+        raise CommandUsageError(text) from None
 
 
 def _pick(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.choices:
-        raise Misused("No message has a choice to pick.")
+        raise CommandUsageError("No message has a choice to pick.")
     number = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 0
     if not 1 <= number <= len(thread.choices):
-        raise Misused(f"Use /pick N, from 1 to {len(thread.choices)}.")
+        raise CommandUsageError(f"Use /pick N, from 1 to {len(thread.choices)}.")
     choice = thread.choices[number - 1]
     if choice.answer is None:
         raise NothingToSend(choice.effect)
@@ -67,7 +70,7 @@ def _location(argument: str, peer: str, thread: Thread) -> Content:
 
 def _react(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.newest:
-        raise Misused("There is no message to react to.")
+        raise CommandUsageError("There is no message to react to.")
     with _usage("Use /react EMOJI; without one it removes a reaction."):
         return answers.reaction(thread.newest, argument)
 
@@ -86,13 +89,13 @@ def _order(argument: str, peer: str, thread: Thread) -> Content:
 
 def _reply(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.newest or not argument:
-        raise Misused("Use /reply TEXT, once there is a message to answer.")
+        raise CommandUsageError("Use /reply TEXT, once there is a message to answer.")
     return composing.answering(composing.text(argument), thread.newest, peer)
 
 
 def _forward(argument: str, peer: str, thread: Thread) -> Content:
     if not argument:
-        raise Misused("Use /forward TEXT.")
+        raise CommandUsageError("Use /forward TEXT.")
     return composing.forwarded(composing.text(argument))
 
 
@@ -125,7 +128,7 @@ def _unknown(argument: str, peer: str, thread: Thread) -> Content:
 
 def _delete(argument: str, peer: str, thread: Thread) -> Content:
     if not thread.sent:
-        raise Misused("You have sent no message that can be withdrawn.")
+        raise CommandUsageError("You have sent no message that can be withdrawn.")
     return composing.deleted(thread.sent)
 
 

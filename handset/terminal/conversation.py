@@ -94,7 +94,7 @@ class TerminalConversation:
     async def _save(self, argument: str) -> None:
         try:
             await self.files.save(argument)
-        except commands.Misused as error:
+        except commands.CommandUsageError as error:
             self.screen.print_lines(str(error))
         except ClientError as error:
             self.screen.print_lines(f"! not saved: {error}")
@@ -122,7 +122,7 @@ class TerminalConversation:
             self.screen.sent(sent, line)
         except KeyError:
             self.console.write(f"There is no {line.split()[0]}. {HELP}")
-        except commands.Misused as error:
+        except commands.CommandUsageError as error:
             self.screen.print_lines(str(error))
         except commands.NothingToSend as done:
             self.screen.print_lines(f"  {done}")

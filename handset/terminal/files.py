@@ -14,7 +14,7 @@ from handset.attachments import pointers, transfer
 from handset.attachments.pointers import AttachmentPointer
 from handset.composing import Content
 from handset.devices.device import Device
-from handset.terminal.commands import Misused
+from handset.terminal.commands import CommandUsageError
 from handset.terminal.console import Write
 from tidings.aio.lru import LRU
 from tidings.client.http import NetworkApi
@@ -48,16 +48,16 @@ class ConversationFiles:
     async def save(self, argument: str) -> None:
         """Execute `/save [N]`: download file N, or the last one that was received.
 
-        Raises `Misused` and `HandsetError`.
+        Raises `CommandUsageError` and `HandsetError`.
         """
         if not self._last:
-            raise Misused("There is no file to save.")
+            raise CommandUsageError("There is no file to save.")
         number = self._last if not argument else 0
         if argument.isascii() and argument.isdigit() and len(argument) < 10:
             number = int(argument)
         pointer = self._files.get(number)
         if pointer is None:
-            raise Misused(f"Use /save N, from {max(1, self._last - KEPT + 1)} to {self._last}.")
+            raise CommandUsageError(f"Use /save N, from {max(1, self._last - KEPT + 1)} to {self._last}.")
         path = await transfer.save(
             self.api, self.device, pointer, self.folder, progress=TransferProgress(pointer.name, self.write)
         )
@@ -66,12 +66,14 @@ class ConversationFiles:
     async def compose(self, command: str, argument: str) -> Content:
         """Execute `/send FILE [CAPTION]` or `/voice FILE`: upload a file and compose its message.
 
-        Raises `Misused` and `HandsetError`.
+        Raises `CommandUsageError` and `HandsetError`.
         """
         kind = transfer.VOICE if command == "/voice" else ""
         path, caption = split(argument)
         if not path or (kind and caption):
-            raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; put a name with spaces in quotes.")
+            raise CommandUsageError(
+                f"Use {command} FILE{'' if kind else ' [CAPTION]'}; put a name with spaces in quotes."
+            )
         file = _file(path)
         progress = TransferProgress(file.name, self.write)
         return await transfer.upload(self.api, self.device, file, caption=caption, kind=kind, progress=progress)

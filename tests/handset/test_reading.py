@@ -282,9 +282,9 @@ def test_the_business_reads_the_content_that_the_library_builds(made: composing.
     ],
 )
 def test_an_invalid_command_reports_its_usage(line: str) -> None:
-    with pytest.raises(commands.Misused, match=r"Use /|There is no|No message has|You have sent no"):
+    with pytest.raises(commands.CommandUsageError, match=r"Use /|There is no|No message has|You have sent no"):
         commands.compose(line, "1", Thread())
-    with pytest.raises(commands.Misused, match="from 1 to 1"):
+    with pytest.raises(commands.CommandUsageError, match="from 1 to 1"):
         commands.compose("/pick 2", "1", Thread(choices=[reading.ReplyChoice("x", {})]))
 
 
