@@ -114,7 +114,7 @@ class Arrivals:
 
     def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
         """Return the plaintext of a group message. Raises `e2ee.E2EEError`; a missing key will be requested. Raises
-        `KeyOnItsWay` while the key may still arrive.
+        `SenderKeyPending` while the key may still arrive.
 
         spend: called before work that exceeds what nearly every message needs
         """

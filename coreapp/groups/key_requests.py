@@ -24,7 +24,7 @@ REMEMBERED = 10_000  # participants; an evicted one gets a request or a response
 PATIENCE = 5.0
 
 
-class KeyOnItsWay(Exception):
+class SenderKeyPending(Exception):
     """The message's key may still arrive: try again a little later. The message stays unacknowledged."""
 
 
@@ -60,7 +60,7 @@ class KeyRequests:
         return self._keys_sent.take((group_id, member))
 
     def require_first(self, delivery: Deliver) -> None:
-        """Raise `KeyOnItsWay` for a message behind a waiting one of the same author."""
+        """Raise `SenderKeyPending` for a message behind a waiting one of the same author."""
         queue = self._waiting.get((delivery.group, delivery.sender))
         if not queue:
             return
@@ -70,18 +70,18 @@ class KeyRequests:
                 return
             if until > now:
                 queue.setdefault(delivery.id, now + PATIENCE)
-                raise KeyOnItsWay
+                raise SenderKeyPending
             del queue[message_id]
 
     def lacking(self, delivery: Deliver) -> None:
-        """Handle a message without a key. Raises `KeyOnItsWay` while the key may still arrive."""
+        """Handle a message without a key. Raises `SenderKeyPending` while the key may still arrive."""
         if self.context.owns(delivery.sender):
             return
         queue = self._waiting.setdefault((delivery.group, delivery.sender), {})
         now = self.context.clock.monotonic()
         if queue.setdefault(delivery.id, now + PATIENCE) > now:
             self.context.shared.wakeups.wake(self.context.shard)
-            raise KeyOnItsWay
+            raise SenderKeyPending
         self.settled(delivery)
 
     def settled(self, delivery: Deliver) -> None:

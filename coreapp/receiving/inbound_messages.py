@@ -8,7 +8,7 @@ import logging
 import msgspec
 
 from coreapp.context import ShardContext
-from coreapp.groups.key_requests import KeyOnItsWay
+from coreapp.groups.key_requests import SenderKeyPending
 from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
 from coreapp.receiving.decryption import Decryption
@@ -56,7 +56,7 @@ class InboundMessages:
                 plaintext = effects.arrivals.decrypt(delivery, self.decryption.spend_of(delivery.sender))
             else:
                 plaintext = self.decryption.decrypt(delivery, effects)
-        except KeyOnItsWay:
+        except SenderKeyPending:
             effects.held.append(delivery)
             return
         except e2ee.DuplicateMessage:

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from coreapp.groups.arrivals import Arrivals
-from coreapp.groups.key_requests import KeyOnItsWay, KeyRequests
+from coreapp.groups.key_requests import KeyRequests, SenderKeyPending
 from coreapp.groups.receipts import ReceiptSteps
 from tests.manual_clock import ManualClock
 from tidings import e2ee
@@ -28,7 +28,7 @@ def test_a_message_does_not_wait_for_an_earlier_one_that_cannot_be_read() -> Non
     author = e2ee.SenderKeyRecord.create()
     ours = sender_keys.add_key(None, author.distribution())
     damaged, readable = message(1, b"damaged"), message(2, author.encrypt(b"hello"))
-    with pytest.raises(KeyOnItsWay):
+    with pytest.raises(SenderKeyPending):
         Arrivals(events, {}, ReceiptSteps({})).decrypt(damaged, e2ee.unlimited)
     batch = Arrivals(events, {AUTHOR: {GROUP: ours}}, ReceiptSteps({}))
     with pytest.raises(e2ee.E2EEError):
