@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class Trips:
-    """Numbers of statements sent to the driver's thread and of those it has done; each is counted by one thread."""
+class StatementCounts:
+    """Counts of statements sent to the driver's thread and of finished ones. One thread writes each count."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -25,9 +25,9 @@ class Cursor:
 
     arraysize = 1
 
-    def __init__(self, driver: Any, trips: Trips) -> None:
+    def __init__(self, driver: Any, statements: StatementCounts) -> None:
         self._driver = driver
-        self._trips = trips
+        self._statements = statements
         self._rows: list[Any] = []
         self.description: Any = None
         self.rowcount = -1
@@ -37,12 +37,12 @@ class Cursor:
         return self
 
     async def execute(self, operation: str, parameters: Any = ()) -> Cursor:
-        self._trips.begun += 1
+        self._statements.begun += 1
         await self._driver._execute(self._run, self._driver._conn.execute, operation, parameters)
         return self
 
     async def executemany(self, operation: str, parameters: Sequence[Any]) -> Cursor:
-        self._trips.begun += 1
+        self._statements.begun += 1
         await self._driver._execute(self._run, self._driver._conn.executemany, operation, parameters)
         return self
 
@@ -63,7 +63,7 @@ class Cursor:
             self.lastrowid = cursor.lastrowid
             cursor.close()
         finally:
-            self._trips.done += 1
+            self._statements.done += 1
 
 
 def install(driver: Any) -> None:
@@ -73,13 +73,13 @@ def install(driver: Any) -> None:
     wait forever for its thread, which ended at the first stop.
     """
     rollback, stop = driver.rollback, functools.cache(driver.stop)
-    trips = Trips()
+    statements = StatementCounts()
 
     async def rollback_if_begun() -> None:
         # A cancelled task may have left a statement, such as BEGIN, in the thread's queue. The rollback runs after it.
-        if trips.begun != trips.done or driver.in_transaction:
+        if statements.begun != statements.done or driver.in_transaction:
             await rollback()
 
-    driver.cursor = lambda: Cursor(driver, trips)
+    driver.cursor = lambda: Cursor(driver, statements)
     driver.rollback = rollback_if_begun
     driver.stop = stop
