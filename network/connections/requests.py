@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from network.connections.backend import Backend
 from network.directory import bundles, lookups
-from network.directory.logins import Proven
+from network.directory.logins import VerifiedDevice
 from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.wire import addresses, device
 from tidings.wire.connection import Connection
@@ -44,7 +44,7 @@ class DeviceCaller(Protocol):
     def consume(self) -> None:
         """Consume tokens for a request without effect."""
 
-    def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
+    def log_in(self, frame: device.Login, part: device.Partition, verified: VerifiedDevice) -> None:
         """Attach this device, which has proved its identity."""
 
     def log_out(self, number: str) -> None: ...
@@ -126,23 +126,23 @@ class DeviceRequests:
         part = device.Partition(frame.partition, frame.partitions, frame.layout)
         if part == device.WHOLE:
             part = device.WHOLE
-        proven = await self._prove(frame, part)
-        if proven is not None:
-            proven = await self._claim(frame, part, proven)
-        if proven is not None:
-            self._caller.log_in(frame, part, proven)
+        verified = await self._verify(frame, part)
+        if verified is not None:
+            verified = await self._claim(frame, part, verified)
+        if verified is not None:
+            self._caller.log_in(frame, part, verified)
 
-    async def _prove(self, frame: device.Login, part: device.Partition) -> Proven | None:
+    async def _verify(self, frame: device.Login, part: device.Partition) -> VerifiedDevice | None:
         """Return the verified device; `None` when it may not attach, in which case it has received the failure."""
-        proven = None
+        verified = None
         if addresses.is_number(frame.number):
-            proven = await self._directory.logins.verify(frame.number, frame.token, self._transport.host)
+            verified = await self._directory.logins.verify(frame.number, frame.token, self._transport.host)
         if not self._transport.is_open:
             return None
-        if proven is None:
+        if verified is None:
             self._fault(frame.n, device.UNAUTHORIZED, "unknown number or wrong token")
             return None
-        return None if self._is_refused(frame, part) else proven
+        return None if self._is_refused(frame, part) else verified
 
     def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
         here = self._caller.devices.get(frame.number)
@@ -158,11 +158,13 @@ class DeviceRequests:
             return False
         return True
 
-    async def _claim(self, frame: device.Login, part: device.Partition, proven: Proven | None) -> Proven | None:
+    async def _claim(
+        self, frame: device.Login, part: device.Partition, verified: VerifiedDevice | None
+    ) -> VerifiedDevice | None:
         """Return the verified device once the other nodes let it attach; `None` when it may not."""
         logins, other_nodes, is_claimed = self._directory.logins, self._directory.other_nodes, False
         try:
-            while proven is not None:
+            while verified is not None:
                 changes = logins.changes
                 if not await other_nodes.claim(frame.number, frame.epoch, part):
                     self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
@@ -172,9 +174,9 @@ class DeviceRequests:
                     return None
                 if changes == logins.changes:
                     is_claimed = True
-                    return proven
+                    return verified
                 # A number was registered during the claim, possibly this one.
-                proven = await self._prove(frame, part)
+                verified = await self._verify(frame, part)
             return None
         finally:
             if not is_claimed:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from network.connections.backend import Backend
 from network.connections.requests import DeviceRequests, LoggedIn
-from network.directory.logins import Proven
+from network.directory.logins import VerifiedDevice
 from network.routing.delivery_queue import DeliveryQueue
 from tidings.aio.token_buckets import RateLimit
 from tidings.e2ee import messages
@@ -270,7 +270,7 @@ class DeviceSession:
     def _only_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
         self._get_requests().begin_login(frame, answered)
 
-    def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
+    def log_in(self, frame: device.Login, part: device.Partition, verified: VerifiedDevice) -> None:
         """Attach this device, which has proved its identity, to this connection."""
         if frame.number in self.devices:
             self.consume()
@@ -281,9 +281,9 @@ class DeviceSession:
             self.transport.limit()
         self.transport.send(device.Ok(n=frame.n))
         self.backend.router.attach(frame.number, self, frame.epoch, part)
-        self.devices[frame.number] = LoggedIn(part, proven.identity_key, proven.token_hash)
+        self.devices[frame.number] = LoggedIn(part, verified.identity_key, verified.token_hash)
         if part.partition == 0:
-            self.backend.directory.refills.attached(frame.number, proven.left, self)
+            self.backend.directory.refills.attached(frame.number, verified.left, self)
 
     def _left(self) -> None:
         """Handle the detachment of the last device: take a slot for unauthenticated connections again, or close."""

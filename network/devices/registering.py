@@ -126,7 +126,7 @@ class RegistrationEndpoints:
             # The token of this registration is sufficient proof for repeating it.
             made = await self.registrations.are_made([body])
             if not made:
-                opened = {body.number: await self._prove(request, body, origin)}
+                opened = {body.number: await self._verify(request, body, origin)}
             # A right code refunds the token.
             self._tries.add(origin, -1.0)
             mark_authenticated(request.scope)
@@ -144,7 +144,7 @@ class RegistrationEndpoints:
         ]
         return JSONResponse({"registrations": registered}, 201)
 
-    async def _prove(self, request: Request, body: registration.DeviceRegistration, origin: str) -> str:
+    async def _verify(self, request: Request, body: registration.DeviceRegistration, origin: str) -> str:
         """Check code and PIN of a registration without the key; return the hash of the lock that the PIN opened.
 
         The PIN is checked only after the right code, so a wrong code does not reveal whether there is a lock.

@@ -47,7 +47,7 @@ def matches(token: str, stored: bytes) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Proven:
+class VerifiedDevice:
     """Device whose token was verified."""
 
     left: Counts  # One-time pre-keys left at the network.
@@ -80,7 +80,7 @@ class DeviceLogins:
         """Return the number of token replacements. A verified login is valid as long as this stays the same."""
         return self._changes
 
-    async def verify(self, number: str, token: str, host: str) -> Proven | None:
+    async def verify(self, number: str, token: str, host: str) -> VerifiedDevice | None:
         """Return the verified device, `None` when the token is not its token. Raises `BatcherFull`.
 
         Waits while the database is away.
@@ -91,7 +91,7 @@ class DeviceLogins:
         if found is None:
             return None
         self._recipients.learn((number,), {number: found.blocks}, found.changes)
-        return Proven(found.left, found.identity_key, found.token_hash)
+        return VerifiedDevice(found.left, found.identity_key, found.token_hash)
 
     async def is_device(self, number: str, token: str, host: str) -> bool:
         """Return whether this is the token of the device, without counting pre-keys. Waits and raises as `verify`."""
