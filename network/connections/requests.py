@@ -87,26 +87,28 @@ class DeviceRequests:
     def begin(self, frame: device.Login | device.Logout | device.Check | device.Fetch) -> None:
         """Carry out one request; its response or failure is sent to the device."""
         if len(self._tasks) >= self._backend.limits.requests:
-            self._fault(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
+            self._fail_and_consume(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
         elif isinstance(frame, device.Login):
             self._start(frame.n, self._login(frame))
         elif isinstance(frame, device.Logout):
             self._start(frame.n, self._logout(frame))
         elif frame.number not in self._caller.devices:
-            self._fault(frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection")
+            self._fail_and_consume(
+                frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection"
+            )
         elif isinstance(frame, device.Fetch):
             if len(frame.numbers) > bundles.MAX_NUMBERS:
-                self._fault(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
+                self._fail_and_consume(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
             elif self._may(frame, "fetch"):
                 self._start(frame.n, self._fetch(frame))
         elif len(frame.numbers) > lookups.MAX_NUMBERS:
-            self._fault(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
+            self._fail_and_consume(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
         else:
             asker = frame.number, self._caller.devices[frame.number].part.partition
             try:
                 self._directory.lookups.begin(asker)
             except lookups.Busy:
-                self._fault(frame.n, device.BUSY, "a check of this number is in flight")
+                self._fail_and_consume(frame.n, device.BUSY, "a check of this number is in flight")
                 return
             if self._may(frame, "check"):
                 # Not in the task, which may be cancelled before its first step.
@@ -118,7 +120,7 @@ class DeviceRequests:
     def _may(self, frame: device.Check | device.Fetch, call: str) -> bool:
         wait = self._directory.rate_limits.take(call, frame.number, len(frame.numbers))
         if wait:
-            self._failed(frame.n, device.RATE_LIMITED, "too many numbers", math.ceil(wait))
+            self._fail(frame.n, device.RATE_LIMITED, "too many numbers", math.ceil(wait))
         return not wait
 
     async def _login(self, frame: device.Login) -> None:
@@ -140,20 +142,24 @@ class DeviceRequests:
         if not self._transport.is_open:
             return None
         if verified is None:
-            self._fault(frame.n, device.UNAUTHORIZED, "unknown number or wrong token")
+            self._fail_and_consume(frame.n, device.UNAUTHORIZED, "unknown number or wrong token")
             return None
         return None if self._is_refused(frame, part) else verified
 
     def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
         here = self._caller.devices.get(frame.number)
         if not part.is_valid:
-            self._fault(
+            self._fail_and_consume(
                 frame.n, device.INVALID, "there is no such partition: there are 1, 2, 4, 8, 16 or 32, numbered from 0"
             )
         elif here is not None and not here.part.is_same_part(part):
-            self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
+            self._fail_and_consume(
+                frame.n, device.INVALID, "another partition of the device is on this connection: log it out"
+            )
         elif self._backend.router.is_stale_login(frame.number, frame.epoch, part):
-            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+            self._fail_and_consume(
+                frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout"
+            )
         else:
             return False
         return True
@@ -167,7 +173,9 @@ class DeviceRequests:
             while verified is not None:
                 changes = logins.changes
                 if not await other_nodes.claim(frame.number, frame.epoch, part):
-                    self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+                    self._fail_and_consume(
+                        frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout"
+                    )
                     return None
                 # Other devices may have logged in on this node during the claim.
                 if not self._transport.is_open or self._is_refused(frame, part):
@@ -214,16 +222,16 @@ class DeviceRequests:
         try:
             await work
         except (BatcherFull, BatcherClosed):
-            self._failed(n, device.OVERLOADED, "too many requests wait for the database")
+            self._fail(n, device.OVERLOADED, "too many requests wait for the database")
         except Exception:
             log.exception("request.failed", extra={"peer": self._transport.peer, "n": n})
-            self._failed(n, device.OVERLOADED, "the request cannot be served at present")
+            self._fail(n, device.OVERLOADED, "the request cannot be served at present")
 
-    def _fault(self, n: int, reason: str, detail: str) -> None:
+    def _fail_and_consume(self, n: int, reason: str, detail: str) -> None:
         """Fail a request for a reason that the device could have known, and consume tokens for it."""
         self._caller.consume()
-        self._failed(n, reason, detail)
+        self._fail(n, reason, detail)
 
-    def _failed(self, n: int, reason: str, detail: str, retry_after: int = 0) -> None:
+    def _fail(self, n: int, reason: str, detail: str, retry_after: int = 0) -> None:
         FAILED.labels(reason).inc()
         self._transport.send(device.Failed(n=n, reason=reason, detail=detail, retry_after=retry_after))

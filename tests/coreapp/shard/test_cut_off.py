@@ -44,7 +44,7 @@ class Logins:
         self.epochs: list[int] = []
         self.refused: list[int] = []
         self.live = 0
-        login, detached, failed = DeviceRequests._login, DeviceSession.detached, DeviceRequests._failed
+        login, detached, failed = DeviceRequests._login, DeviceSession.detached, DeviceRequests._fail
         requested: dict[tuple[DeviceRequests, int], int] = {}
 
         async def counted(requests: DeviceRequests, frame: device.Login) -> None:
@@ -67,7 +67,7 @@ class Logins:
 
         monkeypatch.setattr(DeviceRequests, "_login", counted)
         monkeypatch.setattr(DeviceSession, "detached", left)
-        monkeypatch.setattr(DeviceRequests, "_failed", refused)
+        monkeypatch.setattr(DeviceRequests, "_fail", refused)
 
 
 @pytest.fixture
