@@ -5,23 +5,23 @@ NetworkError
 ├── CannotJoin          start Redis, or correct its address
 ├── CannotStore         choose another directory for blobs, or give the network permission to write there
 └── RequestError        sent over HTTP as {"error": {"reason", "detail"}}
-    ├── BadRequest      400  correct the request
-    ├── Unauthorized    401  send the right token, key or code
-    ├── Forbidden       403  only participants of the group, or its admins, may do this
-    ├── KeyRequired     403  register this number with the registration key
-    ├── WrongOrigin     403  call from a page of a configured name (TIDINGS_HTTP_HOSTS), or without `Origin`
-    ├── NotFound        404  there is no such path, number, key, group or invite
-    ├── WrongMethod     405  use another method
-    ├── StaleEpoch      409  another program now runs this device: stop
-    ├── TooLarge        413  send less at a time
-    ├── WrongHost       421  address the server by a configured name (TIDINGS_HTTP_HOSTS)
-    ├── Locked          423  name the PIN of the number's registration lock
-    ├── TooMany         429  wait for `retry_after` seconds, or use what there is
-    ├── Crowded         429  repeat: others without a login use up the limit of this address or of all
-    ├── TooOften        429  ask for the same again after `retry_after` seconds
-    ├── Unavailable     503  try again later
-    ├── Full            507  try again much later; the operator has to make room
-    └── QuotaUsed       507  try again much later, when some of the device's own files have expired
+    ├── BadRequest             400  correct the request
+    ├── Unauthorized           401  send the right token, key or code
+    ├── Forbidden              403  only participants of the group, or its admins, may do this
+    ├── KeyRequired            403  register this number with the registration key
+    ├── WrongOrigin            403  call from a page of a configured name (TIDINGS_HTTP_HOSTS), or without `Origin`
+    ├── NotFound               404  there is no such path, number, key, group or invite
+    ├── WrongMethod            405  use another method
+    ├── StaleEpoch             409  another program now runs this device: stop
+    ├── TooLarge               413  send less at a time
+    ├── WrongHost              421  address the server by a configured name (TIDINGS_HTTP_HOSTS)
+    ├── Locked                 423  name the PIN of the number's registration lock
+    ├── RateLimited            429  wait for `retry_after` seconds, or use what there is
+    ├── TooManyUnauthenticated 429  repeat: unauthenticated connections fill the limit of this address or of all
+    ├── TooOften               429  ask for the same again after `retry_after` seconds
+    ├── Unavailable            503  try again later
+    ├── Full                   507  try again much later; the operator has to make room
+    └── QuotaExceeded          507  try again much later, when some of the device's own files have expired
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ class Locked(RequestError):
     reason = "locked"
 
 
-class TooMany(RequestError):
+class RateLimited(RequestError):
     status = 429
     reason = "rate_limited"
 
 
-class Crowded(RequestError):
+class TooManyUnauthenticated(RequestError):
     status = 429
     reason = "crowded"
 
@@ -138,6 +138,6 @@ class Full(RequestError):
     reason = "full"
 
 
-class QuotaUsed(RequestError):
+class QuotaExceeded(RequestError):
     status = 507
     reason = "quota"

@@ -80,7 +80,12 @@ class _Protocol(LimitedHttpProtocol):
         handshake.start(app, early)
 
     def refusal(self, status: int, text: str) -> tuple[Headers, bytes]:
-        kinds = {429: errors.Crowded, 503: errors.Unavailable, 421: errors.WrongHost, 403: errors.WrongOrigin}
+        kinds = {
+            429: errors.TooManyUnauthenticated,
+            503: errors.Unavailable,
+            421: errors.WrongHost,
+            403: errors.WrongOrigin,
+        }
         response = http.error_response(
             kinds.get(status, errors.BadRequest)(text, retry_after=int(status in (429, 503)))
         )

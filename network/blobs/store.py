@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 
 from prometheus_client import Counter, Gauge
 
-from network.errors import BadRequest, Full, NotFound, QuotaUsed, TooLarge, Unavailable
+from network.errors import BadRequest, Full, NotFound, QuotaExceeded, TooLarge, Unavailable
 from network.settings import BlobSettings
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
@@ -116,7 +116,7 @@ class BlobQuota:
 
     @contextlib.contextmanager
     def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Callable[[int], None]]:
-        """Reserve room for an upload until the end of the block. Raises `Full` and `QuotaUsed` when there is none.
+        """Reserve room for an upload until the end of the block. Raises `Full` and `QuotaExceeded` when there is none.
 
         The block gets a function that grows the reservation to a number of bytes, and raises the same errors.
 
@@ -147,7 +147,7 @@ class BlobQuota:
             raise Full("the blob store is full; the operator of the network must free space")
         if not self._quota(weight).has_room(total, owned + self._coming.of(owner), size):
             USED_UP.inc()
-            raise QuotaUsed("this number has reached its limit of stored bytes; space is free when a blob expires")
+            raise QuotaExceeded("this number has reached its limit of stored bytes; space is free when a blob expires")
         self._coming.add(owner, size)
 
 
@@ -201,8 +201,8 @@ class BlobStore:
     async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None, *, weight: int = 1) -> Blob:
         """Store a blob; file and row are on disk when this returns.
 
-        Raises `TooLarge`, `BadRequest` for an empty blob, `Full`, `QuotaUsed`, `Unavailable` while the files cannot be
-        reached, and the errors of the body. Then no blob is stored.
+        Raises `TooLarge`, `BadRequest` for an empty blob, `Full`, `QuotaExceeded`, `Unavailable` while the files cannot
+        be reached, and the errors of the body. Then no blob is stored.
 
         size: announced bytes; `None` when they are not known.
         weight: factor by which the owner's quota is multiplied.

@@ -386,7 +386,7 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
         host = connections.client_of(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
         slot = connections.take_slot(host, UPGRADE)
         if slot is None:
-            refusal = errors.Crowded("too many connections without a login", retry_after=1)
+            refusal = errors.TooManyUnauthenticated("too many connections without a login", retry_after=1)
             await websocket.send_denial_response(http.error_response(refusal))
             return
         handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]

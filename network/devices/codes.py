@@ -9,7 +9,7 @@ import secrets
 
 from prometheus_client import Counter
 
-from network.errors import TooMany, Unauthorized
+from network.errors import RateLimited, Unauthorized
 from tidings.aio.clock import Clock
 from tidings.aio.token_buckets import RateLimit
 from tidings.storage.database import Connection, Database
@@ -56,7 +56,7 @@ class Codes:
         self._clock = clock
 
     async def issue(self, number: str, origin: str) -> None:
-        """Log a new code; the previous one of this number and address becomes void. Raises `TooMany`."""
+        """Log a new code; the previous one of this number and address becomes void. Raises `RateLimited`."""
         now = self._clock.now_ms()
         # Codes of earlier attempts by hash; one of them may have been committed.
         made: dict[bytes, str] = {}
@@ -149,17 +149,17 @@ async def _count_reserved(connection: Connection, number: str, origin: str, now:
 
 
 def count(last: Challenge | None, now: int) -> tuple[int, int]:
-    """Return the start of the window of a code issued now, and the codes already issued in it. Raises `TooMany`.
+    """Return the start of the window of a code issued now, and the codes already issued in it. Raises `RateLimited`.
 
     now: Unix milliseconds, as is the start of the window.
     """
     if last is None:
         return now, 0
     if now < last.issued_at + SPACING_MS:
-        raise TooMany("a code was sent a moment ago", retry_after=1 + (last.issued_at + SPACING_MS - now) // 1000)
+        raise RateLimited("a code was sent a moment ago", retry_after=1 + (last.issued_at + SPACING_MS - now) // 1000)
     end = last.window_started_at + WINDOW_MS
     if now >= end:
         return now, 0
     if last.issued_in_window >= PER_WINDOW:
-        raise TooMany(f"{PER_WINDOW} codes were sent within an hour", retry_after=1 + (end - now) // 1000)
+        raise RateLimited(f"{PER_WINDOW} codes were sent within an hour", retry_after=1 + (end - now) // 1000)
     return last.window_started_at, last.issued_in_window

@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from network.devices.familiar_addresses import DAY_MS, FAMILIAR_MS, FamiliarAddresses
 from network.directory.seen_devices import SeenDevices
-from network.errors import Locked, TooMany, TooOften, Unauthorized, Unavailable
+from network.errors import Locked, RateLimited, TooOften, Unauthorized, Unavailable
 from tidings.aio.clock import Clock
 from tidings.aio.service import wait_for
 from tidings.aio.token_buckets import RateLimit, TokenBuckets
@@ -64,7 +64,7 @@ class Locks:
         opened.
 
         Returns an empty string when no lock is in force. Raises `Locked` without a PIN, `Unauthorized` for a wrong one,
-        `TooMany` after too many wrong ones, and `Unavailable`.
+        `RateLimited` after too many wrong ones, and `Unavailable`.
 
         origin: key of the client's address.
         """
@@ -118,7 +118,7 @@ class Locks:
         log.info("lock.removed", extra={"number": number})
 
     async def _count(self, number: str, *, familiar: bool) -> None:
-        """Count a PIN as wrong before it is checked, so that every checked PIN is counted. Raises `TooMany`."""
+        """Count a PIN as wrong before it is checked, so that every checked PIN is counted. Raises `RateLimited`."""
         now = self._clock.now_ms()
 
         async def work(connection: Connection) -> int:
@@ -137,7 +137,7 @@ class Locks:
         wait = await self._database.commit(work, patience=20)
         if wait:
             PINS.labels(REFUSED).inc()
-            raise TooMany("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
+            raise RateLimited("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
 
     async def _refund(self, number: str, *, familiar: bool) -> None:
         now = self._clock.now_ms()

@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from network import http
 from network.devices.codes import KEY_HOLDER, Codes
 from network.devices.registrations import Registrations
-from network.errors import KeyRequired, TooMany, Unauthorized
+from network.errors import KeyRequired, RateLimited, Unauthorized
 from tidings.aio.clock import Clock
 from tidings.aio.token_buckets import TokenBuckets
 from tidings.http.limited_protocol import consume, mark_authenticated
@@ -101,7 +101,7 @@ class RegistrationEndpoints:
             origin = _origin(request)
             if wait := self._code_requests.take(origin):
                 CODE_REFUSED.inc()
-                raise TooMany("too many codes from this address", retry_after=math.ceil(wait))
+                raise RateLimited("too many codes from this address", retry_after=math.ceil(wait))
             consume(request.scope, http.QUERIES)
         await self.codes.issue(body.number, origin)
         return JSONResponse({"number": body.number}, 202)
@@ -121,7 +121,7 @@ class RegistrationEndpoints:
             origin = _origin(request)
             if wait := self._tries.take(origin):
                 TRY_REFUSED.inc()
-                raise TooMany("too many tries of codes from this address", retry_after=math.ceil(wait))
+                raise RateLimited("too many tries of codes from this address", retry_after=math.ceil(wait))
             consume(request.scope, http.QUERIES)
             # The token of this registration is sufficient proof for repeating it.
             made = await self.registrations.are_made([body])

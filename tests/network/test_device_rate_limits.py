@@ -10,7 +10,7 @@ from harness import metrics
 from network.blobs.store import BlobQuota
 from network.directory import device_rate_limits
 from network.directory.device_rate_limits import DeviceRateLimiter
-from network.errors import Full, QuotaUsed
+from network.errors import Full, QuotaExceeded
 from network.settings import BlobSettings, DeviceRateLimits
 from tests.manual_clock import ManualClock
 from tests.network.group_support import call, make
@@ -148,9 +148,9 @@ async def test_blob_quota_and_upload_rate_are_per_number(network: Network) -> No
 def test_a_reservation_cannot_exceed_the_free_share_of_the_quota() -> None:
     quota = BlobQuota(1000, 900)
     quota.count(600, since=0)
-    with pytest.raises(QuotaUsed), quota.reservation("a", 450, 10):
+    with pytest.raises(QuotaExceeded), quota.reservation("a", 450, 10):
         pass
-    with quota.reservation("b", 150, 100), pytest.raises(QuotaUsed), quota.reservation("a", 301, 1):
+    with quota.reservation("b", 150, 100), pytest.raises(QuotaExceeded), quota.reservation("a", 301, 1):
         pass
     with quota.reservation("business", 600, 100, weight=10):
         pass
@@ -170,7 +170,7 @@ def test_uncoordinated_nodes_respect_an_owners_quota_and_rarely_recount() -> Non
                 stored += 10
                 uploads += 1
                 node.add("a", 10)
-        except QuotaUsed:
+        except QuotaExceeded:
             break
     assert 90_000 < stored <= 100_000
     assert counts < uploads / 4

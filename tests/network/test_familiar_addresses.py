@@ -17,7 +17,7 @@ from network.devices import locks as device_locks
 from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
 from network.directory.seen_devices import SeenDevices
-from network.errors import TooMany, Unauthorized
+from network.errors import RateLimited, Unauthorized
 from tests import statements
 from tests.manual_clock import ManualClock
 from tests.network.registration_scene import DAY, PIN, WRONG_PIN, Scene
@@ -64,7 +64,7 @@ class LockNode:
             return "right" if await self.locks.open(ALICE, pin, key_of(host)) else "unlocked"
         except Unauthorized:
             return "wrong"
-        except TooMany:
+        except RateLimited:
             return "refused"
 
     async def exhaust(self, host: str) -> int:

@@ -18,7 +18,7 @@ from network.devices.codes import Codes
 from network.devices.familiar_addresses import FamiliarAddresses
 from network.devices.locks import LockActivity, Locks
 from network.directory.seen_devices import SeenDevices
-from network.errors import Locked, TooMany, Unauthorized, Unavailable
+from network.errors import Locked, RateLimited, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
 from tests.conftest import DatabaseFactory
 from tests.manual_clock import ManualClock
@@ -387,7 +387,7 @@ async def test_a_pin_counts_once_when_the_outcome_of_its_commit_is_unknown(
     for _ in range(4):
         with pytest.raises(Unauthorized):
             await locks.open(ALICE, WRONG_PIN, "192.0.2.1")
-    with pytest.raises(TooMany):
+    with pytest.raises(RateLimited):
         await locks.open(ALICE, PIN, "192.0.2.1")
 
 
