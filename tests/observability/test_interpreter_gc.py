@@ -16,7 +16,7 @@ from tidings.observability.interpreter_gc import (
     GROWTH,
     PERIODS,
     InterpreterCollections,
-    Resident,
+    ResidentMemory,
     settle,
 )
 
@@ -123,7 +123,7 @@ async def test_automatic_collection_is_off_from_the_start(process: Process) -> N
 
 
 def test_resident_memory_is_read_in_bytes() -> None:
-    resident = Resident()
+    resident = ResidentMemory()
     before = resident.read()
     # Memory from the kernel, not memory that the process has freed earlier and still holds.
     with mmap.mmap(-1, 50_000_000) as memory:

@@ -64,12 +64,12 @@ def settle() -> None:
     gc.freeze()
     if _STATM.exists():
         gc.disable()
-        InterpreterCollections(Resident().read).run()
+        InterpreterCollections(ResidentMemory().read).run()
     else:
         gc.set_threshold(*THRESHOLDS)
 
 
-class Resident:
+class ResidentMemory:
     """Memory of this process. Its file stays open, so that it can be read when no descriptor is left."""
 
     def __init__(self) -> None:
