@@ -55,15 +55,15 @@ class Announcements:
             return 0
         n = next(self._numbers)
         counts: list[int] = []
-        noted = asyncio.Event()
-        self._waiting[n] = others, counts, noted
+        acknowledged = asyncio.Event()
+        self._waiting[n] = others, counts, acknowledged
         try:
             frame = make(n)
             for node in list(others):
                 if not self.outbox.put(node, frame):
                     self.incomplete = True
             async with asyncio.timeout(PATIENCE):
-                await noted.wait()
+                await acknowledged.wait()
         except TimeoutError:
             self.incomplete = True
             log.warning("change.not_announced", extra={"nodes": sorted(others)})
@@ -71,19 +71,19 @@ class Announcements:
             del self._waiting[n]
         return sum(counts)
 
-    def noted(self, node: str, n: int, count: int) -> None:
+    def acknowledged(self, node: str, n: int, count: int) -> None:
         """Handle the response of a node."""
         found = self._waiting.get(n)
         if found is not None:
-            others, counts, noted = found
+            others, counts, acknowledged = found
             counts.append(count)
             others.discard(node)
             if not others:
-                noted.set()
+                acknowledged.set()
 
     def nodes_left(self, nodes: frozenset[str]) -> None:
         """Stop waiting for nodes that have left."""
-        for others, _, noted in self._waiting.values():
+        for others, _, acknowledged in self._waiting.values():
             others -= nodes
             if not others:
-                noted.set()
+                acknowledged.set()

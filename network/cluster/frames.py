@@ -77,7 +77,7 @@ class Expel(Frame, tag="expel"):
 
 
 class Changed(Frame, tag="changed"):
-    """Blocks or registrations of these numbers have changed. The response is `Noted`."""
+    """Blocks or registrations of these numbers have changed. The response is `Acknowledged`."""
 
     n: int
     numbers: list[str] = []
@@ -86,8 +86,8 @@ class Changed(Frame, tag="changed"):
     everything: bool = False  # Whether any number may have changed, so that all caches are cleared.
 
 
-class Noted(Frame, tag="noted"):
-    """Response: the announcement with this number was processed."""
+class Acknowledged(Frame, tag="noted"):
+    """Response: this node has processed the announcement with this number."""
 
     n: int
     count: int = 0  # Devices reached by a broadcast; 0 otherwise.
@@ -108,7 +108,7 @@ class KeysLeft(Frame, tag="keys_left"):
 
 
 class Broadcast(Frame, tag="broadcast"):
-    """Announcement to every device attached to the receiving node. The response is `Noted`."""
+    """Announcement to every device attached to the receiving node. The response is `Acknowledged`."""
 
     n: int
     id: str
@@ -126,7 +126,7 @@ FromNode = (
     | ReadAll
     | Expel
     | Changed
-    | Noted
+    | Acknowledged
     | KeysTaken
     | KeysLeft
     | Broadcast

@@ -187,11 +187,11 @@ class ClusterNode(OtherNodes):
             self._send_heartbeat()
         if self.exchange.received(source, frame):
             return
-        if isinstance(frame, frames.Noted):
-            self._announcements.noted(source, frame.n, frame.count)
+        if isinstance(frame, frames.Acknowledged):
+            self._announcements.acknowledged(source, frame.n, frame.count)
         elif isinstance(frame, frames.Changed):
             self._note(frame)
-            self._outbox.put(source, frames.Noted(frame.n))
+            self._outbox.put(source, frames.Acknowledged(frame.n))
         elif isinstance(frame, frames.ReadAll):
             # Later envelopes wait until the mailboxes have been read, a page of devices at a time.
             self.router.require_read()
@@ -227,7 +227,7 @@ class ClusterNode(OtherNodes):
 
     async def _announce(self, source: str, frame: frames.Broadcast) -> None:
         count = await self.router.announce(frame.id, frame.body)
-        self._outbox.put(source, frames.Noted(frame.n, count))
+        self._outbox.put(source, frames.Acknowledged(frame.n, count))
 
     def _expel(self, device_part: DevicePart, token: int) -> None:
         """Expel the device, unless it has attached here again since."""
