@@ -169,11 +169,11 @@ def nullable(schema: JsonDict) -> None:
     schema["anyOf"] = [inner, {"type": "null"}]
 
 
-class _Whole:
+class _IntegerSchema:
     """Integer, as a number or a string, but not a boolean."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        number = core_schema.no_info_before_validator_function(_no_truth, handler(source))
+        number = core_schema.no_info_before_validator_function(_reject_boolean, handler(source))
         return core_schema.no_info_after_validator_function(_within_64_bits, number)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -201,10 +201,10 @@ def _within_64_bits(value: int) -> int:
     return value
 
 
-def _no_truth(value: object) -> object:
+def _reject_boolean(value: object) -> object:
     if isinstance(value, bool):
         raise refusal(PARAMETER_INVALID, "should be a whole number")
     return value
 
 
-Integer = Annotated[int, _Whole()]
+Integer = Annotated[int, _IntegerSchema()]
