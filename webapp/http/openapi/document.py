@@ -19,8 +19,8 @@ from webapp.http.openapi import examples, links
 OnlyLink = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": ["link"]})]
 _REFERENCE = "#/components/schemas/{model}"
 # Strings that pydantic accepts as booleans.
-_TRUTH_WORDS = ["1", "0", "t", "f", "y", "n", "true", "false", "yes", "no", "on", "off"]
-_TRUTH: dict[str, Any] = {
+_BOOLEAN_WORDS = ["1", "0", "t", "f", "y", "n", "true", "false", "yes", "no", "on", "off"]
+_BOOLEAN: dict[str, Any] = {
     "anyOf": [
         {"type": "boolean"},
         {"type": "integer", "enum": [0, 1]},
@@ -29,7 +29,7 @@ _TRUTH: dict[str, Any] = {
             "pattern": "^(?:"
             + "|".join(
                 "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else letter for letter in word)
-                for word in _TRUTH_WORDS
+                for word in _BOOLEAN_WORDS
             )
             + ")$",
         },
@@ -86,11 +86,11 @@ REPEATABLE: dict[str, Any] = {
 }
 
 
-class Lenient(GenerateJsonSchema):
+class AcceptedBooleansSchema(GenerateJsonSchema):
     """Schema generator that describes booleans as they are accepted, including numbers and words."""
 
     def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
-        return {"type": "boolean"} if schema.get("strict") else dict(_TRUTH)
+        return {"type": "boolean"} if schema.get("strict") else dict(_BOOLEAN)
 
 
 def _may_be_empty(model: type[pydantic.BaseModel]) -> bool:
@@ -114,7 +114,7 @@ def describe(app: FastAPI, open_paths: Sequence[str]) -> None:
             _, definitions = models_json_schema(
                 [(model, "validation") for model in models.values()],
                 ref_template=_REFERENCE,
-                schema_generator=Lenient,
+                schema_generator=AcceptedBooleansSchema,
             )
             made["components"]["schemas"].update(definitions["$defs"])
             for path in open_paths:

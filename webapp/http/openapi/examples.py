@@ -20,7 +20,7 @@ PATH_PARAMETERS: Mapping[str, str] = {
 }
 
 
-class NoExample(Exception):
+class ExampleMissing(Exception):
     """A field that needs an explicit example has none. `str()` names the field."""
 
 
@@ -35,14 +35,14 @@ def add(document: dict[str, Any]) -> None:
         for where, part in _parts(operation):
             media = part.get("content", {}).get(_JSON)
             if media is not None and "example" not in media and "examples" not in media:
-                with contextlib.suppress(NoExample):
+                with contextlib.suppress(ExampleMissing):
                     media["example"] = compose(media["schema"], schemas, f"{name} {where}")
 
 
 def compose(schema: Mapping[str, Any], schemas: Mapping[str, Any], where: str) -> Any:
     """Return a value of `schema` with the required fields and the optional ones that have an example.
 
-    Raises `NoExample`.
+    Raises `ExampleMissing`.
     """
     if "$ref" in schema:
         return compose(schemas[schema["$ref"].rpartition("/")[2]], schemas, where)
@@ -67,7 +67,7 @@ def compose(schema: Mapping[str, Any], schemas: Mapping[str, Any], where: str) -
         return [compose(schema["items"], schemas, f"{where}[0]")]
     if schema.get("type") == "boolean":
         return True
-    raise NoExample(where)
+    raise ExampleMissing(where)
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

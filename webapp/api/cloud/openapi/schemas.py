@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from webapp.api.cloud import callbacks, fields, lists, messages, number_settings, profile, qr_images, verification
 from webapp.api.messages.later import LATER_MODELS
 from webapp.api.templates.schemas import Definition
-from webapp.http.openapi.document import Lenient
+from webapp.http.openapi.document import AcceptedBooleansSchema
 
 Schema = Mapping[str, Any]
 
@@ -83,7 +83,7 @@ def components() -> dict[str, Any]:
         number_settings.CommerceSettings,
     ]
     _, made = models_json_schema(
-        [(model, "validation") for model in models], ref_template=_REFERENCE, schema_generator=Lenient
+        [(model, "validation") for model in models], ref_template=_REFERENCE, schema_generator=AcceptedBooleansSchema
     )
     found: dict[str, Any] = made["$defs"]
     for model in LATER_MODELS.values():
