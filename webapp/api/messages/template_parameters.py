@@ -147,7 +147,7 @@ ParameterType = Literal[
 _TYPES = frozenset(ParameterType.__args__)  # type: ignore[attr-defined]
 
 
-class OfNoKnownType(Body):
+class UnknownType(Body):
     """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: ParameterType
@@ -175,6 +175,6 @@ Parameter = Annotated[
     | Annotated[CouponParameter, pydantic.Tag(f"{TAG}coupon_code")]
     | Annotated[ActionParameter, pydantic.Tag(f"{TAG}action")]
     | Annotated[OfferParameter, pydantic.Tag(f"{TAG}limited_time_offer")]
-    | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
+    | Annotated[SkipJsonSchema[UnknownType], pydantic.Tag(f"{TAG}none")],
     pydantic.Discriminator(_tag),
 ]

@@ -121,7 +121,7 @@ class CardButtons(Body):
 CardType = Literal["HEADER", "BODY", "BUTTONS"]
 
 
-class NoPartOfACard(Body):
+class UnknownCardComponent(Body):
     """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: CardType
@@ -133,7 +133,7 @@ CardComponent = Annotated[
     Annotated[CardHeader, pydantic.Tag(f"{TAG}HEADER")]
     | Annotated[CardBody, pydantic.Tag(f"{TAG}BODY")]
     | Annotated[CardButtons, pydantic.Tag(f"{TAG}BUTTONS")]
-    | Annotated[SkipJsonSchema[NoPartOfACard], pydantic.Tag(f"{TAG}none")],
+    | Annotated[SkipJsonSchema[UnknownCardComponent], pydantic.Tag(f"{TAG}none")],
     pydantic.Discriminator(lambda value: tag_of(type_of(value).upper(), _CARD_TYPES)),
 ]
 
@@ -191,7 +191,7 @@ ComponentType = Literal["HEADER", "BODY", "FOOTER", "BUTTONS", "CAROUSEL", "LIMI
 _TYPES = frozenset(ComponentType.__args__)  # type: ignore[attr-defined]
 
 
-class OfNoKnownType(Body):
+class UnknownType(Body):
     """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: ComponentType
@@ -204,7 +204,7 @@ Component = Annotated[
     | Annotated[ButtonsComponent, pydantic.Tag(f"{TAG}BUTTONS")]
     | Annotated[CarouselComponent, pydantic.Tag(f"{TAG}CAROUSEL")]
     | Annotated[OfferComponent, pydantic.Tag(f"{TAG}LIMITED_TIME_OFFER")]
-    | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
+    | Annotated[SkipJsonSchema[UnknownType], pydantic.Tag(f"{TAG}none")],
     pydantic.Discriminator(lambda value: tag_of(type_of(value).upper(), _TYPES)),
 ]
 

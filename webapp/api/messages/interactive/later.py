@@ -166,7 +166,7 @@ Type = Literal[
 _TYPES = frozenset(Type.__args__)  # type: ignore[attr-defined]
 
 
-class OfNoKnownType(Body):
+class UnknownType(Body):
     """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: Type
@@ -183,6 +183,6 @@ LaterInteractive = Annotated[
     | Annotated[LinkMessage, pydantic.Tag(f"{TAG}cta_url")]
     | Annotated[ContactRequestMessage, pydantic.Tag(f"{TAG}request_contact_info")]
     | Annotated[CarouselMessage, pydantic.Tag(f"{TAG}carousel")]
-    | Annotated[OfNoKnownType, pydantic.Tag(f"{TAG}none")],
+    | Annotated[UnknownType, pydantic.Tag(f"{TAG}none")],
     pydantic.Discriminator(lambda value: tag_of(type_of(value), _TYPES)),
 ]

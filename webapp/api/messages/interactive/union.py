@@ -119,7 +119,7 @@ Type = Literal["list", "button", "product", "product_list", "catalog_message", "
 _TYPES = frozenset(Type.__args__)  # type: ignore[attr-defined]
 
 
-class OfNoKnownType(Body):
+class UnknownType(Body):
     """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: Type
@@ -133,6 +133,6 @@ Interactive = Annotated[
     | Annotated[CatalogMessage, pydantic.Tag(f"{TAG}catalog_message")]
     | Annotated[FlowMessage, pydantic.Tag(f"{TAG}flow")]
     | Annotated[LocationRequestMessage, pydantic.Tag(f"{TAG}location_request_message")]
-    | Annotated[SkipJsonSchema[OfNoKnownType], pydantic.Tag(f"{TAG}none")],
+    | Annotated[SkipJsonSchema[UnknownType], pydantic.Tag(f"{TAG}none")],
     pydantic.Discriminator(lambda value: tag_of(type_of(value), _TYPES)),
 ]
