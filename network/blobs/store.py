@@ -22,7 +22,7 @@ from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
-from tidings.aio.quota import Holdings, Quota
+from tidings.aio.quota import Quota, QuotaUsage
 from tidings.aio.service import wait_for
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
 from tidings.media.reading import MediaReader
@@ -72,7 +72,7 @@ class BlobQuota:
         """
         self._limit = limit
         self._owner_limit = owner_limit
-        self._coming: Holdings[str] = Holdings()
+        self._coming: QuotaUsage[str] = QuotaUsage()
         self._shares: LRU[str, OwnerUsage] = LRU(REMEMBERED)
         self.stored = 0
         self.added = 0

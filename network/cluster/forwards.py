@@ -14,7 +14,7 @@ from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.undecided import REPEATED, memory_quota
 from network.settings import Limits
 from tidings.aio.clock import Clock
-from tidings.aio.quota import Holdings
+from tidings.aio.quota import QuotaUsage
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
@@ -67,7 +67,7 @@ class Forwards:
         self._waiting: dict[int, PendingForward] = {}
         self._by_id: dict[tuple[str, str], PendingForward] = {}
         self._streams: dict[Stream, dict[int, PendingForward]] = {}
-        self._bytes: Holdings[str] = Holdings()
+        self._bytes: QuotaUsage[str] = QuotaUsage()
         self._quota = memory_quota(limits.undecided_bytes)
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ from network.routing.reservations import Reservations
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.aio.lru import LRU
-from tidings.aio.quota import Holdings, Quota
+from tidings.aio.quota import Quota, QuotaUsage
 from tidings.storage import outages
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, group_messages, groups, mailbox
@@ -126,8 +126,8 @@ class Copies:
     # By sender and group.
     _shares: LRU[tuple[str, str], GroupUsage] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
     # Messages that wait for the database by sender, and bytes of their copies.
-    _waiting: Holdings[str] = dataclasses.field(default_factory=Holdings)
-    _bytes: Holdings[str] = dataclasses.field(default_factory=Holdings)
+    _waiting: QuotaUsage[str] = dataclasses.field(default_factory=QuotaUsage)
+    _bytes: QuotaUsage[str] = dataclasses.field(default_factory=QuotaUsage)
     _batcher: Batcher[device.Send, tuple[str, str]] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from network.routing.sequence import Numbers
 from network.routing.undecided import memory_quota
 from network.settings import Limits
 from tidings.aio.clock import Clock
-from tidings.aio.quota import Holdings
+from tidings.aio.quota import QuotaUsage
 from tidings.storage.network import mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
@@ -60,7 +60,7 @@ class LiveCopies:
     before: Callable[[str, str], None] = lambda sender, number: None
     # Undecided copies and reservations.
     count: int = 0
-    _bytes: Holdings[str] = dataclasses.field(default_factory=Holdings)
+    _bytes: QuotaUsage[str] = dataclasses.field(default_factory=QuotaUsage)
     _closed: bool = False
 
     def has_room(self, sender: str, size: int) -> bool:

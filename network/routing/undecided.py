@@ -11,7 +11,7 @@ from network.routing.delivery_queue import EnvelopeOrigin, Transit
 from network.settings import Limits
 from tidings.aio.lru import LRU
 from tidings.aio.queues import QUEUES
-from tidings.aio.quota import Holdings, Quota
+from tidings.aio.quota import Quota, QuotaUsage
 from tidings.observability import tracing
 from tidings.observability.tracing import TRACES, Kind, Span
 from tidings.wire import device
@@ -46,7 +46,7 @@ class Undecided:
         self._limits = limits
         self._traced = traced
         self._waiting: dict[tuple[str, str], Transit] = {}
-        self._bytes: Holdings[str] = Holdings()
+        self._bytes: QuotaUsage[str] = QuotaUsage()
         self._quota = memory_quota(limits.undecided_bytes)
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
         self._through = QUEUES.join("undecided", self)

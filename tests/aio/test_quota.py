@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.aio.quota import Holdings, Quota
+from tidings.aio.quota import Quota, QuotaUsage
 
 
 def test_each_key_has_a_bound_and_all_keys_have_one_together() -> None:
@@ -32,7 +32,7 @@ def test_with_a_fair_quota_one_key_gets_half_and_each_of_two_a_third() -> None:
 
 
 def test_a_key_that_holds_nothing_has_room_for_one_item_of_any_size() -> None:
-    held, quota = Holdings[str](), Quota(limit=100, each=10)
+    held, quota = QuotaUsage[str](), Quota(limit=100, each=10)
     assert held.has_room(quota, "a", 100)
     assert not held.has_room(quota, "a", 101)
     held.add("a", 60)
@@ -44,7 +44,7 @@ def test_a_key_that_holds_nothing_has_room_for_one_item_of_any_size() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 900)), max_size=60))
 def test_what_was_added_and_removed_again_leaves_nothing(added: list[tuple[str, int]]) -> None:
-    held, quota, kept = Holdings[str](), Quota(limit=4000, each=500), []
+    held, quota, kept = QuotaUsage[str](), Quota(limit=4000, each=500), []
     for key, size in added:
         if held.has_room(quota, key, size):
             held.add(key, size)

@@ -17,7 +17,7 @@ from tests.manual_clock import ManualClock
 from tests.network.group_support import changes, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, stored
 from tests.network.test_group_messages import group_send
-from tidings.aio.quota import Holdings, Quota
+from tidings.aio.quota import Quota, QuotaUsage
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
@@ -28,7 +28,7 @@ EPOCH = 3
 
 
 def test_one_sender_may_use_an_eighth_and_always_one_envelope() -> None:
-    held, quota = Holdings[str](), memory_quota(8000)
+    held, quota = QuotaUsage[str](), memory_quota(8000)
     for _ in range(10):
         assert held.has_room(quota, "a", 100)
         held.add("a", 100)

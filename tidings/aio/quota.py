@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quota:
-    """Limit on what may be held. The caller keeps the counts: in `Holdings`, in fields, or in the database."""
+    """Limit on what may be held. The caller keeps the counts: in `QuotaUsage`, in fields, or in the database."""
 
     # Bytes or items of all keys together, and of one key.
     limit: int
@@ -29,8 +29,8 @@ class Quota:
         return held <= self.each and total + (held if self.is_fair else size) <= self.limit
 
 
-class Holdings(Generic[Key]):
-    """Bytes or items that are held, by key.
+class QuotaUsage(Generic[Key]):
+    """Bytes or items in use, by key: the counts that a `Quota` bounds.
 
     total: of all keys together.
     """
