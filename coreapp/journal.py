@@ -80,32 +80,32 @@ class HistorySealer(Protocol):
 
 
 class _Identities:
-    """Learnt identities and their acknowledgements. An acknowledgement applies to identities learnt before it."""
+    """Found identities and their acknowledgements. An acknowledgement applies to identities found before it."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         # For each acknowledgement of all identities: the account, and of which peers.
         self._all: list[tuple[str, Callable[[str], bool]]] = []
-        self._learnt: dict[tuple[str, str], identities.StoredIdentity] = {}
+        self._found: dict[tuple[str, str], identities.StoredIdentity] = {}
         self._acknowledged: dict[tuple[str, str], list[bytes]] = {}
         for change in changes:
-            for identity in change.learnt_identities:
-                self._learnt[identity.account, identity.peer] = identity
+            for identity in change.found_identities:
+                self._found[identity.account, identity.peer] = identity
                 self._acknowledged.pop((identity.account, identity.peer), None)
             for peer, digest in change.acknowledged_identities:
                 self._acknowledged.setdefault((change.account, peer), []).append(digest)
             if change.acknowledges_all is not None:
                 self._all.append((change.account, change.acknowledges_all))
-                for key, identity in self._learnt.items():
+                for key, identity in self._found.items():
                     if key[0] == change.account and change.acknowledges_all(key[1]):
-                        self._learnt[key] = dataclasses.replace(identity, acknowledged=True)
+                        self._found[key] = dataclasses.replace(identity, acknowledged=True)
 
     def __bool__(self) -> bool:
-        return bool(self._all or self._learnt or self._acknowledged)
+        return bool(self._all or self._found or self._acknowledged)
 
     async def write(self, connection: Connection) -> None:
         for account, is_meant in self._all:
             await identities.acknowledge_all(connection, account, of=is_meant)
-        await identities.save(connection, list(self._learnt.values()))
+        await identities.save(connection, list(self._found.values()))
         for (account, peer), digests in self._acknowledged.items():
             await identities.acknowledge(connection, account, [(peer, digest) for digest in digests])
 
@@ -319,7 +319,7 @@ class Change:
     groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)  # noqa: RUF009
     # acknowledges the identities of all peers for which it returns true; None for no such acknowledgement
     acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")  # noqa: RUF009
-    learnt_identities: Sequence[identities.StoredIdentity] = merging.part_of(_Identities)
+    found_identities: Sequence[identities.StoredIdentity] = merging.part_of(_Identities)
     # (peer, hash); void if the peer has another hash when it is written
     acknowledged_identities: Sequence[tuple[str, bytes]] = merging.part_of(_Identities)
     kyber_identities: Sequence[tuple[str, bytes]] = merging.rows_by_account(identities.note_kyber, about="keys")

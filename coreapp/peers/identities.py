@@ -39,7 +39,7 @@ LIMIT, CACHED = 100_000, 10_000  # peers
 
 
 @dataclasses.dataclass(slots=True)
-class Learnt:
+class IdentityFindings:
     """Identity findings of one unit of work. They must be committed with it, then passed to `announce`."""
 
     rows: list[StoredIdentity] = dataclasses.field(default_factory=list)
@@ -146,7 +146,7 @@ class Identities:
         rows = {row.peer: row for row in found}
         for peer in missing:
             known = self._peers.pinned[peer]
-            # Another task may have loaded or learnt it during the read.
+            # Another task may have loaded or found it during the read.
             if not known.loaded:
                 row = rows.get(peer)
                 if row is not None and (settled or self._settles):
@@ -161,7 +161,7 @@ class Identities:
         self,
         peer: str,
         key: bytes,
-        learnt: Learnt,
+        findings: IdentityFindings,
         *,
         before: bytes | None = None,
         subject: str = "",
@@ -178,20 +178,20 @@ class Identities:
         if known.identity is not None and known.identity.hash == digest:
             if kyber and not known.identity.had_kyber:
                 known.identity = dataclasses.replace(known.identity, had_kyber=True)
-                learnt.kyber.append((peer, digest))
+                findings.kyber.append((peer, digest))
             return
         changed = known.identity is not None or before not in (None, key)
         is_blocking = changed and self._requires_acknowledgement
         known.identity = StoredIdentity(self.context.account, peer, digest, self.context.now(), not is_blocking, kyber)
         known.loaded = True
-        learnt.rows.append(known.identity)
+        findings.rows.append(known.identity)
         if changed:
-            learnt.changed.append(peer)
+            findings.changed.append(peer)
             CHANGES.labels("yes" if is_blocking else "no").inc()
             log.info("identity.changed", extra={"peer": peer, "hash": text_of(digest), "acknowledged": not is_blocking})
         if is_blocking:
             self._block(peer)
-            learnt.callbacks.append(self._notification(known.identity, subject))
+            findings.callbacks.append(self._notification(known.identity, subject))
 
     def is_downgrade(self, peer: str, key: bytes) -> bool:
         """Return whether a session without post-quantum protection would be a forbidden downgrade for this pinned and
@@ -202,14 +202,14 @@ class Identities:
         known = self._peers.pinned[peer].identity
         return not self.allow_pq_downgrade and known is not None and known.had_kyber and known.hash == hash_of(key)
 
-    def announce(self, learnt: Learnt, committed: asyncio.Future[None]) -> None:
-        """Keep learnt identities in memory until the commit that they are in is on disk, and notify the listeners."""
-        peers = [row.peer for row in learnt.rows] + [peer for peer, _ in learnt.kyber]
+    def announce(self, findings: IdentityFindings, committed: asyncio.Future[None]) -> None:
+        """Keep found identities in memory until the commit that they are in is on disk, and notify the listeners."""
+        peers = [row.peer for row in findings.rows] + [peer for peer, _ in findings.kyber]
         if not peers:
             return
         self._peers.pin(peers)
         committed.add_done_callback(lambda _: self._peers.unpin(peers))
-        for peer in dict.fromkeys(learnt.changed):
+        for peer in dict.fromkeys(findings.changed):
             for call in self._listeners:
                 call(peer)
 

@@ -9,7 +9,7 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.peers.contact_cache import ContactCache
-from coreapp.peers.identities import Identities, Learnt, text_of
+from coreapp.peers.identities import Identities, IdentityFindings, text_of
 from coreapp.peers.sessions import SessionStore
 from tidings.client.errors import ClientError
 from tidings.storage.business.identities import StoredIdentity
@@ -71,13 +71,13 @@ class IdentityRequests:
             key = record.remote_identity if record is not None else await self._fetch(peer)
         known = self.identities.find(peer)
         if known is not None:
-            # It was learnt during the request, and is at least as recent.
+            # It was found during the request, and is at least as recent.
             return known
-        learnt = Learnt()
-        self.identities.learn(peer, key, learnt)
-        change = Change(self.context.account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks)
+        findings = IdentityFindings()
+        self.identities.learn(peer, key, findings)
+        change = Change(self.context.account, found_identities=findings.rows, new_callbacks=findings.callbacks)
         committed = self.context.journal.put(change, urgent=True)
-        self.identities.announce(learnt, committed)
+        self.identities.announce(findings, committed)
         await committed
         identity = self.identities.find(peer)
         assert identity is not None

@@ -13,7 +13,7 @@ from coreapp.groups.receipts import ReceiptSteps
 from coreapp.journal import Change
 from coreapp.media.downloads import RevokedDownload
 from coreapp.peers.contact_cache import ContactCache
-from coreapp.peers.identities import Learnt
+from coreapp.peers.identities import IdentityFindings
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.session_rows import UsedPreKey
@@ -52,7 +52,7 @@ class BatchEffects:
         self.unread: list[Unread] = []
         self.withdrawn: dict[str, list[str]] = {}  # by sender: messages that were revoked
         self.callbacks: list[Callback] = []
-        self.learnt = Learnt()
+        self.identity_findings = IdentityFindings()
         self.downloads: list[Download] = []
         self.ended_downloads: list[str] = []
         self.revocations: list[RevokedDownload] = []
@@ -137,7 +137,7 @@ class BatchEffects:
         groups = self.groups.changes() if self.groups is not None else None
         checked = contacts.record_registered((*self.heard, *self.registered)) if self.heard or self.registered else ()
         has_changes = report.statuses or self._messages or self._renamed or self._counted or jobs
-        if not (has_changes or self.records or self.dropped or groups or self.learnt.rows or checked):
+        if not (has_changes or self.records or self.dropped or groups or self.identity_findings.rows or checked):
             return None
         steps = self.groups.steps if self.groups is not None else ReceiptSteps({})
         return Change(
@@ -163,6 +163,6 @@ class BatchEffects:
             finished_downloads=self.ended_downloads,
             withdrawn_downloads=[revocation.entry for revocation in self.revocations],
             groups=groups,
-            learnt_identities=self.learnt.rows,
-            kyber_identities=self.learnt.kyber,
+            found_identities=self.identity_findings.rows,
+            kyber_identities=self.identity_findings.kyber,
         )

@@ -375,8 +375,8 @@ class Inbox:
         committed = self.context.journal.put(change)
         if control_messages:
             self.recovery.control_messages.post(control_messages, change.enqueued_jobs)
-        if effects.learnt.rows or effects.learnt.kyber:
-            self.peers.identities.announce(effects.learnt, committed)
+        if effects.identity_findings.rows or effects.identity_findings.kyber:
+            self.peers.identities.announce(effects.identity_findings, committed)
         await committed
         if effects.heard:
             self.peers.window.record(effects.heard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 
-from coreapp.peers.identities import IDENTITY_KEY, Identities, Learnt
+from coreapp.peers.identities import IDENTITY_KEY, Identities, IdentityFindings
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inspection import EVENTS
@@ -48,14 +48,14 @@ class KeyChanges:
         before: key of the session before the delivery; None without a session
         kyber: whether the session has post-quantum protection
         """
-        learnt = Learnt()
-        self.identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.message_id, kyber=kyber)
-        effects.learnt.rows += learnt.rows
-        effects.learnt.kyber += learnt.kyber
-        effects.learnt.changed += learnt.changed
-        # Ordered before the message that it was learnt from.
-        effects.callbacks += learnt.callbacks
-        if learnt.changed and delivery.kind == device.PREKEY:
+        findings = IdentityFindings()
+        self.identities.learn(delivery.sender, key, findings, before=before, subject=delivery.message_id, kyber=kyber)
+        effects.identity_findings.rows += findings.rows
+        effects.identity_findings.kyber += findings.kyber
+        effects.identity_findings.changed += findings.changed
+        # Ordered before the message that the key came with.
+        effects.callbacks += findings.callbacks
+        if findings.changed and delivery.kind == device.PREKEY:
             effects.arrivals.start_over(delivery.sender)
 
     def _start_over(self, peer: str, effects: BatchEffects) -> None:

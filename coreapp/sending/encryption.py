@@ -17,7 +17,7 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.peers.contact_cache import NOT_VALID, ContactCache
-from coreapp.peers.identities import Identities, Learnt
+from coreapp.peers.identities import Identities, IdentityFindings
 from coreapp.peers.sessions import SessionStore
 from coreapp.sending import failures
 from coreapp.sending.failures import JobFailures
@@ -60,14 +60,14 @@ class _Round:
     jobs: list[Job] = dataclasses.field(default_factory=list)  # encrypted jobs
     whole: list[SealedSession] = dataclasses.field(default_factory=list)  # new sessions
     halves: list[SealedSendingHalf] = dataclasses.field(default_factory=list)  # changed halves of existing sessions
-    learnt: Learnt = dataclasses.field(default_factory=Learnt)  # identity findings
+    identity_findings: IdentityFindings = dataclasses.field(default_factory=IdentityFindings)
     checked: list[StoredContact] = dataclasses.field(default_factory=list)  # recipients with or without keys
 
     @property
     def is_empty(self) -> bool:
         # A session without a job is one whose jobs all failed: it is in memory, so it must be on disk.
         rows = self.jobs or self.whole or self.halves or self.checked
-        return not (rows or self.learnt.rows or self.learnt.kyber)
+        return not (rows or self.identity_findings.rows or self.identity_findings.kyber)
 
     def change(self) -> Change:
         return Change(
@@ -76,10 +76,10 @@ class _Round:
             encrypted_messages=[job.id for job in self.jobs],
             whole_sessions=self.whole,
             sending_halves=self.halves,
-            learnt_identities=self.learnt.rows,
-            kyber_identities=self.learnt.kyber,
+            found_identities=self.identity_findings.rows,
+            kyber_identities=self.identity_findings.kyber,
             checked_contacts=self.checked,
-            new_callbacks=self.learnt.callbacks,
+            new_callbacks=self.identity_findings.callbacks,
             made_from=lambda: [Item(ItemKind.JOB, job.id) for job in self.jobs],
         )
 
@@ -285,7 +285,7 @@ class Encryption:
                     continue
                 fresh = opened[peer]
                 if fresh is not None:
-                    record = self._replaced(peer, before, fresh, made.learnt)
+                    record = self._replaced(peer, before, fresh, made.identity_findings)
                 else:
                     # An outdated session is better than none.
                     is_new = False
@@ -336,7 +336,7 @@ class Encryption:
         """Commit a round, then send it."""
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
         committed = self.context.journal.put(made.change())
-        self.identities.announce(made.learnt, committed)
+        self.identities.announce(made.identity_findings, committed)
         for peer in [session.peer for session in made.whole] + [half.peer for half in made.halves]:
             self.sessions.hold(peer, committed)
         await committed
@@ -382,12 +382,12 @@ class Encryption:
         return {}
 
     def _replaced(
-        self, peer: str, before: e2ee.SessionRecord | None, fresh: e2ee.SessionRecord, learnt: Learnt
+        self, peer: str, before: e2ee.SessionRecord | None, fresh: e2ee.SessionRecord, findings: IdentityFindings
     ) -> e2ee.SessionRecord:
         """Replace a session by a new one, which still decrypts messages in flight on the old one."""
         identity = before.remote_identity if before is not None else None
         kyber = fresh.version >= e2ee.VERSION_4
-        self.identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)
+        self.identities.learn(peer, fresh.remote_identity, findings, before=identity, kyber=kyber)
         sessions.replace(fresh, before)
         return fresh
 

@@ -250,14 +250,14 @@ async def test_each_shard_acknowledges_the_identities_of_its_own_recipients(data
     peers = {"1": first, "2": second, "3": first, "4": second}
 
     def learn(peer: str) -> Change:
-        return Change(ACCOUNT, learnt_identities=[identities.StoredIdentity(ACCOUNT, peer, b"1" * 8, 1, False)])
+        return Change(ACCOUNT, found_identities=[identities.StoredIdentity(ACCOUNT, peer, b"1" * 8, 1, False)])
 
     async def unacknowledged() -> list[str]:
         async with database.reading() as connection:
             return [row.peer for row in await identities.list_unacknowledged(connection, ACCOUNT, after="", limit=10)]
 
     await asyncio.gather(*(peers[peer].put(learn(peer)) for peer in ("1", "2")))
-    # In one transaction: an identity that is learnt before, and acknowledgements of both shards or of one.
+    # In one transaction: an identity that is found before, and acknowledgements of both shards or of one.
     await asyncio.gather(
         second.put(learn("4")),
         first.put(learn("3")),

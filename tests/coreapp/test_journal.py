@@ -401,7 +401,7 @@ def as_change(account: str, step: tuple[Any, ...]) -> Change:
         case ("drop", peer):
             return Change(account, dropped_sessions=[peer])
         case ("learn", peer, digest, taken):
-            return Change(account, learnt_identities=[identities.StoredIdentity(account, peer, digest, 1, taken)])
+            return Change(account, found_identities=[identities.StoredIdentity(account, peer, digest, 1, taken)])
         case ("acknowledge", peer, digest):
             return Change(account, acknowledged_identities=[(peer, digest)])
         case ("acknowledge all",):

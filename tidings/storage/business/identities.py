@@ -40,9 +40,9 @@ table = metadata.table_of(
 _PAGE = 1000
 
 
-async def save(connection: AsyncConnection, learnt: Sequence[StoredIdentity]) -> None:
+async def save(connection: AsyncConnection, found: Sequence[StoredIdentity]) -> None:
     """Save identities, and replace earlier ones of the same peers."""
-    await save_rows(connection, table, learnt)
+    await save_rows(connection, table, found)
 
 
 _IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
