@@ -242,7 +242,7 @@ class ContactCache:
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         numbers = list(dict.fromkeys(wa_ids))
-        since = self._since()
+        since = self._earliest_checks()
         rows = await self.context.database.query(
             lambda connection: contacts.list_checked(connection, self.context.account, numbers, since=since),
             patience=PATIENCE,
@@ -252,7 +252,7 @@ class ContactCache:
         return [found[wa_id] if wa_id in found else self._fresh(wa_id) for wa_id in wa_ids]
 
     async def _fill(self) -> None:
-        after, since = "", self._since()
+        after, since = "", self._earliest_checks()
         while not self._cache.is_full:
             page = functools.partial(
                 contacts.list_page, account=self.context.account, after=after, since=since, limit=PAGE
@@ -265,9 +265,11 @@ class ContactCache:
                 return
             after = rows[-1].wa_id
 
-    def _since(self) -> contacts.Since:
+    def _earliest_checks(self) -> contacts.EarliestChecks:
         now = self.context.clock.now()
-        return contacts.Since(*(int((now - self._lifetime(registered)) * 1000) for registered in (True, False)))
+        return contacts.EarliestChecks(
+            valid=int((now - self._lifetime(True)) * 1000), invalid=int((now - self._lifetime(False)) * 1000)
+        )
 
     def _learn(self, row: contacts.StoredContact) -> bool:
         """Take a row into memory unless memory has a newer result. Returns whether the number is registered."""

@@ -136,7 +136,7 @@ async def test_contact_results_of_one_shard_are_visible_to_the_others_at_once(
     await a_phone(servers, number)
     assert (await running.client.check(number, force=True))[0].status == "valid"
     async with world.database.reading() as connection:
-        (kept,) = await contacts.list_checked(connection, BUSINESS, [number], since=contacts.Since(0, 0))
+        (kept,) = await contacts.list_checked(connection, BUSINESS, [number], since=contacts.EarliestChecks(0, 0))
     assert kept.registered, "on disk before the response"
     assert isinstance(await running.client.send(number), core.Accepted)
 

@@ -29,8 +29,8 @@ class StoredContact:
 table = metadata.table_of(StoredContact, "contacts", key=("account", "wa_id"))
 
 
-class Since(NamedTuple):
-    """Earliest times of a check whose result is used, by the result."""
+class EarliestChecks(NamedTuple):
+    """Times of the oldest checks whose results are still used, by the result."""
 
     # For registered numbers, Unix milliseconds.
     valid: int
@@ -53,7 +53,7 @@ _PAGE = _CHECKED.where(table.c.wa_id > sa.bindparam("after")).order_by(table.c.w
 
 
 async def list_checked(
-    connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, since: Since
+    connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, since: EarliestChecks
 ) -> Sequence[StoredContact]:
     """List those of the given numbers that were checked recently enough."""
     rows = await select_paged(connection, _THESE, "wa_ids", wa_ids, account=account, **since._asdict())
@@ -61,7 +61,7 @@ async def list_checked(
 
 
 async def list_page(
-    connection: AsyncConnection, account: str, *, after: str, since: Since, limit: int
+    connection: AsyncConnection, account: str, *, after: str, since: EarliestChecks, limit: int
 ) -> Sequence[StoredContact]:
     """List a page of numbers after `after` that were checked recently enough, in their order."""
     values = {"account": account, **since._asdict(), "after": after, "limit": limit}
